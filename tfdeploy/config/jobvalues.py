@@ -17,7 +17,7 @@ from tfdeploy.config.schema import (
     Schema,
     accepts,
     mapping_schema,
-    matching,
+    matching_pattern,
     or_empty,
     read_values,
     schema_of,
@@ -43,8 +43,8 @@ RESERVED = (
     *TASK_MARKERS,
 )
 
-_NAMES = matching(NAME)
-VARIABLE_NAMES = matching(VARIABLE).replace(
+_NAMES = matching_pattern(NAME)
+VARIABLE_NAMES = matching_pattern(VARIABLE).replace(
     "^", f"^(?!({'|'.join(RESERVED)})$|TFDEPLOY_TASK_|{BEFORE})"
 )
 # a folder inside the code
@@ -90,7 +90,7 @@ def _command_word(item: Node) -> str:
     return item.text
 
 
-@accepts("string", pattern=matching(NAME).replace("$", ":/.*[^/.]"))
+@accepts("string", pattern=matching_pattern(NAME).replace("$", ":/.*[^/.]"))
 def _host_and_path(node: Node) -> tuple[str, str]:
     given = node.scalar("HOST:/absolute/path")
     host, _, path = given.partition(":")

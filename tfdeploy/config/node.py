@@ -45,7 +45,7 @@ class Node:
         while node is not None and node.parent is not None:
             steps.append(f"[{node.key}]" if node.parent.kind == "list" else f".{node.key}")
             node = node.parent
-        return bounded("".join(reversed(steps)).lstrip("."))
+        return truncated("".join(reversed(steps)).lstrip("."))
 
     @property
     def location(self) -> str:
@@ -69,13 +69,13 @@ class Node:
 
         `next`: the remedy. If it is None, the error has the general hint ANY_KEY.
         """
-        return ConfigError(bounded(what), where=self.where, next=bounded(next or ANY_KEY))
+        return ConfigError(truncated(what), where=self.where, next=truncated(next or ANY_KEY))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """Return an error that says that this value is not `wanted`, such as "a mapping"."""
         actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
         if self.kind in SCALARS:
-            actual = shortened(self.text)
+            actual = quoted_truncated(self.text)
         return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
@@ -110,13 +110,13 @@ class Node:
             raise self.error(error.what, error.next) from error
 
 
-def bounded(text: str) -> str:
+def truncated(text: str) -> str:
     """Return the text, cut off after _SHOWN_CHARS characters."""
     shown = f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
     return shown if len(text) > _SHOWN_CHARS else text
 
 
-def shortened(text: str) -> str:
+def quoted_truncated(text: str) -> str:
     """Return the text in quotes, cut off if it is long."""
     return repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
 

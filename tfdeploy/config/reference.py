@@ -430,11 +430,11 @@ PLACEHOLDERS = {
 }
 
 
-def rows(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
+def leaf_keys(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
     """Yield (dotted name, key) for every key of a file that has no keys below it."""
     for key in keys:
         if key.keys:
-            yield from rows(key.keys, f"{before}{key.name}.")
+            yield from leaf_keys(key.keys, f"{before}{key.name}.")
         else:
             yield before + key.name, key
 
@@ -450,7 +450,7 @@ def reference_rows() -> ReferenceAnswer:
 def _table_rows(table: tuple[Key, ...]) -> list[ReferenceRow]:
     return [
         {"key": dotted, "text": key.text, "default": key.default, "example": key.example}
-        for dotted, key in rows(table)
+        for dotted, key in leaf_keys(table)
     ]
 
 

@@ -42,7 +42,7 @@ def schema_of(read: Callable[[Node], Any]) -> Schema:
     return _SCHEMAS[read]
 
 
-def matching(*expressions: re.Pattern[str]) -> str:
+def matching_pattern(*expressions: re.Pattern[str]) -> str:
     """Return a `pattern` for a JSON Schema, which admits texts that one of the expressions matches.
     Each expression must end in `\\Z`."""
     return "|".join("^" + each.pattern.replace(r"\Z", "$") for each in expressions)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tfdeploy.config.node import Node, nearest_hint, shortened
-from tfdeploy.config.schema import Schema, accepts, matching, schema_of
+from tfdeploy.config.node import Node, nearest_hint, quoted_truncated
+from tfdeploy.config.schema import Schema, accepts, matching_pattern, schema_of
 from tfdeploy.model.allowed import (
     HOSTNAME,
     PROGRAM,
@@ -64,7 +64,7 @@ def _matching_text(wanted: str, allowed: re.Pattern[str], form: str) -> Callable
     """Return a function that reads a text which the expression `allowed` matches. `form`: describes
     the allowed texts, for the error."""
 
-    @accepts("string", pattern=matching(allowed))
+    @accepts("string", pattern=matching_pattern(allowed))
     def read(node: Node) -> str:
         given = node.scalar(wanted)
         if not allowed.match(given):
@@ -140,7 +140,8 @@ def ports(node: Node) -> tuple[int, int]:
 
 @accepts(
     "string",
-    pattern=matching(HOSTNAME) + r"|^\[?[\da-fA-F]*:[\da-fA-F]*:[\da-fA-F:.]*(%[\w.-]{1,15})?\]?$",
+    pattern=matching_pattern(HOSTNAME)
+    + r"|^\[?[\da-fA-F]*:[\da-fA-F]*:[\da-fA-F:.]*(%[\w.-]{1,15})?\]?$",
 )
 def address(node: Node) -> str:
     """Return a host name or an address, without the brackets of [IPv6]."""
@@ -190,7 +191,7 @@ def host_path(node: Node) -> str:
     return given.rstrip("/")
 
 
-@accepts("string", pattern=f"{matching(PROGRAM)}|{_HOST_PATH_PATTERN}")
+@accepts("string", pattern=f"{matching_pattern(PROGRAM)}|{_HOST_PATH_PATTERN}")
 def python(node: Node) -> str:
     given = node.scalar("an interpreter")
     if "/" in given:
@@ -308,7 +309,7 @@ def unfold_names(text: str, node: Node) -> tuple[str, ...]:
     names: tuple[str, ...] = node.located(unfold, text) if {"[", "]"} & {*text} else (text,)
     if not NAME.match(max(names, key=len)):
         raise node.error(
-            f"{shortened(text)} is not {NAME_FORM}",
+            f"{quoted_truncated(text)} is not {NAME_FORM}",
             "give the host a plain name, and write its network address as `address:`",
         )
     return names

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from tfdeploy.config.node import Kind, Node, bounded
+from tfdeploy.config.node import Kind, Node, truncated
 from tfdeploy.errors import ConfigError
 
 MAX_BYTES = 4 << 20  # limits the size of a file
@@ -264,7 +264,7 @@ class _Builder:
 
     def _yaml_error(self, event: yaml.Event, what: str, next: str) -> ConfigError:
         return ConfigError(
-            bounded(f"bad YAML: {what}"), where=f"{self.file}:{self._line(event)}", next=next
+            truncated(f"bad YAML: {what}"), where=f"{self.file}:{self._line(event)}", next=next
         )
 
     def _line(self, event: yaml.Event) -> int:

@@ -26,7 +26,7 @@ from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import (
     ProbedHost,
     ProbeResults,
-    judge,
+    check_hosts,
     unreachable_host_checks,
 )
 from tfdeploy.planning.preflight.links import listening_ports
@@ -50,7 +50,7 @@ def check(
     with step_events(emit, "probe"):
         probed, errors_of_probe = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
     needs = _make_needs(launch, shipment, probed, refused)
-    checks = judge(ProbeResults(probed, needs, refused[0] if refused else None))
+    checks = check_hosts(ProbeResults(probed, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in probed.items()}
     answering = {host.name: host for host in hosts if host.name in probed}
     with step_events(emit, "links"):
@@ -108,7 +108,9 @@ def _make_needs(
     if launch is None or shipment is None:
         return Needs()
     job = launch.job
-    _collect_refusal(lambda: mode_signs.check(job, shipment.program(job), force=False), refused)
+    _collect_refusal(
+        lambda: mode_signs.check_mode(job, shipment.program(job), force=False), refused
+    )
     needs = _collect_refusal(lambda: launch_needs(launch, shipment), refused) or Needs()
     facts = _facts_for_plan(launch, probed)
     plan = (

@@ -16,7 +16,7 @@ from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.planning.source.source import Program
 
 
-def check(job: Job, facts: FactsByHost, program: Program) -> None:
+def check_setup_python(job: Job, facts: FactsByHost, program: Program) -> None:
     """Raise Refused if a host lacks the environment of `setup`, or TensorFlow in it."""
     if job.setup_requirements is None:
         return

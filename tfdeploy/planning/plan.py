@@ -190,15 +190,15 @@ def _read_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
     links = datasets.data_links(job)
     for command, each in zip(role_programs.distinct_commands(job), programs, strict=True):
         checks.refuse_missing_file(replace(job, command=command), each, inputs.options.files, links)
-    interpreters.check(job, used, program)
+    interpreters.check_setup_python(job, used, program)
     usual = host_checks.most_used_python(used.values(), program)
     for name in used:
         host_checks.check_host(placed.hosts[name], used[name], program, inputs.options, usual)
     checks.refuse_missing_module(job, used, inputs.options.files)
-    syntax.check(job, program, used.values())
-    mode_note = mode_signs.check(job, program, force=inputs.options.any_mode)
+    syntax.refuse_unparsable(job, program, used.values())
+    mode_note = mode_signs.check_mode(job, program, force=inputs.options.any_mode)
     as_written = compat.decide(job, program, used)
-    compat.check(as_written, program)
+    compat.refuse_incompatible(as_written, program)
     return _CheckedProgram(program, links, as_written, mode_note)
 
 
@@ -319,7 +319,7 @@ def _assemble(
         restart=restarts.restart_summary(
             job, tuple(dict.fromkeys(seat.role for seat in placed.seats))
         ),
-        supply_from=restarts.supply_from(job, placed.seats),
+        supply_from=restarts.keep_source_host(job, placed.seats),
         protect=protected,
         notes=(
             *_notes(inputs, placed, read, laid, commands),

@@ -73,7 +73,7 @@ def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFact
         ),
         deciding=seat.task in layout.deciding,
         serves=role in mode.serves,
-        on_death=restarts.on_death(job, role),
+        on_death=restarts.restart_scope(job, role),
         gang=bool(job.restart_max) and role in mode.gang,
     )
 

@@ -68,7 +68,7 @@ def _job_file_of(said: dict[str, Any]) -> str:
     """Return a job file with the values of a golden case (a stored example in the tests). The case
     names its fields as `Job` does.
     """
-    names = {key.field or key.name: dotted for dotted, key in reference.rows(reference.JOB)}
+    names = {key.field or key.name: dotted for dotted, key in reference.leaf_keys(reference.JOB)}
     nested: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"]}
     for field, value in said.items():
         dotted = names.get(field)

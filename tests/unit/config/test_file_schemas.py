@@ -301,7 +301,7 @@ def texts_of(pattern: str) -> st.SearchStrategy[str]:
 
 
 def readers() -> list[tuple[str, Key]]:
-    return [*reference.rows(reference.HOST), *reference.rows(reference.JOB)]
+    return [*reference.leaf_keys(reference.HOST), *reference.leaf_keys(reference.JOB)]
 
 
 @pytest.mark.parametrize(("dotted", "key"), readers(), ids=lambda each: getattr(each, "name", each))

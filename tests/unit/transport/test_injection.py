@@ -44,7 +44,7 @@ SHELLS = [
 LOCAL_PATH_FIELDS = ("identity_file", "known_hosts")
 STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
 INVENTORY = [
-    *(f"hosts: {{n1: {{{key}: @@}}}}" for key, _ in reference.rows(reference.HOST)),
+    *(f"hosts: {{n1: {{{key}: @@}}}}" for key, _ in reference.leaf_keys(reference.HOST)),
     *(
         "defaults: {user: @@}\nhosts: {n1: }",
         "defaults: {@@: x}\nhosts: {n1: }",
@@ -57,7 +57,7 @@ INVENTORY = [
     "hosts: {n1: }\nroles: {ps: [@@]}",
     "@@: x",
 ]
-ONE_KEY = [key for key, _ in reference.rows(reference.JOB) if key not in STRUCTURED]
+ONE_KEY = [key for key, _ in reference.leaf_keys(reference.JOB) if key not in STRUCTURED]
 JOB = [
     *(key.replace(".", ": {") + ": @@" + "}" * key.count(".") for key in ONE_KEY),
     *(

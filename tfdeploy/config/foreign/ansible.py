@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.config import values
-from tfdeploy.config.foreign.host_list import mapping
+from tfdeploy.config.foreign.host_list import mapping_node
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text
 from tfdeploy.model.cluster import ROLES
@@ -141,9 +141,9 @@ def make_inventory(groups: Groups) -> Node:
     notes: dict[str, None] = {}
     for name, node in groups.hosts.items():
         variables = by_host[name] | groups.variables.get(name, {})
-        hosts[name] = mapping(dict(_settings_from_variables(variables)), node)
+        hosts[name] = mapping_node(dict(_settings_from_variables(variables)), node)
         notes |= dict.fromkeys(_misspelling_notes(variables))
-    top = mapping({"hosts": mapping(hosts, at)}, at)
+    top = mapping_node({"hosts": mapping_node(hosts, at)}, at)
     top.notes = list(notes)
     roles = {
         role: Node("list", at.file, at.line, items=[at.text_node(n) for n in groups.members(name)])
@@ -152,7 +152,7 @@ def make_inventory(groups: Groups) -> Node:
         if name in groups.groups
     }
     if roles:
-        top.keys["roles"] = mapping(roles, at)
+        top.keys["roles"] = mapping_node(roles, at)
     return top
 
 

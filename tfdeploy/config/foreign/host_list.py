@@ -82,12 +82,14 @@ def hosts_mapping(hosts: Iterable[ListedHost]) -> Node:
         name = _NOT_IN_NAMES.sub("-", "-".join(words)).strip("-")
         if name in named:
             raise node.error(f"{name} is named twice", "name it once")
-        named[name] = mapping({key: node.text_node(text) for key, text in settings.items()}, node)
+        named[name] = mapping_node(
+            {key: node.text_node(text) for key, text in settings.items()}, node
+        )
     top = Node("mapping", hosts[0].node.file if hosts else "-i", 0)
-    top.keys["hosts"] = mapping(named, top)
+    top.keys["hosts"] = mapping_node(named, top)
     return top
 
 
-def mapping(entries: Mapping[str, Node], at: Node) -> Node:
+def mapping_node(entries: Mapping[str, Node], at: Node) -> Node:
     """Return a mapping node with these entries and the file and line of `at`."""
     return Node("mapping", at.file, at.line, keys=dict(entries))

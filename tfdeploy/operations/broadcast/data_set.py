@@ -13,7 +13,7 @@ from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.origin import has_origin_changed, list_origin_data
 from tfdeploy.operations.broadcast.split import DataSplit
 from tfdeploy.operations.broadcast.wanted import WantedFiles, all_wanted_files
-from tfdeploy.planning.broadcast.streams import Stream, streams
+from tfdeploy.planning.broadcast.streams import Stream, assign_streams
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, list_again
@@ -78,7 +78,7 @@ class DataSet:
         if self.split is not None:
             # Only the origin's files are certainly correct, so no other host sends its own files.
             held = {} if origin is not None else self.split.held_rows
-            return streams(
+            return assign_streams(
                 {name: wanted_by_host[name] for name in lacking}, lacking, sizes, held, origin
             )
         # Most hosts lack the same rows, so this set is small.

@@ -20,8 +20,8 @@ from tfdeploy.planning.preflight.judge import (
     BEYOND_PLAN,
     ProbedHost,
     ProbeResults,
+    check_hosts,
     errors_only,
-    judge,
 )
 
 # The notes of the plan already contain the warnings of these checks. So only errors of these checks
@@ -42,7 +42,7 @@ def preflight(
     probed = {
         host.host: ProbedHost(inventory.host(host.host), facts[host.host]) for host in plan.hosts
     }
-    checks = judge(ProbeResults(probed, needs), BEYOND_PLAN)
+    checks = check_hosts(ProbeResults(probed, needs), BEYOND_PLAN)
     errors = {} if force else errors_only(checks)
     if errors:
         raise combine_errors(

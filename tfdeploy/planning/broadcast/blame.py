@@ -22,7 +22,7 @@ class Blame:
     slow_sites: frozenset[str]  # sites with a slow network link; they send to no other site
 
 
-def blame(doubts: Collection[SuspectFeed], members: Mapping[str, Member]) -> Blame:
+def assign_blame(doubts: Collection[SuspectFeed], members: Mapping[str, Member]) -> Blame:
     """Return the slow hosts and sites. `doubts`: connections that delivered nothing or too little.
 
     The control machine never counts as slow, because it is the source of the data.

@@ -120,7 +120,7 @@ class FeedPlan:
         return {feed.child: feed.parent for feed in self.feeds if feed.stripe == stripe}
 
 
-def move(child: Member, stripe: int, parent: Member | None) -> Move:
+def make_move(child: Member, stripe: int, parent: Member | None) -> Move:
     """Return a Move that records the child's new parent. None stands for the control machine."""
     intake = child.intake(stripe)
     return Move(

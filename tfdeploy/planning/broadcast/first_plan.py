@@ -17,7 +17,7 @@ from tfdeploy.planning.broadcast.feeds import (
     FeedPlan,
     Member,
     group_by_site,
-    move,
+    make_move,
 )
 
 # Trees gain nothing for up to FEW hosts. A chain of more than MANY hosts is too long, because each
@@ -44,7 +44,7 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     # Move records how long each of them had waited, so that this time is not counted later.
     waited = (feed for feed in feeds if members_by_name[feed.child].intake(feed.stripe).starved_s)
     moves = tuple(
-        move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
+        make_move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
         for feed in waited
     )
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)

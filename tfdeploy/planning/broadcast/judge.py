@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tfdeploy.agent.pieces import PIECE_BYTES
-from tfdeploy.planning.broadcast.blame import Blame, blame
+from tfdeploy.planning.broadcast.blame import Blame, assign_blame
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, StripeProgress, SuspectFeed
 from tfdeploy.planning.broadcast.forest import Forest
 
@@ -54,7 +54,7 @@ class Verdict:
     needs_new_parent: frozenset[tuple[str, int]]  # those of `starved` that get another parent
 
 
-def judge(plan: FeedPlan, forest: Forest) -> Verdict:
+def judge_feeds(plan: FeedPlan, forest: Forest) -> Verdict:
     """Find the connections of the plan that deliver too little, and the hosts that are at fault."""
     known_names = {*forest.members, CONTROL_MACHINE}
     doubts = {
@@ -62,7 +62,7 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
         for doubt in plan.doubts
         if doubt.child in known_names and doubt.parent in known_names
     }
-    evaluator = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
+    evaluator = _FeedEvaluator(plan, forest, assign_blame(doubts, forest.members))
     starved, needs_new_parent = set(), set()
     for stripe in range(plan.stripes):
         for child, parent in evaluator.starved_feeds(stripe):
@@ -77,7 +77,7 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
         doubts |= dict.fromkeys(evaluator.doubt_first_host(list(doubts)))
     return Verdict(
         doubts=tuple(doubts),
-        blame=blame(doubts, forest.members),
+        blame=assign_blame(doubts, forest.members),
         starved=frozenset(starved),
         needs_new_parent=frozenset(needs_new_parent),
     )

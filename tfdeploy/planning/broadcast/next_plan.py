@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfdeploy.planning.broadcast.choose_parents import choose_parents
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Feed, FeedPlan, Member, Move, move
+from tfdeploy.planning.broadcast.feeds import (
+    CONTROL_MACHINE,
+    Feed,
+    FeedPlan,
+    Member,
+    Move,
+    make_move,
+)
 from tfdeploy.planning.broadcast.forest import Forest
-from tfdeploy.planning.broadcast.judge import Verdict, judge
+from tfdeploy.planning.broadcast.judge import Verdict, judge_feeds
 
 
 def next_plan(
@@ -28,7 +35,7 @@ def next_plan(
     """
     members_by_name = {member.name: member for member in members if member.name not in out}
     forest = Forest(plan.feeds, plan.stripes, members_by_name, shut)
-    verdict = judge(plan, forest)
+    verdict = judge_feeds(plan, forest)
     _remove_ended_feeds(forest, verdict)
     without_parent = [
         (name, stripe)
@@ -97,5 +104,7 @@ def _latest_moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Mov
     }
     for stripe, parent, child in forest.feeds():
         if forest.former_parents[stripe].get(child) != parent or (child, stripe) in verdict.starved:
-            moves[child, stripe] = move(forest.members[child], stripe, forest.members.get(parent))
+            moves[child, stripe] = make_move(
+                forest.members[child], stripe, forest.members.get(parent)
+            )
     return tuple(moves.values())

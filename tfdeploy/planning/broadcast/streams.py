@@ -23,7 +23,7 @@ class Stream:
     rows: list[int] | array[int] = field(default_factory=list)
 
 
-def streams(
+def assign_streams(
     wanted_rows: Mapping[str, Sequence[int]],
     missing_rows: Mapping[str, Sequence[int]],
     sizes: Sequence[int],

@@ -12,7 +12,7 @@ from tfdeploy.model.modes import rules_of
 from tfdeploy.planning.cluster.placement import Seat, deciding_seat
 
 
-def on_death(job: Job, role: str) -> str:
+def restart_scope(job: Job, role: str) -> str:
     """Return what restarts after a task of this role fails.
 
     "alone": only this task. "gang": all tasks that the mode restarts together. "": nothing.
@@ -22,7 +22,7 @@ def on_death(job: Job, role: str) -> str:
     return "gang" if role in rules_of(job.mode).breaks else "alone"
 
 
-def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
+def keep_source_host(job: Job, seats: Sequence[Seat]) -> str | None:
     """Return the host whose `keep` folders are copied to the other hosts before a joint restart.
 
     In a joint restart, several tasks restart together. The result is the host of the chief, or of

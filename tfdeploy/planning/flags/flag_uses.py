@@ -45,7 +45,7 @@ _PAIRS = (
 _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
-class Use(NamedTuple):
+class FlagUse(NamedTuple):
     """A place where the program uses a flag, or a word of sys.argv, as the cluster value `name`.
 
     `name` is, for example, "job_name" or "ps_hosts". `sync_values`: if `name` is "issync", the
@@ -73,7 +73,7 @@ def trains_synchronously(program: Program) -> bool:
     return program.uses(*_SYNCHRONOUS)
 
 
-def find_flag_uses(program: Program, origins: Origins) -> list[Use]:
+def find_flag_uses(program: Program, origins: Origins) -> list[FlagUse]:
     """Return the places where the program uses flags as values of the cluster, such as addresses.
 
     Uses in calls, dictionaries and assignments come first. Comparisons of a flag with "ps" or
@@ -94,14 +94,14 @@ def find_flag_uses(program: Program, origins: Origins) -> list[Use]:
     return [*certain, *(use for use in synchronous if use.origin.dest not in identity)]
 
 
-def _uses_in_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Use]:
+def _uses_in_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
     for name, value in _cluster_values(node):
         for origin in sorted(origins.origins_of(value, module)):
             if _can_become_value(name, origin):
                 # The flag may contain the whole cluster as JSON, and the program may use only one
                 # entry of it.
                 whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
-                yield Use("cluster" if whole else name, origin, _location(value, module))
+                yield FlagUse("cluster" if whole else name, origin, _location(value, module))
 
 
 def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -144,7 +144,7 @@ def _can_become_value(name: str, origin: Origin) -> bool:
     return len(operations) <= 1 or operations[:2] == ["json", "key"]
 
 
-def _role_comparisons(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
+def _role_comparisons(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
     """Yield each flag that this node compares with "ps" or "worker", as a Use named "job_name"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
@@ -154,10 +154,10 @@ def _role_comparisons(node: ast.Compare, origins: Origins, module: ParsedFile) -
             origin for side in sides for origin in origins.origins_of(side, module)
         ):
             if _can_become_value("job_name", origin):
-                yield Use("job_name", origin, _location(node, module))
+                yield FlagUse("job_name", origin, _location(node, module))
 
 
-def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
+def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
     """Yield the flags that switch synchronous training on, if `node` is SyncReplicasOptimizer.
 
     They are the flags that are tested by an `if` statement around this node.
@@ -166,7 +166,7 @@ def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iter
         return
     for test, holds in _conditions_around(node, module):
         for origin, compared_values in _flags_in_condition(test, module, origins, holds=holds):
-            yield Use("issync", origin, _location(test, module), compared_values)
+            yield FlagUse("issync", origin, _location(test, module), compared_values)
 
 
 def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:

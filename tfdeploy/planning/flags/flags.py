@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.planning.flags import flag_definitions, flag_uses, sync_values
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, Flags, plain_name
-from tfdeploy.planning.flags.flag_uses import Use
+from tfdeploy.planning.flags.flag_uses import FlagUse
 from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.source import Program
@@ -134,7 +134,7 @@ def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, li
     return by_name
 
 
-def _adapt_to_use(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
+def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | None:
     """Return the flag, changed so that it passes the cluster value that the program expects.
 
     Returns None if the program expects this value in an unknown form.

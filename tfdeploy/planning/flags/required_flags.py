@@ -189,7 +189,7 @@ def _required_flags(program: Program) -> dict[Flag, str]:
     }
     if not defined:
         return {}
-    run = reached.reached(program, workers=True)
+    run = reached.certainly_reached(program, workers=True)
     declared: dict[str, str] = {}
     tested: dict[str, str] = {}
     for path, node in program.find(ast.Call, ast.If, ast.Assert):

@@ -13,7 +13,7 @@ from tfdeploy.planning.preflight import gpus, login, machine, network, packages,
 from tfdeploy.planning.preflight.case import HostCase, Needs, Problem, Rule, most_frequent
 
 RULES: dict[str, Rule] = {
-    "shell": login.shell,
+    "shell": login.shell_output,
     "python": software.python,
     "tensorflow": software.tensorflow,
     "packages": packages.packages,
@@ -24,19 +24,19 @@ RULES: dict[str, Rule] = {
     "inodes": machine.inodes,
     "quota": machine.quota,
     "memory": machine.memory,
-    "limits": machine.limits,
+    "limits": machine.resource_limits,
     "shared memory": machine.shared_memory,
-    "temporary files": machine.temporary,
+    "temporary files": machine.temporary_folder,
     "workdir": machine.workdir,
     "filesystem": machine.filesystem,
     "address": network.address,
     "ports": network.ports,
-    "protect": network.protect,
-    "environment": network.variables,
+    "protect": network.protection_level,
+    "environment": network.environment_variables,
     "clock": together.clock,
-    "logout": login.logout,
-    "runs": login.runs,
-    "problems": login.problems,
+    "logout": login.logout_cleanup,
+    "runs": login.live_runs,
+    "problems": login.unreported_problems,
 }
 # A launch applies these rules too, because the planner does not check for these problems.
 BEYOND_PLAN = (
@@ -78,7 +78,7 @@ class ProbeResults:
     refused: Refused | None = None
 
 
-def judge(probed: ProbeResults, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
+def check_hosts(probed: ProbeResults, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
     """Return host -> its passed and failed checks. `only`: the names of the rules to apply."""
     names = [*only]
     checks_by_host = {

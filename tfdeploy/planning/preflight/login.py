@@ -9,7 +9,7 @@ from tfdeploy.planning.preflight.case import HostCase, Problem
 _SHOWN = 60
 
 
-def shell(case: HostCase) -> Iterator[Problem]:
+def shell_output(case: HostCase) -> Iterator[Problem]:
     if case.noise:
         shown = case.noise if len(case.noise) <= _SHOWN else case.noise[: _SHOWN - 3] + "..."
         yield Problem(
@@ -20,7 +20,7 @@ def shell(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def logout(case: HostCase) -> Iterator[Problem]:
+def logout_cleanup(case: HostCase) -> Iterator[Problem]:
     """Yield a problem if logind ends processes or removes shared memory at the user's last logout.
 
     If lingering is enabled for the user, logind does neither.
@@ -46,7 +46,7 @@ def logout(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def runs(case: HostCase) -> Iterator[Problem]:
+def live_runs(case: HostCase) -> Iterator[Problem]:
     for run in case.facts.live_runs:
         yield Problem(
             f"run {run.run} of this job, started by {run.who}, is alive: until it ends a launch "
@@ -55,7 +55,7 @@ def runs(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def problems(case: HostCase) -> Iterator[Problem]:
+def unreported_problems(case: HostCase) -> Iterator[Problem]:
     """Yield the problems that the probe has found and that no other rule reports."""
     covered_by_other_rules = (
         "there is no program ",

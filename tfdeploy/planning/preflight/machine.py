@@ -77,7 +77,7 @@ def memory(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def limits(case: HostCase) -> Iterator[Problem]:
+def resource_limits(case: HostCase) -> Iterator[Problem]:
     files = OPEN_FILES + OPEN_FILES_A_HOST * case.hosts
     counted = "at most {has} {name} (ulimit), {least} are wanted"
     sized = "{name} is limited to {size} (ulimit)"
@@ -122,7 +122,7 @@ def shared_memory(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def temporary(case: HostCase) -> Iterator[Problem]:
+def temporary_folder(case: HostCase) -> Iterator[Problem]:
     space = case.preflight.temporary
     if space is None or not space.writable:
         path = space.path if space else "/tmp"

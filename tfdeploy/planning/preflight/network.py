@@ -47,7 +47,7 @@ def ports(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def protect(case: HostCase) -> Iterator[Problem]:
+def protection_level(case: HostCase) -> Iterator[Problem]:
     """Yield a problem if the host cannot provide the level of `protect` that the job asks for.
 
     The job may also ask for `auto`. Then it is an error if tasks would listen on unprotected ports
@@ -82,7 +82,7 @@ def protect(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def variables(case: HostCase) -> Iterator[Problem]:
+def environment_variables(case: HostCase) -> Iterator[Problem]:
     """Yield warnings about variables that the host's login environment sets.
 
     They are variables for proxies, and variables that the plan sets too.

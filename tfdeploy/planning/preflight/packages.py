@@ -53,7 +53,7 @@ def _missing_module_fix(case: HostCase, missing: Import) -> str:
         return f"{module} is a module of Python 2: `2to3 -w {missing.where.rpartition(':')[0]}`"
     if near := similar(module, case.needs.own_modules, 0.8):
         return f"did you mean {near}, which is in the code?"
-    if package_names.package(module):
+    if package_names.package_providing(module):
         return ""
     # Either a newer Python has dropped the module, or the system has it in a separate package.
     return (
@@ -64,7 +64,7 @@ def _missing_module_fix(case: HostCase, missing: Import) -> str:
 
 def _install_advice(case: HostCase, missing: list[Import]) -> str:
     """Return how to install the packages that provide these modules."""
-    packages = [package_names.package(each.module) for each in missing]
+    packages = [package_names.package_providing(each.module) for each in missing]
     wanted = [*dict.fromkeys(filter(None, packages))]
     if case.facts.environment is not None:
         return (
@@ -97,6 +97,6 @@ def _present_requirements(case: HostCase) -> Iterator[str]:
     if case.needs.tensorflow and case.facts.tensorflow:
         yield f"tensorflow=={case.facts.tensorflow}"
     for each in case.needs.imports:
-        name = package_names.package(each.module)
+        name = package_names.package_providing(each.module)
         if name and case.facts.modules.get(each.module):
             yield name

@@ -27,7 +27,7 @@ from tfdeploy.planning.versions import absent_names, legacy_keras, tf_names_used
 from tfdeploy.planning.versions.absent_names import Refusal
 from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
 from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, has_name_or_parent
-from tfdeploy.planning.versions.tf_names_used import Use
+from tfdeploy.planning.versions.tf_names_used import NameUse
 from tfdeploy.runtime.old_names import removed_names
 
 _SHOWN = 5
@@ -57,7 +57,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     """
     hosts = facts or {}
     mode = rules_of(job.mode)
-    run = reached.reached(
+    run = reached.certainly_reached(
         program, workers="worker" in mode.takes and not (mode.lead or mode.single)
     )
     python2_refusals, python2_notes = _python2_problems(program, run, hosts)
@@ -91,7 +91,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     )
 
 
-def check(compat: Compat, program: Program) -> None:
+def refuse_incompatible(compat: Compat, program: Program) -> None:
     """Raise Refused if every run of the program uses something that its hosts lack.
 
     The error shows the first few such uses, with their places and what to write instead.
@@ -135,7 +135,7 @@ def keeps_written_addresses(job: Job, compat: Compat) -> bool:
 
 
 def _choose_compat(
-    job: Job, program: Program, uses: Sequence[Use], run: Reached, hosts: FactsByHost
+    job: Job, program: Program, uses: Sequence[NameUse], run: Reached, hosts: FactsByHost
 ) -> tuple[Literal["v1", "none"], str]:
     """Return whether the program runs as TensorFlow 1, and why."""
     if job.compat != "auto":
@@ -165,7 +165,7 @@ def _choose_compat(
     )
 
 
-def _shows_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
+def _shows_version1(use: NameUse, run: Reached, *, migrated: bool) -> bool:
     """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
     `migrated`: the program itself uses compat.v1. In such a program, a name that TensorFlow 2 lacks
@@ -178,7 +178,7 @@ def _shows_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
-def _missing_keras2_refusals(sure: Iterable[Use], hosts: FactsByHost) -> Iterator[Refusal]:
+def _missing_keras2_refusals(sure: Iterable[NameUse], hosts: FactsByHost) -> Iterator[Refusal]:
     needing = [
         use for use in sure if has_name_or_parent(removed_names.present_name(use.name), IN_TF_KERAS)
     ]

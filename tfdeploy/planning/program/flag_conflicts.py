@@ -22,7 +22,9 @@ from tfdeploy.planning.source.source import Program
 Values = Mapping[str, Mapping[str, str]]
 
 
-def check(job: Job, program: Program, added: AppendedFlags, values: Values) -> None:
+def refuse_unaccepted_values(
+    job: Job, program: Program, added: AppendedFlags, values: Values
+) -> None:
     """Raise Refused if the program does not accept the value of a flag that its tasks get.
 
     `values`: task -> placeholder -> value, for the tasks that run the program.

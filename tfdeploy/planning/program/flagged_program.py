@@ -52,7 +52,7 @@ def add_flags(
         for seat in seats
     }
     unknown_flags.refuse_undefined_flags(of.job, of.program)
-    flag_conflicts.check(of.job, of.program, added, given)
+    flag_conflicts.refuse_unaccepted_values(of.job, of.program, added, given)
     required = required_flags.supply_flags(
         of.job, of.program, added.known, (*added.flags, *added.own)
     )

@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.expressions import dotted_name, literal_text
-from tfdeploy.planning.source.reached import reached
+from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -64,7 +64,7 @@ class Sign:
 
 def find_signs(program: Program) -> tuple[Sign, ...]:
     """Return the program's constructs that show its mode. Flags about the cluster come first."""
-    certain = reached(program, workers=True).nodes
+    certain = certainly_reached(program, workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
     servers_or_coordinator = (_SERVED, _COORDINATED)
@@ -97,7 +97,7 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     return next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
 
 
-def check(job: Job, program: Program, *, force: bool) -> str | None:
+def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     """Return a note if the program is written for another mode than the mode of the job, else None.
 
     Raises Refused if every run of the program reaches constructs of exactly one other mode, and

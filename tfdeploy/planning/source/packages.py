@@ -28,7 +28,7 @@ _DROPPED = """
 """
 
 
-def package(module: str) -> str | None:
+def package_providing(module: str) -> str | None:
     """Return the package that a user must install to get the module.
 
     Returns None for a standard module of Python 2 or 3, because no package provides it.

@@ -42,7 +42,7 @@ class Reached:
 
 
 @lru_cache(maxsize=4)
-def reached(program: Program, *, workers: bool) -> Reached:
+def certainly_reached(program: Program, *, workers: bool) -> Reached:
     """Return the code that every run of the program certainly executes.
 
     `workers`: whether some tasks of the run have the role worker.

@@ -20,7 +20,7 @@ from tfdeploy.planning.source.source import Program
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
+def refuse_unparsable(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
     """Raise Refused if the program cannot be parsed here, and all hosts have this Python version.
 
     If a host has another version, that version may still parse the program. Then there is no error,

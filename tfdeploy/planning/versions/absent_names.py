@@ -16,7 +16,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import on_host
 from tfdeploy.model.text.units import listed, version_numbers
-from tfdeploy.planning.versions.tf_names_used import Use
+from tfdeploy.planning.versions.tf_names_used import NameUse
 from tfdeploy.runtime.old_names import removed_names
 
 # (where the program uses the name, what is missing, what the user should do instead)
@@ -32,13 +32,15 @@ class MissingName(NamedTuple):
     `instead`: what the user should do. `by_package`: True if the user should install a package.
     """
 
-    use: Use
+    use: NameUse
     lacking: str
     instead: str
     by_package: bool = False
 
 
-def find_missing_names(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[MissingName]:
+def find_missing_names(
+    uses: Iterable[NameUse], job: Job, hosts: FactsByHost
+) -> Iterator[MissingName]:
     """Yield the uses of names that do not exist on every host.
 
     A name exists on a host if TensorFlow has it, or if tfdeploy or an installed package supplies
@@ -60,7 +62,7 @@ def group_refusals(sure: Iterable[MissingName], *, has_fallback: bool) -> tuple[
 
     `has_fallback`: the program has code for other TensorFlow versions.
     """
-    groups: defaultdict[tuple[str, str], list[Use]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[NameUse]] = defaultdict(list)
     for use, lacking, instead, _ in sure:
         groups[lacking, instead].append(use)
     return tuple(
@@ -78,7 +80,7 @@ def notes(unsure: Iterable[MissingName]) -> Iterator[str]:
 
     There is one note for each package to install, and one note for all other names.
     """
-    groups: defaultdict[str, list[Use]] = defaultdict(list)
+    groups: defaultdict[str, list[NameUse]] = defaultdict(list)
     for use, _, instead, by_package in unsure:
         groups[f": {instead}" if by_package else ""].append(use)
     for install, uses in groups.items():
@@ -88,7 +90,7 @@ def notes(unsure: Iterable[MissingName]) -> Iterator[str]:
         )
 
 
-def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
+def supplied_notes(uses: Collection[NameUse], hosts: FactsByHost) -> Iterator[str]:
     """Yield notes on names that TensorFlow lacks but that exist on the hosts all the same.
 
     They are old names of TensorFlow 0.x, which tfdeploy supplies, and names that a package on all
@@ -97,7 +99,7 @@ def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
         yield f"names of TensorFlow 0.x, which tfdeploy supplies: {_names_with_places(old)}"
-    by_package: defaultdict[str | None, list[Use]] = defaultdict(list)
+    by_package: defaultdict[str | None, list[NameUse]] = defaultdict(list)
     for use in uses:
         by_package[removed_names.supplying_package(use.bare_name)].append(use)
     for package, used in by_package.items():
@@ -105,17 +107,17 @@ def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
             yield f"the package {package} supplies {_names_with_places(_first_uses(used))}"
 
 
-def is_recent(use: Use) -> bool:
+def is_recent(use: NameUse) -> bool:
     """Return whether some version of TensorFlow 2 had the name."""
     return removed_names.removed_since(use.bare_name) is not None
 
 
-def _first_uses(uses: Iterable[Use]) -> list[Use]:
+def _first_uses(uses: Iterable[NameUse]) -> list[NameUse]:
     """Return the first use of each name.
 
     The import of a module is left out if the program uses a name of this module.
     """
-    first: dict[str, Use] = {}
+    first: dict[str, NameUse] = {}
     for use in uses:
         first.setdefault(use.name, use)
     used = [use.name for use in first.values() if not use.binds]
@@ -126,7 +128,7 @@ def _first_uses(uses: Iterable[Use]) -> list[Use]:
     ]
 
 
-def _names_text(uses: list[Use]) -> str:
+def _names_text(uses: list[NameUse]) -> str:
     """Return the beginning of a sentence about these names.
 
     Examples: "tf.sub is", "tf.mul, tf.sub (train.py:4) and 3 more are".
@@ -136,7 +138,7 @@ def _names_text(uses: list[Use]) -> str:
     return f"{listed(names, _SHOWN)} {'are' if others else 'is'}"
 
 
-def _names_with_places(uses: list[Use]) -> str:
+def _names_with_places(uses: list[NameUse]) -> str:
     """Return a text with these names and their places.
 
     Example: "tf.mul (train.py:3), tf.sub (train.py:4, imported only)". If there are more than

@@ -20,7 +20,7 @@ from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import has_name_or_parent
-from tfdeploy.planning.versions.tf_names_used import Use
+from tfdeploy.planning.versions.tf_names_used import NameUse
 from tfdeploy.runtime.old_names import removed_names
 from tfdeploy.runtime.old_names.removed_names import is_within
 
@@ -134,7 +134,7 @@ def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use |
     )
 
 
-def _describe_keras2_use(use: Use, *, version1: bool, in_graph: bool) -> str | None:
+def _describe_keras2_use(use: NameUse, *, version1: bool, in_graph: bool) -> str | None:
     """Describe a use of a name that works only with Keras 2; return None for any other use.
 
     Either Keras 3 lacks the name, or the name does not work in a graph with Keras 3.
@@ -151,7 +151,7 @@ def _describe_keras2_use(use: Use, *, version1: bool, in_graph: bool) -> str | N
     )
 
 
-def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
+def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
     """Return whether the program disables eager execution or trains with a session of tf.train.
 
     It must do so at module level, or in a function that every run calls.
@@ -163,12 +163,12 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
     ]
     return any(
         not any(isinstance(each, ast.FunctionDef) for each in module.around(node))
-        or id(node) in reached.reached(program, workers=True).nodes
+        or id(node) in reached.certainly_reached(program, workers=True).nodes
         for module, node in in_graphs
     )
 
 
-def _present_name(use: Use) -> str:
+def _present_name(use: NameUse) -> str:
     return removed_names.present_name(use.bare_name)
 
 
@@ -180,7 +180,7 @@ def _keras2_packages(program: Program) -> Iterator[Keras2Use]:
                 yield Keras2Use(f"{path}:{node.lineno}", name)
 
 
-def _keras2_calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
+def _keras2_calls(program: Program, uses: list[NameUse]) -> Iterator[Keras2Use]:
     guarded = guards.guarded_nodes(program)
     classes = {id(use.node) for use in uses if is_within(_present_name(use), "keras.optimizers")}
     for module in program.modules:

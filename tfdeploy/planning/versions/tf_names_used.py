@@ -26,7 +26,7 @@ Names = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Use:
+class NameUse:
     """A use of one TensorFlow name, at the place "train.py:12".
 
     `guarded`: the program itself handles the case that the name is missing. `binds`: the use only
@@ -54,12 +54,12 @@ class Use:
 
 
 @lru_cache(maxsize=4)
-def tensorflow_uses(program: Program) -> tuple[Use, ...]:
+def tensorflow_uses(program: Program) -> tuple[NameUse, ...]:
     """Return every use of a TensorFlow name in the program, in the order of files and lines.
 
     A leading compat.v1 or compat.v2 is part of the name.
     """
-    uses: list[Use] = []
+    uses: list[NameUse] = []
     names = _tensorflow_names(program)
     for module in program.modules:
         in_module = _uses_in_module(module, guards.guarded_nodes(program), names[module.path])
@@ -67,7 +67,7 @@ def tensorflow_uses(program: Program) -> tuple[Use, ...]:
     return tuple(uses)
 
 
-def uses_of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
+def uses_of_names(program: Program, names: frozenset[str]) -> tuple[NameUse, ...]:
     """Return every use of one of `names` in a module that does not itself define the name.
 
     With this function, uses of built-in functions of Python 2 are found. A use is left out if the
@@ -75,7 +75,7 @@ def uses_of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     """
     guarded = guards.guarded_nodes(program)
     return tuple(
-        Use(node.id, f"{module.path}:{node.lineno}", node=node)
+        NameUse(node.id, f"{module.path}:{node.lineno}", node=node)
         for module in program.modules
         for free in (names - _names_defined(module),)
         for node in module.find(ast.Name)
@@ -144,7 +144,7 @@ def _is_keras_name(name: str) -> bool:
     return any(removed_names.is_within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
 
 
-def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[Use]:
+def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[NameUse]:
     guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code defines it
     aliased: set[int] = set()
     for node in _binding_statements(module):
@@ -156,7 +156,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
                 aliased.update(map(id, module.within(node)))
             if used:
                 binds = removed_names.has_stand_in(used)
-                yield Use(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)
+                yield NameUse(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
     others = _names_defined(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
@@ -170,7 +170,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
             binds = bool(dunder) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
             is_guarded = id(expression) in guarded or guarded_only.get(root, False)
-            yield Use(
+            yield NameUse(
                 name, f"{module.path}:{expression.lineno}", is_guarded, binds, expression, certain
             )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.planning.broadcast.blame import Blame, blame
+from tfdeploy.planning.broadcast.blame import Blame, assign_blame
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Member, SuspectFeed
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
@@ -42,4 +42,4 @@ def test_blamed_hosts_and_lines(feeds: str) -> None:
         for parent, _, child in (feed.partition(">") for feed in feeds.split())
     ]
     hosts, sites = CASES[feeds]
-    assert blame(doubts, members) == Blame(frozenset(hosts), frozenset(sites))
+    assert assign_blame(doubts, members) == Blame(frozenset(hosts), frozenset(sites))

@@ -44,7 +44,7 @@ def choose_flags(
     program = source.read_program(job.command, sources)
     assert not program.unread
     appended = appended_flags.choose_flags(job, program)
-    flag_conflicts.check(job, program, appended, {"worker:1": GIVEN})
+    flag_conflicts.refuse_unaccepted_values(job, program, appended, {"worker:1": GIVEN})
     return appended
 
 

@@ -35,7 +35,7 @@ from tfdeploy.planning.preflight.judge import (
     RULES,
     ProbedHost,
     ProbeResults,
-    judge,
+    check_hosts,
     unreachable_host_checks,
 )
 from tfdeploy.planning.source.imports import Import
@@ -108,7 +108,9 @@ def failed_checks(checks_by_host: dict[str, tuple[Check, ...]]) -> list[tuple[st
 
 
 def test_healthy_hosts_pass_all_checks(facts_of: FactsOf) -> None:
-    checks = judge(ProbeResults(seen_of(facts_of), Needs(bytes=MIB, files=10, tensorflow=True)))
+    checks = check_hosts(
+        ProbeResults(seen_of(facts_of), Needs(bytes=MIB, files=10, tensorflow=True))
+    )
     assert failed_checks(checks) == [] and [check.check for check in checks["n1"]] == list(RULES)
 
 
@@ -302,7 +304,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
 def test_problem_of_one_host_is_reported_with_fix(
     facts_of: FactsOf, changed_facts: dict[str, Any], check: str, level: str, detail: str, fix: str
 ) -> None:
-    checks_by_host = judge(ProbeResults(seen_of(facts_of, **changed_facts), Needs(files=50)))
+    checks_by_host = check_hosts(ProbeResults(seen_of(facts_of, **changed_facts), Needs(files=50)))
     failures = [
         (host, host_check)
         for host, checks in checks_by_host.items()
@@ -338,7 +340,7 @@ def test_problem_of_one_host_is_reported_with_fix(
 def test_text_of_host_is_one_quoted_word_in_fix(
     facts_of: FactsOf, changed_facts: dict[str, Any], words: str
 ) -> None:
-    checks = judge(ProbeResults(seen_of(facts_of, **changed_facts)))["n2"]
+    checks = check_hosts(ProbeResults(seen_of(facts_of, **changed_facts)))["n2"]
     fixes = [
         shlex.split(part)
         for host_check in checks
@@ -369,7 +371,7 @@ def test_packages_missing_from_other_python_are_one_problem(
         )
     [(host, failure)] = [
         (host, check)
-        for host, checks in judge(ProbeResults(seen)).items()
+        for host, checks in check_hosts(ProbeResults(seen)).items()
         for check in checks
         if not check.ok
     ]
@@ -387,13 +389,17 @@ def test_packages_missing_from_other_python_are_one_problem(
 
 def test_fix_installs_python3_only_if_it_is_missing(facts_of: FactsOf) -> None:
     for entry, install in ({}, True), ({"python": "/opt/python9"}, False):
-        checks = judge(ProbeResults(seen_of(facts_of, entry=entry, **NO_PYTHON)), ("python",))["n2"]
+        checks = check_hosts(
+            ProbeResults(seen_of(facts_of, entry=entry, **NO_PYTHON)), ("python",)
+        )["n2"]
         assert ("install python3 on n2" in (checks[0].fix or "")) is install
 
 
 def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
     problems = failed_checks(
-        judge(ProbeResults(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",))
+        check_hosts(
+            ProbeResults(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",)
+        )
     )
     assert [detail for *_, detail in problems] == [
         "1 port of 2222-2299 is free",
@@ -414,14 +420,14 @@ def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
     ],
 )
 def test_harmless_facts_pass_all_checks(facts_of: FactsOf, changed_facts: dict[str, Any]) -> None:
-    assert failed_checks(judge(ProbeResults(seen_of(facts_of, **changed_facts)))) == []
+    assert failed_checks(check_hosts(ProbeResults(seen_of(facts_of, **changed_facts)))) == []
 
 
 def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
     seen = {host: replace(seen, skew_s=-90.0) for host, seen in seen_of(facts_of).items()}
     # All hosts differ from this machine by 90 s, so the clock of this machine is wrong.
-    assert failed_checks(judge(ProbeResults(seen))) == []
-    assert len(failed_checks(judge(ProbeResults({"n1": seen["n1"]})))) == 1
+    assert failed_checks(check_hosts(ProbeResults(seen))) == []
+    assert len(failed_checks(check_hosts(ProbeResults({"n1": seen["n1"]})))) == 1
 
 
 @pytest.mark.parametrize(
@@ -482,7 +488,7 @@ def test_unsupported_protection_is_reported(
             seen_with_others["n2"], facts=replace(seen_with_others["n2"].facts, protect=of_n2)
         ),
     }
-    checks_by_host = judge(ProbeResults(seen, Needs(protect=asked)))
+    checks_by_host = check_hosts(ProbeResults(seen, Needs(protect=asked)))
     failures = [
         (host, check) for host, checks in checks_by_host.items() for check in checks if not check.ok
     ]
@@ -496,7 +502,10 @@ def test_unsupported_protection_is_reported(
         and expected[2] in (failure.fix or "")
     ), failure
     # The run has no task on n2.
-    assert failed_checks(judge(ProbeResults(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
+    assert (
+        failed_checks(check_hosts(ProbeResults(seen, Needs(protect=asked, hosts=("n1", "n3")))))
+        == []
+    )
 
 
 def test_host_that_launch_would_refuse_is_error(
@@ -518,7 +527,7 @@ def test_host_that_launch_would_refuse_is_error(
     )
     [(host, failure)] = [
         (host, check)
-        for host, checks in judge(ProbeResults(seen, Needs(plan=plan))).items()
+        for host, checks in check_hosts(ProbeResults(seen, Needs(plan=plan))).items()
         for check in checks
         if not check.ok
     ]
@@ -544,7 +553,9 @@ def test_unmet_needs_of_job_are_errors(facts_of: FactsOf) -> None:
     }
     collected = [
         failure
-        for failure in failed_checks(judge(ProbeResults(seen_of(facts_of, **changed_facts), needs)))
+        for failure in failed_checks(
+            check_hosts(ProbeResults(seen_of(facts_of, **changed_facts), needs))
+        )
         if failure[0] == "n2"
     ]
     levels = {(check, level) for _, check, level, _ in collected}
@@ -573,7 +584,9 @@ def failed_package_checks(
     asked = {
         module_import.module: module_import.module not in modules for module_import in needs.imports
     }
-    checks = judge(ProbeResults(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
+    checks = check_hosts(
+        ProbeResults(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",)
+    )
     assert all(check.ok for host in ("n1", "n3") for check in checks[host])
     return [check for check in checks["n2"] if not check.ok]
 
@@ -607,7 +620,7 @@ def test_fix_names_python_of_other_hosts_that_has_package(
     seen = seen_of(facts_of, modules={"numpy": True})
     poor = replace(seen["n1"].facts, python="/usr/bin/python3.9", modules={"numpy": False})
     seen["n1"] = replace(seen["n1"], facts=poor)
-    checks = judge(ProbeResults(seen, Needs(imports=IMPORTS[2:])), ("packages",))
+    checks = check_hosts(ProbeResults(seen, Needs(imports=IMPORTS[2:])), ("packages",))
     [failure] = [check for check in checks["n1"] if not check.ok]
     assert failure.fix == (
         "set `python:` to /usr/bin/python3, which has numpy on other hosts, or: "
@@ -685,13 +698,15 @@ def test_refused_plan_is_reported_unless_another_error_explains_it(
     facts_of: FactsOf,
 ) -> None:
     refused = Refused("no", where="host n3", next="do")
-    checks = judge(ProbeResults(seen_of(facts_of), refused=refused))
+    checks = check_hosts(ProbeResults(seen_of(facts_of), refused=refused))
     assert failed_checks(checks) == [("n3", "plan", "error", "no")] and checks["n3"][-1].fix == "do"
     assert [
         row[:2]
-        for row in failed_checks(judge(ProbeResults(seen_of(facts_of), refused=Refused("no"))))
+        for row in failed_checks(
+            check_hosts(ProbeResults(seen_of(facts_of), refused=Refused("no")))
+        )
     ] == [("n1", "plan")]
-    checks_without_rsync = judge(
+    checks_without_rsync = check_hosts(
         ProbeResults(
             seen_of(facts_of, rsync=None),
             refused=Refused("rsync is missing on n2", where="host n2"),
@@ -701,7 +716,7 @@ def test_refused_plan_is_reported_unless_another_error_explains_it(
 
 
 def test_launch_checks_only_what_plan_does_not(facts_of: FactsOf) -> None:
-    checks = judge(
+    checks = check_hosts(
         ProbeResults(seen_of(facts_of, rsync=None, quota=Quota(1, None, True), skew_s=999.0)),
         BEYOND_PLAN,
     )

@@ -141,7 +141,7 @@ def test_unavailable_name_is_refused_with_line_and_replacement(text, where, inst
     sources = {"train.py": text, "model.py": "print 'old'\n"}
     read = source.read_program(JOB.command, sources)
     with pytest.raises(Refused) as refused:
-        compat.check(compat.decide(JOB, read), read)
+        compat.refuse_incompatible(compat.decide(JOB, read), read)
     assert refused.value.where == where
     assert instead in str(refused.value.next)
 
@@ -220,7 +220,7 @@ def test_all_unavailable_names_are_in_one_error():
     text = TF + "tf.contrib.crf\ntf.nn.seq2seq\ntf.contrib.crf\ntf.contrib.slim"
     read = source.read_program(JOB.command, {"train.py": text})
     with pytest.raises(Refused) as refused:
-        compat.check(compat.decide(JOB, read), read)
+        compat.refuse_incompatible(compat.decide(JOB, read), read)
     assert refused.value.what.count("is not in TensorFlow 2") == 3
     assert "train.py:5: tf.contrib.slim" in refused.value.what
 

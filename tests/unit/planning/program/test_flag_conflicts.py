@@ -52,7 +52,7 @@ def choose_flags(job: Job, text: str, *words: str, **fields: str) -> appended_fl
     job = replace(job, command=("python", "train.py", *words), **fields)
     started = source.read_program(job.command, {"train.py": text})
     appended = appended_flags.choose_flags(job, started)
-    flag_conflicts.check(job, started, appended, TASKS)
+    flag_conflicts.refuse_unaccepted_values(job, started, appended, TASKS)
     return appended
 
 

@@ -162,4 +162,4 @@ def test_hosts_are_asked_once_for_each_module() -> None:
     ],
 )
 def test_package_of_module(module: str, package: str | None) -> None:
-    assert packages.package(module) == package
+    assert packages.package_providing(module) == package

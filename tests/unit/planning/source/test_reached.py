@@ -226,7 +226,7 @@ def test_many_names_are_one_sentence():
     names = [f"tf.contrib.{part}.f{number}" for part in ("crf", "tpu") for number in range(7)]
     decision, read = decide(TF + "\n".join(names))
     with pytest.raises(Refused) as refused:
-        compat.check(decision, read)
+        compat.refuse_incompatible(decision, read)
     assert refused.value.what == (
         "train.py cannot run as it is: tf.contrib.crf.f0, tf.contrib.crf.f1 (train.py:4), "
         "tf.contrib.crf.f2 (train.py:5), "
@@ -244,5 +244,5 @@ def test_many_names_are_one_sentence():
 def test_refusal_suggests_compat_none_if_program_has_fallback(text, named):
     decision, read = decide(TF + text + GONE)
     with pytest.raises(Refused) as refused:
-        compat.check(decision, read)
+        compat.refuse_incompatible(decision, read)
     assert ("`compat: none`" in str(refused.value.next)) is named
