@@ -49,7 +49,7 @@ from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import launch as launch_run
-from tfdeploy.operations.launch import plan_only
+from tfdeploy.operations.launch import probe_and_plan
 from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.status import status as ask_status
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.output.printed import FetchAnswer, LogLineRow, StopAnswer
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.status.run_status import RunAnswer
-    from tfdeploy.operations.launch import Launch
+    from tfdeploy.operations.launch import LaunchRequest
     from tfdeploy.operations.status import Status
     from tfdeploy.transport.fleet import SshFleet
 
@@ -157,7 +157,7 @@ def plan(
     """
     flags, request = _make_request({**locals(), "dry_run": True})
     with open_fleet(flags, flags.bwlimit) as fleet:
-        return plan_to_json(plan_only(request, fleet, _log_events(fleet)))
+        return plan_to_json(probe_and_plan(request, fleet, _log_events(fleet)))
 
 
 @_logged_messages()
@@ -446,7 +446,7 @@ class Run:
             raise combine_errors(action, errors, len(self._plan.hosts))
 
 
-def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, Launch]:
+def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, LaunchRequest]:
     job, inventory, command = values["job"], values["inventory"], values["command"]
     if command is not None:
         values["after_dashes"] = tuple(command)

@@ -31,7 +31,7 @@ from tfdeploy.operations.broadcast import (
 )
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.sending.deletions import never_confirm
-from tfdeploy.operations.sending.send_code import Synced
+from tfdeploy.operations.sending.send_code import SyncResult
 from tfdeploy.operations.sync import sync_job
 
 LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")
@@ -129,7 +129,7 @@ def test_honest_hosts_get_all_data_and_keep_no_lock(
 ) -> None:
     job, collected, watch = (
         make_small_job(tmp_path),
-        dict[str, Synced | TfdeployError](),
+        dict[str, SyncResult | TfdeployError](),
         Stopwatch(),
     )
     fleet.lies = dict.fromkeys(LIARS, LIES[lie])
@@ -168,7 +168,7 @@ def test_honest_hosts_get_all_data_and_keep_no_lock(
         fleet.end()
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
-    assert all(isinstance(collected[host], Synced) for host in OTHERS), collected
+    assert all(isinstance(collected[host], SyncResult) for host in OTHERS), collected
     # If a host falsely claims to have all files, tfdeploy cannot notice this, because it believes
     # what a host says about its own files.
     if lie != "it has all, and feeds nobody":

@@ -21,7 +21,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.operations import launch as launching
-from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.operations.launch import LaunchRequest, launch
 from tfdeploy.operations.launching import prepare_blobs
 from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.operations.status import status
@@ -73,7 +73,7 @@ def launch_run(fleet: NearFleet, root: Path) -> Plan:
         finish_grace_s=0.2,
         stop_grace_s=1.0,
     )
-    asked = Launch(
+    asked = LaunchRequest(
         inventory=fleet.inventory,
         job=job,
         run="r1",
@@ -99,7 +99,7 @@ def test_follower_relays_end_of_run(
         "the worker's host has ended",
     )
     run_status = status(fleet, plan)
-    assert run_status.unheard == ("n2", ("n1",)) and run_status.view.state == "running"
+    assert run_status.uninformed == ("n2", ("n1",)) and run_status.view.state == "running"
     watch = Watch(fleet, plan, events.append)
     end_relay = Relay(watch)
 
@@ -114,7 +114,7 @@ def test_follower_relays_end_of_run(
     )
     notes = [event.data["text"] for event in events if event.kind == "note"]
     assert notes == ["n1 has not heard from n2 that the run is over: this machine informs them"]
-    assert fleet.alive("r1", "cut") == {} and status(fleet, plan).unheard is None
+    assert fleet.alive("r1", "cut") == {} and status(fleet, plan).uninformed is None
 
 
 def test_nonsense_is_not_relayed(fleet: NearFleet, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from tfdeploy.agent import frames
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
-from tfdeploy.operations.launch import Launch, launch
+from tfdeploy.operations.launch import LaunchRequest, launch
 from tfdeploy.operations.launching import prepare_blobs, readiness, renewal
-from tfdeploy.operations.run_lookup.run_names import refuse_taken
+from tfdeploy.operations.run_lookup.run_names import refuse_taken_run_name
 from tfdeploy.planning import host_parts as parts
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive
@@ -64,14 +64,14 @@ class Operator:
         (self.root / "code" / "train.py").write_text(text)
 
     def limits(self, limit_s: float, **fields: Any) -> None:
-        whole = parts._part
+        whole = parts._host_part
         fields = {"start_within_s": limit_s, "commit_within_s": limit_s, **fields}
         self._monkeypatch.setattr(
-            parts, "_part", lambda *plan: replace_record(whole(*plan), fields)
+            parts, "_host_part", lambda *plan: replace_record(whole(*plan), fields)
         )
 
     def launch(self, run: str, **fields: Any) -> Any:
-        asked = Launch(
+        asked = LaunchRequest(
             inventory=self.fleet.inventory,
             job=self.job,
             run=run,
@@ -205,7 +205,7 @@ def test_error_names_no_firewall_if_host_gives_up_during_check(operator: Operato
 def test_name_of_rolled_back_launch_can_be_reused(operator: Operator) -> None:
     operator.program("raise SystemExit(3)\n")
     assert "exit code 3" in launch_error(operator, "r1").what
-    refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
+    refuse_taken_run_name(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program(FOREVER)
     operator.launch("r1")
     assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
@@ -218,7 +218,7 @@ def test_name_of_ended_run_is_refused_and_run_stays_unchanged(operator: Operator
     for host in operator.fleet.contexts:
         operator.fleet.call(host, "run.stop", run="r1", job="whole", grace_s=0.0)
     with pytest.raises(Refused):
-        refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
+        refuse_taken_run_name(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program("raise SystemExit(3)\n")
     assert "r1 exists already" in launch_error(operator, "r1").what
     for host in operator.fleet.contexts:

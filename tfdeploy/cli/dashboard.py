@@ -14,7 +14,7 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.machine.own_command import own_command
 from tfdeploy.model.status.run_status import exit_code
 from tfdeploy.operations.emit import make_wait_warner
-from tfdeploy.operations.samples import samples
+from tfdeploy.operations.samples import read_samples
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 
@@ -141,7 +141,7 @@ def show_dashboard(
     def load_samples() -> None:
         # If the hosts do not answer, the curves have only new samples.
         with suppress(TfdeployError):
-            board.add_past_samples(samples(fleet, plan, only_hosts))
+            board.add_past_samples(read_samples(fleet, plan, only_hosts))
 
     thread = threading.Thread(target=watch, name="follow", daemon=True)
     thread.start()

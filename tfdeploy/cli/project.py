@@ -171,11 +171,11 @@ def _print_file_used(flags: CommonFlags, text: str) -> None:
 
 def project_secret_paths(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
     """Return the `secret_paths` of the job; {} if there is no job or its files cannot be read."""
-    from tfdeploy.operations.sending.withheld_files import secret_paths
+    from tfdeploy.operations.sending.withheld_files import possibly_sent_secrets
 
     try:
         if (job := load_job_if_any(flags)) is not None:
-            return secret_paths(job, load_whole_inventory(flags, job).hosts)
+            return possibly_sent_secrets(job, load_whole_inventory(flags, job).hosts)
     except UsageError:
         pass
     return {}

@@ -42,7 +42,7 @@ class AuditSubject:
     """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
     `plan` is the plan of the run, if known. `secret_paths` is {job: paths at which an older
-    tfdeploy may have left secret files}, as withheld_files.secret_paths returns it.
+    tfdeploy may have left secret files}, as withheld_files.possibly_sent_secrets returns it.
     """
 
     run: str | None = None

@@ -15,7 +15,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.check import Check, PreflightResult
 from tfdeploy.operations.emit import step_events
-from tfdeploy.operations.launch import Launch, launch_needs, plan_launch, probe_questions
+from tfdeploy.operations.launch import LaunchRequest, launch_needs, plan_launch, probe_questions
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.preflight.hosts import probe_hosts
 from tfdeploy.operations.preflight.links import try_links
@@ -38,7 +38,7 @@ V = TypeVar("V")
 
 
 def check(
-    hosts: Hosts, launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False
+    hosts: Hosts, launch: LaunchRequest | None, fleet: Fleet, emit: Emit, *, deep: bool = False
 ) -> PreflightResult:
     """Return the checks of every host and the links between hosts.
 
@@ -66,7 +66,7 @@ def check(
     )
     checks_by_host = {
         host.name: _all_checks(
-            checks.get(host.name, ()), errors.get(host.name), reached.taken.get(host.name)
+            checks.get(host.name, ()), errors.get(host.name), reached.taken_ports.get(host.name)
         )
         for host in hosts
     }
@@ -86,7 +86,7 @@ def _collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:
 
 
 def _prepare_questions(
-    hosts: Hosts, launch: Launch | None, refused: list[Refused]
+    hosts: Hosts, launch: LaunchRequest | None, refused: list[Refused]
 ) -> tuple[Shipment | None, ProbeQuestions]:
     """Return what a launch would send (None: unknown), and the questions to every host."""
     if launch is None:
@@ -99,7 +99,7 @@ def _prepare_questions(
 
 
 def _make_needs(
-    launch: Launch | None,
+    launch: LaunchRequest | None,
     shipment: Shipment | None,
     probed: Mapping[str, ProbedHost],
     refused: list[Refused],
@@ -122,22 +122,23 @@ def _make_needs(
 
 
 def _all_checks(
-    checks: tuple[Check, ...], error: TfdeployError | None, taken: Mapping[int, str] | None
+    checks: tuple[Check, ...], error: TfdeployError | None, taken_ports: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
     """Return all checks of a host: of its connection, the given `checks`, and of its ports.
 
-    `taken` maps a port to the reason why the host could not listen on it.
+    `taken_ports` maps a port to the reason why the host could not listen on it.
     """
-    if taken:
+    if taken_ports:
         problem = "; ".join(
-            f"port {port} was taken while it was checked: {why}" for port, why in taken.items()
+            f"port {port} was taken while it was checked: {why}"
+            for port, why in taken_ports.items()
         )
         checks = (*checks, Check("ports", False, "warning", problem, "`tfdeploy check`"))
     return (*(unreachable_host_checks(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
 def _facts_for_plan(
-    launch: Launch, probed: Mapping[str, ProbedHost]
+    launch: LaunchRequest, probed: Mapping[str, ProbedHost]
 ) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 

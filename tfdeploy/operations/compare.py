@@ -22,7 +22,7 @@ from tfdeploy.model.report.compare import ComparedRun
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.samples import samples
+from tfdeploy.operations.samples import read_samples
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 from tfdeploy.transport.rsync.transfer import pull
@@ -37,7 +37,7 @@ def collect_runs(
     """Return the runs in the order of `plans`, and the errors of hosts without an answer."""
     runs, errors = [], Errors()
     for plan in plans:
-        sampled = samples(fleet, plan)
+        sampled = read_samples(fleet, plan)
         errors.update(sampled.errors)
         began = min((rows[0].time for rows in sampled.tasks.values() if rows), default=plan.created)
         runs.append(

@@ -29,22 +29,22 @@ from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.emit import emit_host, emit_note, emit_warning, step_events
 from tfdeploy.operations.launching.clocks import compare_clocks
-from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
+from tfdeploy.operations.launching.keep_elsewhere import rename_keep_on_others
 from tfdeploy.operations.launching.preflight import preflight
 from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
-from tfdeploy.operations.launching.readiness import await_up, check_succeeded
+from tfdeploy.operations.launching.readiness import wait_for_successful_end, wait_until_tasks_up
 from tfdeploy.operations.launching.refusals import prepare_error
-from tfdeploy.operations.launching.renewal import has_lapsed, lapsed_error, renewed
-from tfdeploy.operations.launching.rollback import Prepared
+from tfdeploy.operations.launching.renewal import keep_renewing_run, run_ended_error, says_run_ended
+from tfdeploy.operations.launching.rollback import PreparedRun
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
-from tfdeploy.operations.sending.host_data import with_origins, with_parts
-from tfdeploy.operations.sending.send_data import data_refusals
+from tfdeploy.operations.sending.host_data import add_data_splits, add_origin_listings
+from tfdeploy.operations.sending.send_data import find_data_refusals
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment, refuse_secret_values
 from tfdeploy.operations.setup import read_environment_recipe
 from tfdeploy.operations.sync import sync
@@ -65,7 +65,7 @@ TRIES = 3  # attempts; another one follows if a port was taken or a file changed
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchRequest:
     """The request for one launch.
 
     `now` is in UTC seconds, and `run` is the run id. `holder` says who holds the job's lock, for
@@ -91,23 +91,23 @@ class Launch:
     known: Hosts = ()
 
 
-def plan_only(request: Launch, fleet: Fleet, emit: Emit) -> Plan:
+def probe_and_plan(request: LaunchRequest, fleet: Fleet, emit: Emit) -> Plan:
     """Probe the hosts and return the plan, for `--dry-run`.
 
     Locks nothing, and sends nothing but the agent.
     """
-    steps = _steps(request, fleet, emit)
-    shipment = steps.read()
+    steps = _make_steps(request, fleet, emit)
+    shipment = steps.read_code_and_data()
     plan, _ = steps.plan(shipment, steps.probe(shipment))
     return plan
 
 
-def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
+def launch(request: LaunchRequest, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     """Launch the run, and return its plan once it is up and committed on all hosts.
 
     Raises TfdeployError after the run was rolled back.
     """
-    steps = _steps(request, fleet, emit)
+    steps = _make_steps(request, fleet, emit)
     with ExitStack() as undo:
         steps.lock(undo)
         prepared = _prepare_with_retries(steps, store, undo)
@@ -116,7 +116,7 @@ def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         locks = undo.pop_all()
     try:
         if prepared.plan.fresh:
-            set_aside_elsewhere(fleet, prepared.plan, steps.hosts, request.holder, emit)
+            rename_keep_on_others(fleet, prepared.plan, steps.hosts, request.holder, emit)
         locks.close()
     except KeyboardInterrupt:
         # An interrupt after the commit does not undo the launch.
@@ -129,7 +129,7 @@ def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     return prepared.plan
 
 
-def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
+def _make_steps(request: LaunchRequest, fleet: Fleet, emit: Emit) -> LaunchSteps:
     """Return the steps for the hosts that the mode uses.
 
     Raises UsageError for invalid roles before any host is contacted.
@@ -139,17 +139,19 @@ def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
     hosts = hosts_named(request.inventory.hosts, used_names)
     unused = hosts_except(request.inventory.hosts, used_names)
     used = replace(request, inventory=replace(request.inventory, hosts=hosts))
-    return Steps(used, fleet, emit, unused, read_environment_recipe(request.job, request.cache))
+    return LaunchSteps(
+        used, fleet, emit, unused, read_environment_recipe(request.job, request.cache)
+    )
 
 
-def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
+def _prepare_with_retries(steps: LaunchSteps, store: RunStore, undo: ExitStack) -> PreparedRun:
     """Probe, plan, sync and prepare, then save the run in the store.
 
     Starts again with the probe if a port was taken or a file changed in the meantime.
     """
     request = steps.request
     for tries_left in reversed(range(TRIES)):
-        shipment = steps.read()
+        shipment = steps.read_code_and_data()
         plan, shipment = steps.plan(shipment, steps.probe(shipment))
         try:
             if request.sync:
@@ -169,23 +171,24 @@ def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Pre
 
 
 @dataclass(frozen=True)
-class Steps:
+class LaunchSteps:
     """The steps of one launch.
 
-    A step that must be undone after a failure pushes an action on `undo`. `unused` are hosts of the
-    inventory that the mode does not use. `recipe` is the recipe of the job's environment, if any.
+    A step that must be undone after a failure pushes an action on `undo`. `unused_hosts` are hosts
+    of the inventory that the mode does not use. `recipe` is the recipe of the job's environment, if
+    any.
     """
 
-    request: Launch
+    request: LaunchRequest
     fleet: Fleet
     emit: Emit
-    unused: Hosts
+    unused_hosts: Hosts
     recipe: EnvironmentRecipe | None
 
     @property
     def hosts(self) -> Hosts:
         """Return the hosts that the mode uses, then the unused hosts, which may hold data too."""
-        return (*self.request.inventory.hosts, *self.unused)
+        return (*self.request.inventory.hosts, *self.unused_hosts)
 
     def lock(self, undo: ExitStack) -> None:
         """Acquire the job's lock on every host. `undo` releases the locks."""
@@ -209,12 +212,12 @@ class Steps:
         checkpoints.
         """
         request, hosts = self.request, self.request.inventory.hosts
-        unused = self.unused if request.job.keep and not request.options.ignore_keep else ()
+        unused = self.unused_hosts if request.job.keep and not request.options.ignore_keep else ()
         with step_events(self.emit, "probe", request.run):
             questions = probe_questions(request.job, hosts, shipment, self.recipe)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
-    def read(self) -> Shipment:
+    def read_code_and_data(self) -> Shipment:
         """Read the code and data of this machine, and list the data that comes from hosts."""
         request = self.request
         shipment = read_shipment(
@@ -222,7 +225,7 @@ class Steps:
         )
         if not request.allow_secrets:
             refuse_secret_values(shipment, request.secrets)
-        return with_origins(shipment, self.fleet, request.job, request.known)
+        return add_origin_listings(shipment, self.fleet, request.job, request.known)
 
     def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
         """Make the plan, check it, and emit it with its notes.
@@ -231,7 +234,7 @@ class Steps:
         """
         with step_events(self.emit, "plan", self.request.run):
             plan = plan_launch(self.request, shipment, facts)
-            plan, shipment = self._divide_data(plan, shipment)
+            plan, shipment = self._split_data(plan, shipment)
             preflight(
                 launch_needs(self.request, shipment, plan),
                 self.request.inventory,
@@ -251,7 +254,7 @@ class Steps:
                 emit_warning(self.emit, warning, run=plan.run)
         return plan, shipment
 
-    def _divide_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
+    def _split_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
         """Choose the files of each part of a split data set, and add the part sizes to the plan.
 
         Does nothing if the launch sends no data.
@@ -260,7 +263,7 @@ class Steps:
         if not plan.parts or not request.sync:
             return plan, shipment
         tasks = {task.task: task.host for task in plan.tasks}
-        shipment = with_parts(shipment, self.fleet, request.job, self.hosts, tasks)
+        shipment = add_data_splits(shipment, self.fleet, request.job, self.hosts, tasks)
         return with_part_sizes(
             plan, {name: split.part_sizes for name, split in shipment.splits.items()}
         ), shipment
@@ -273,27 +276,27 @@ class Steps:
         with step_events(self.emit, "sync", plan.run):
             values_or_error(
                 "sync",
-                data_refusals(
+                find_data_refusals(
                     self.fleet, hosts_of(plan), shipment, self.request.confirm, self.emit
                 ),
             )
             values_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
-    def prepare(self, plan: Plan, undo: ExitStack) -> Prepared:
+    def prepare(self, plan: Plan, undo: ExitStack) -> PreparedRun:
         """Prepare the run on all hosts or on none, and keep it prepared until the commit.
 
         Raises PortTaken if a new plan may help.
         """
         with step_events(self.emit, "prepare", plan.run), ExitStack() as undo_step:
             self._copy_keep(plan)
-            undo_step.enter_context(renewed(self.fleet, plan))
+            undo_step.enter_context(keep_renewing_run(self.fleet, plan))
             blob = prepare_blobs(plan, self.request.secrets, compare_clocks(self.fleet, plan))
-            prepared = Prepared(self.fleet, plan, self.emit)
-            undo_step.push(prepared.on_exit)
+            prepared = PreparedRun(self.fleet, plan, self.emit)
+            undo_step.push(prepared.roll_back_on_error)
             prepared_hosts, errors = split_outcomes(
                 call_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S)
             )
-            self._emit_hosts(prepared_hosts, "prepared", plan)
+            self._emit_host_states(prepared_hosts, "prepared", plan)
             if errors:
                 raise prepare_error(errors, len(plan.hosts))
             check_links(self.fleet, plan)
@@ -302,7 +305,7 @@ class Steps:
             undo.push(undo_step.pop_all())
         return prepared
 
-    def start(self, prepared: Prepared) -> None:
+    def start(self, prepared: PreparedRun) -> None:
         """Start all tasks and wait until they are up. No task starts unless all hosts answer."""
         plan = prepared.plan
         with step_events(self.emit, "start", plan.run):
@@ -311,16 +314,16 @@ class Steps:
             if ended := self._call_all(plan, RUN_START, "started"):
                 # If a host has ended the run, that host's state tells the cause.
                 if any(has_code(error, "ended") for error in ended.values()):
-                    check_succeeded(self.fleet, plan, self.emit)
-                raise lapsed_error(ended, len(plan.hosts))
-            await_up(self.fleet, plan, self.emit)
+                    wait_for_successful_end(self.fleet, plan, self.emit)
+                raise run_ended_error(ended, len(plan.hosts))
+            wait_until_tasks_up(self.fleet, plan, self.emit)
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit(self, prepared: PreparedRun) -> None:
         """Commit the run on all hosts. A run that has already succeeded counts as committed."""
         plan, prepared.step_begun = prepared.plan, "commit"
         with step_events(self.emit, "commit", plan.run):
             if self._call_all(plan, RUN_COMMIT, "committed"):
-                check_succeeded(self.fleet, plan, self.emit)
+                wait_for_successful_end(self.fleet, plan, self.emit)
 
     def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
@@ -336,13 +339,13 @@ class Steps:
         error.
         """
         answers, errors = split_outcomes(call_all(self.fleet, plan, verb))
-        self._emit_hosts(answers, state, plan)
-        ended = {host: error for host, error in errors.items() if has_lapsed(error)}
+        self._emit_host_states(answers, state, plan)
+        ended = {host: error for host, error in errors.items() if says_run_ended(error)}
         if failures := {host: error for host, error in errors.items() if host not in ended}:
             raise combine_errors(verb.name.removeprefix("run."), failures, len(plan.hosts))
         return ended
 
-    def _emit_hosts(self, hosts: Iterable[str], state: str, plan: Plan) -> None:
+    def _emit_host_states(self, hosts: Iterable[str], state: str, plan: Plan) -> None:
         for host in hosts:
             emit_host(self.emit, host, state, run=plan.run)
 
@@ -374,7 +377,7 @@ def _required_protection(job: Job) -> AskedLevel:
     return "none" if job.mode and rules_of(job.mode).single else job.protect
 
 
-def launch_needs(request: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
+def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """Return what the launch needs of each host, for the preflight."""
     job, manifest, program = request.job, shipment.manifest, shipment.program(request.job)
     linked = (f"{path}/" for path in (*data_links(job), *job.keep))
@@ -415,7 +418,7 @@ def _requirements_path(job: Job) -> str | None:
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
-def plan_launch(request: Launch, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+def plan_launch(request: LaunchRequest, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
     """Make the plan of the launch. Raises the errors of `make_plan`."""
     manifest = shipment.manifest
     options = replace(

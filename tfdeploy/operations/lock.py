@@ -53,8 +53,8 @@ class HostLocks(JobLock):
     """The job's lock on each of `hosts`, released host by host.
 
     So a host is free for other operations as soon as this operation has finished on that host.
-    Locks are acquired in the order of host names, so two operators cannot deadlock. `soon` names
-    the verbs that are called next, so that the agents can load their modules in advance.
+    Locks are acquired in the order of host names, so two operators cannot deadlock. `next_verbs`
+    names the verbs that are called next, so that the agents can load their modules in advance.
     """
 
     fleet: Fleet
@@ -63,7 +63,7 @@ class HostLocks(JobLock):
     operation: str
     holder: LockHolder
     emit: Emit
-    soon: tuple[str, ...] = ()
+    next_verbs: tuple[str, ...] = ()
     _released: set[str] = field(default_factory=set)
 
     @contextmanager
@@ -91,7 +91,7 @@ class HostLocks(JobLock):
         only the locked hosts.
         """
         try:
-            yield self.acquire()
+            yield self.acquire_where_possible()
         finally:
             self.release()
 
@@ -99,7 +99,7 @@ class HostLocks(JobLock):
         """Start the agents of all hosts at once, before the first lock is requested."""
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
-    def acquire(self) -> Errors:
+    def acquire_where_possible(self) -> Errors:
         """Acquire as many locks as possible, and return the errors of the other hosts.
 
         Afterwards the attribute `hosts` contains only the locked hosts.
@@ -117,21 +117,25 @@ class HostLocks(JobLock):
         the order of host names, are acquired one by one. `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
-        outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
+        outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire_on_host(session, 0.0))
         if all_or_none and split_outcomes(outcomes)[1]:
             return outcomes
-        outcomes.update(self.fleet.each(hosts[1:], lambda session: self._request(session, 0.0)))
+        outcomes.update(
+            self.fleet.each(hosts[1:], lambda session: self._request_lock(session, 0.0))
+        )
         first_locked = next(
             (n for n, host in enumerate(hosts) if has_code(outcomes[host.name], "locked")), None
         )
         if first_locked is None:
             return outcomes
-        self._release(hosts[first_locked:])
+        self._release_on(hosts[first_locked:])
         for host in hosts[first_locked:]:
             if outcomes[host.name] is not None and not has_code(outcomes[host.name], "locked"):
                 continue
             outcomes.update(
-                self.fleet.each((host,), lambda session: self._acquire(session, LAUNCH_WAIT_S))
+                self.fleet.each(
+                    (host,), lambda session: self._acquire_on_host(session, LAUNCH_WAIT_S)
+                )
             )
             if all_or_none and outcomes[host.name] is not None:
                 return {
@@ -153,13 +157,13 @@ class HostLocks(JobLock):
         # Waiting for one lock while holding another may deadlock.
         self.release()
         self._released.clear()
-        return self.acquire()
+        return self.acquire_where_possible()
 
     def release(self) -> None:
         """Release the locks that are still held."""
-        self._release(hosts_except(self.hosts, self._released))
+        self._release_on(hosts_except(self.hosts, self._released))
 
-    def _release(self, hosts: Hosts) -> None:
+    def _release_on(self, hosts: Hosts) -> None:
         """Release the locks of open sessions. Ignore errors: a lock also ends with its session."""
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 
@@ -167,18 +171,18 @@ class HostLocks(JobLock):
         session.fences.pop(self.job, None)
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
-    def _request(self, session: Session, wait_s: float) -> None:
+    def _request_lock(self, session: Session, wait_s: float) -> None:
         """Request the lock from one host, which waits up to `wait_s` seconds for its release."""
         args = {
             "job": self.job,
             "operation": self.operation,
             "holder": self.holder,
             "wait_s": wait_s,
-            "soon": self.soon,
+            "soon": self.next_verbs,
         }
         session.fences[self.job] = session.agent().call(LOCK, args, timeout_s=wait_s + 60.0).fence
 
-    def _acquire(self, session: Session, launch_wait_s: float) -> None:
+    def _acquire_on_host(self, session: Session, launch_wait_s: float) -> None:
         """Acquire the lock of one host. Raise Refused if it is not free within PATIENCE_S.
 
         A launch waits only `launch_wait_s` for another launch. It waits at all because the other
@@ -187,7 +191,7 @@ class HostLocks(JobLock):
         host = session.host.name
         for wait_s in (launch_wait_s, PATIENCE_S):
             try:
-                self._request(session, wait_s)
+                self._request_lock(session, wait_s)
                 return
             except AgentError as error:
                 if not has_code(error, "locked"):

@@ -14,7 +14,7 @@ from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.line_filter import LineFilter
-from tfdeploy.operations.tasklogs.stored_lines import Gone, last_lines, stored_pieces
+from tfdeploy.operations.tasklogs.stored_lines import RotatedBytes, last_lines, stored_pieces
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Errors, Fleet
@@ -31,13 +31,13 @@ def follow_lines(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
-    lost: Errors,
-    gone: Gone | None = None,
+    host_errors: Errors,
+    rotated_bytes: RotatedBytes | None = None,
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
 
-    At the end, hosts that do not answer are added to `lost`, with their errors. Logs that were
-    rotated are added to `gone`, with the number of bytes that could not be read.
+    At the end, hosts that do not answer are added to `host_errors`, with their errors. Logs that
+    were rotated are added to `rotated_bytes`, with the number of bytes that could not be read.
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
@@ -65,9 +65,9 @@ def follow_lines(
             yield from filters[batch[0].task](batch)
     finally:
         stop.set()
-        lost.update(follower.lost)
-        if gone is not None:
-            gone.update(follower.gone)
+        host_errors.update(follower.host_errors)
+        if rotated_bytes is not None:
+            rotated_bytes.update(follower.rotated_bytes)
 
 
 def _wait_for_lines(

@@ -6,7 +6,7 @@ import time
 
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.run_report import LastLine, RunReport
-from tfdeploy.operations.samples import samples
+from tfdeploy.operations.samples import read_samples
 from tfdeploy.operations.status import Status, status
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
@@ -24,7 +24,7 @@ def report(
     The status has the errors of hosts that do not answer. `only`: ask only these hosts.
     """
     run_status = status(fleet, plan, only)
-    sampled = samples(fleet, plan, only)
+    sampled = read_samples(fleet, plan, only)
     run_report = RunReport(
         plan=plan,
         view=run_status.view,

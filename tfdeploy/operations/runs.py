@@ -19,9 +19,9 @@ from tfdeploy.operations.run_lookup.find_run import (
     FoundRun,
     find_runs,
     future_start_warning,
-    plans_on,
     read_plan,
     starts_in_future,
+    stored_plans_on,
 )
 from tfdeploy.operations.run_lookup.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
@@ -54,7 +54,7 @@ def list_runs(
             "live": None,
             "ended": None,
         }
-        for plan in plans_on(silent, store, job)
+        for plan in stored_plans_on(silent, store, job)
         if plan.run not in listed_runs
     ]
     return newest_first(rows), silent

@@ -26,7 +26,7 @@ SILENCE_S = 60.0  # a host that sends nothing for this time counts as unreachabl
 S = TypeVar("S", TaskSample, HostSample)
 
 
-def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
+def read_samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
     """Return the samples of all hosts of the run. With `only`, return those of these hosts."""
     answers, errors = split_outcomes(
         fleet.each(hosts_of(plan, only), lambda session: _read_host_samples(session, plan))

@@ -29,7 +29,7 @@ from tfdeploy.operations.broadcast.delivery import Outcome, ReceivedData
 from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.sending.withheld_files import withheld_files
+from tfdeploy.operations.sending.withheld_files import list_withheld_files
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.tree import EnvironmentRecipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
@@ -85,7 +85,7 @@ def setup_job(
     `inventory_hosts` are all hosts of the inventory. The private keys that log in to them must not
     be sent. Raises UsageError for a job without `setup`.
     """
-    recipe = read_environment_recipe(job, cache, withheld_files(job, inventory_hosts or hosts))
+    recipe = read_environment_recipe(job, cache, list_withheld_files(job, inventory_hosts or hosts))
     if recipe is None:
         raise UsageError(
             "the job asks for no environment",
@@ -116,7 +116,7 @@ class _Setup:
     def find_environment(self, session: Session) -> Environment | None:
         """Return the host's environment; None if it does not exist yet."""
         began = time.monotonic()
-        state = self._read_state(session)
+        state = self._read_env_state(session)
         return _to_environment(state, seconds=time.monotonic() - began) if state.ready else None
 
     def make_environments(
@@ -130,7 +130,7 @@ class _Setup:
         sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 
         def make_on_host(session: Session) -> Environment:
-            state = self._read_state(session)
+            state = self._read_env_state(session)
             # Another setup may have made the environment while this setup waited for the lock.
             made = not state.ready
             if made:
@@ -151,7 +151,7 @@ class _Setup:
     def _env_args(self, host: Host) -> Args:
         return {"job": self.job.name, "python": host.python, "digest": self.recipe.digest}
 
-    def _read_state(self, session: Session) -> EnvState:
+    def _read_env_state(self, session: Session) -> EnvState:
         return session.agent().call(ENV_STATE, self._env_args(session.host))
 
     def _send_wheels(self, hosts: Hosts) -> dict[str, Outcome]:

@@ -32,10 +32,10 @@ class Status:
     errors: Errors
     # Hosts on which the minder (the process that watches the run there) is gone although the run
     # has not ended, for example after a reboot: see watch/resume.py.
-    abandoned: tuple[str, ...]
+    abandoned_hosts: tuple[str, ...]
     # (a host that knows that the run has ended, the hosts that do not know it). None if no host is
     # uninformed: see watch/relay.py.
-    unheard: tuple[str, tuple[str, ...]] | None
+    uninformed: tuple[str, tuple[str, ...]] | None
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
@@ -55,7 +55,9 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     view = watch.view(
         metrics=metrics, unread={task: names for task, names in unread.items() if names}
     )
-    return Status(view, watch.errors, tuple(sorted(watch.abandoned)), _find_uninformed(watch))
+    return Status(
+        view, watch.errors, tuple(sorted(watch.abandoned)), _recheck_uninformed_hosts(watch)
+    )
 
 
 def lines_of_first_death(
@@ -74,21 +76,21 @@ def lines_of_first_death(
     return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, run_status.errors)
 
 
-def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
+def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Return (a host that knows that the run has ended, the hosts that do not know it).
 
     Returns None if all hosts know it, or if no host knows it. The hosts are asked twice, SETTLE_S
     seconds apart, because they may be about to tell each other.
     """
-    uninformed_hosts = _uninformed(watch)
+    uninformed_hosts = _find_uninformed_hosts(watch)
     if uninformed_hosts is not None:
         time.sleep(SETTLE_S)
         watch.poll()
-        uninformed_hosts = _uninformed(watch)
+        uninformed_hosts = _find_uninformed_hosts(watch)
     return uninformed_hosts
 
 
-def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
+def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Return the result of `uninformed` for the states that the hosts have reported so far.
 
     Hosts that do not answer, and hosts that lost their processes of the run, are left out.

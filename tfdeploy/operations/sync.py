@@ -23,9 +23,9 @@ from tfdeploy.operations.emit import emit_transfer, emit_warning
 from tfdeploy.operations.lock import HELD_TO_THE_END, HostLocks, JobLock
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.deletions import Confirm
-from tfdeploy.operations.sending.send_code import Synced, is_present, send_code
+from tfdeploy.operations.sending.send_code import SyncResult, has_release, send_code
 from tfdeploy.operations.sending.shipment import Shipment
-from tfdeploy.operations.sending.whole_shipment import whole_shipment
+from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 TRIES = 3  # attempts to send code that changes while it is sent
@@ -37,7 +37,7 @@ def sync(
     shipment: Shipment,
     emit: Emit,
     lock: JobLock = HELD_TO_THE_END,
-) -> Outcomes[Synced]:
+) -> Outcomes[SyncResult]:
     """Send the shipment to all hosts, and return every host's outcome.
 
     If a host fails, the others still receive everything. On each host, `lock` is released once the
@@ -63,30 +63,30 @@ def sync_job(
     emit: Emit,
     confirm: Confirm,
     inventory: Inventory,
-    connected: Callable[[], Errors],
+    wait_for_connections: Callable[[], Errors],
     *,
     allow_secrets: bool = False,
-) -> Outcomes[Synced]:
+) -> Outcomes[SyncResult]:
     """Lock the hosts, read the code and data, and send them. Return every host's outcome.
 
     If the code changes while it is sent, it is read again, and sent again to the hosts that have
     not received it. `inventory`: the whole inventory, needed for data sets that are read from a
-    host or split among workers. `connected`: the result of begin_connecting. `allow_secrets`:
-    accept private keys in the code.
+    host or split among workers. `wait_for_connections`: the result of begin_connecting.
+    `allow_secrets`: accept private keys in the code.
     """
-    read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
+    read = partial(read_whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
     for warning in shipment.warnings:
         emit_warning(emit, warning)
-    results: Outcomes[Synced] = {**connected()}
+    results: Outcomes[SyncResult] = {**wait_for_connections()}
     before = Counter[str]()
     wanted = hosts_except(hosts, results)
     for _ in range(TRIES):
-        settled = _complete_hosts(fleet, wanted, shipment, emit)
+        settled = _outcomes_without_lock(fleet, wanted, shipment, emit)
         results.update(settled)
         wanted = hosts_except(wanted, settled)
-        soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
-        lock = HostLocks(fleet, wanted, job.name, "sync", holder, emit, soon)
+        next_verbs = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
+        lock = HostLocks(fleet, wanted, job.name, "sync", holder, emit, next_verbs)
         with lock.held_where_possible() as failed:
             refused = _refusals_by_host(fleet, lock.hosts, shipment, confirm, emit)
             results.update({**failed, **(refused or sync(fleet, lock.hosts, shipment, emit, lock))})
@@ -105,7 +105,9 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) -> Outcomes[Synced]:
+def _outcomes_without_lock(
+    fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit
+) -> Outcomes[SyncResult]:
     """Return the outcomes of the hosts that need no lock.
 
     They are the hosts that already have all code, and the hosts that failed. Returns {} if the
@@ -114,12 +116,12 @@ def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) 
     if shipment.data:
         return {}
 
-    def ask(session: Session) -> Synced | None:
+    def ask(session: Session) -> SyncResult | None:
         began = time.monotonic()
-        if not is_present(session, shipment):
+        if not has_release(session, shipment):
             return None
         emit_transfer(emit, session.host.name, "all", "done", 0, 0)
-        return Synced(shipment.manifest.release, seconds=time.monotonic() - began)
+        return SyncResult(shipment.manifest.release, seconds=time.monotonic() - began)
 
     outcomes = fleet.each(hosts, ask)
     return {name: each for name, each in outcomes.items() if each is not None}
@@ -127,17 +129,17 @@ def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) 
 
 def _refusals_by_host(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
-) -> Outcomes[Synced]:
+) -> Outcomes[SyncResult]:
     """Return {host: error} if the data sets must not be sent; {} if they may be sent.
 
-    Calls `data_refusals`. If the operator does not confirm a deletion, every host gets the same
-    error.
+    Calls `find_data_refusals`. If the operator does not confirm a deletion, every host gets the
+    same error.
     """
     if not shipment.data:
         return {}
-    from tfdeploy.operations.sending.send_data import data_refusals
+    from tfdeploy.operations.sending.send_data import find_data_refusals
 
     try:
-        return data_refusals(fleet, hosts, shipment, confirm, emit)
+        return find_data_refusals(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
         return {host.name: error for host in hosts}

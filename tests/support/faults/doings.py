@@ -36,15 +36,15 @@ from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import FetchSource, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.launching.clocks import compare_clocks
-from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
+from tfdeploy.operations.launching.keep_elsewhere import rename_keep_on_others
 from tfdeploy.operations.launching.reachability import check_links
-from tfdeploy.operations.launching.rollback import Prepared
+from tfdeploy.operations.launching.rollback import PreparedRun
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
-from tfdeploy.operations.samples import samples
+from tfdeploy.operations.samples import read_samples
 from tfdeploy.operations.sending.shipment import read_shipment
 from tfdeploy.operations.status import status
 from tfdeploy.operations.stop import stop
@@ -203,7 +203,7 @@ def set_keep_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
         replace(PLAN, hosts=(), keep=("sub",)),
     )
-    return set_aside_elsewhere(fleet, elsewhere, hosts_of(PLAN), holder, ignore_event)
+    return rename_keep_on_others(fleet, elsewhere, hosts_of(PLAN), holder, ignore_event)
 
 
 def set_up_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def audit_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    gathered = samples(fleet, PLAN)
+    gathered = read_samples(fleet, PLAN)
     assert [row.printed for row in gathered.tasks[HOSTS[OTHER]]] == [{"step": 2.0, "loss": 0.5}]
     assert gathered.hosts[OTHER][0].cpu == 1.0
     return {**dict.fromkeys(HOSTS), **gathered.errors}
@@ -357,7 +357,7 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
     "run.links": (lambda fleet, here, job: run_alone(lambda: check_links(fleet, PLAN)),),
     "run.abort": (
         lambda fleet, here, job: run_alone(
-            lambda: Prepared(fleet, PLAN, ignore_event, "start").on_exit(
+            lambda: PreparedRun(fleet, PLAN, ignore_event, "start").roll_back_on_error(
                 None, HostFailed("test"), None
             )
         ),

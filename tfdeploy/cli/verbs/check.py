@@ -14,7 +14,7 @@ from tfdeploy.cli.views import make_plain_view
 from tfdeploy.model.output.check import host_rows, link_rows
 from tfdeploy.operations.check import check
 from tfdeploy.operations.emit import make_wait_warner
-from tfdeploy.operations.launch import Launch
+from tfdeploy.operations.launch import LaunchRequest
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.checks import show_checks
 
@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
     return result.exit_code
 
 
-def _describe_launch(job: Job, inventory: Inventory, whole: Inventory) -> Launch:
+def _describe_launch(job: Job, inventory: Inventory, whole: Inventory) -> LaunchRequest:
     """Return the launch for which `check` makes a plan. The launch is never started.
 
     The plan shows which ports and how many tasks each host would have.
@@ -51,7 +51,7 @@ def _describe_launch(job: Job, inventory: Inventory, whole: Inventory) -> Launch
     options = Options(allow_public=True, allow_open=True, any_mode=True)
     identity = (time.time(), operator_name(), lock_holder())
     cache, known = tree_cache_folder(), whole.hosts
-    return Launch(inventory, job, "check", *identity, options, cache=cache, known=known)
+    return LaunchRequest(inventory, job, "check", *identity, options, cache=cache, known=known)
 
 
 def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]) -> None:

@@ -25,9 +25,9 @@ from tfdeploy.cli.views import make_launch_view
 from tfdeploy.model.plan import plan_to_json
 from tfdeploy.model.selection import select
 from tfdeploy.operations.emit import make_wait_warner
-from tfdeploy.operations.launch import Launch, launch, plan_only
+from tfdeploy.operations.launch import LaunchRequest, launch, probe_and_plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.run_lookup.run_names import refuse_taken
+from tfdeploy.operations.run_lookup.run_names import refuse_taken_run_name
 from tfdeploy.planning import checks
 from tfdeploy.planning.describe import COLUMNS, describe
 from tfdeploy.planning.options import Options
@@ -65,9 +65,9 @@ def run(flags: Flags) -> int:
 
         fleet.on_notice = make_wait_warner(emit)
         if flags.dry_run:
-            plan = plan_only(request, fleet, emit)
+            plan = probe_and_plan(request, fleet, emit)
             if flags.name:
-                refuse_taken(fleet, hosts_of(plan), request.job.name, flags.name)
+                refuse_taken_run_name(fleet, hosts_of(plan), request.job.name, flags.name)
             return _show_plan(flags, plan)
         watched = not flags.detach and not flags.json and not flags.quiet and on_terminal()
         if not watched:
@@ -103,7 +103,7 @@ def run(flags: Flags) -> int:
 
 def make_launch_request(
     flags: Flags, job: Job | None = None, whole_inventory: Inventory | None = None
-) -> Launch:
+) -> LaunchRequest:
     """Return the launch that flags, job and inventory define. Raises TfdeployError.
 
     If `job` or `whole_inventory` is None, it is read from its file.
@@ -118,7 +118,7 @@ def make_launch_request(
     if job.keep:
         unasked_hosts = (host.name for host in whole_inventory.hosts if host not in inventory.hosts)
         show_unasked(flags, unasked_hosts, " for newer checkpoints")
-    return Launch(
+    return LaunchRequest(
         inventory=inventory,
         job=job,
         run=check_run_name(flags.name) if flags.name else make_run_id(job.name, now),

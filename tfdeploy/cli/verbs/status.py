@@ -41,13 +41,13 @@ def run(flags: Flags) -> int:
         while True:
             current = status(fleet, plan, only_hosts)
             _show_status(flags, fleet, plan, current)
-            resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned)
-            if flags.watch and current.unheard is not None:
+            resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned_hosts)
+            if flags.watch and current.uninformed is not None:
                 print_message(
-                    describe_uninformed(*current.unheard)
+                    describe_uninformed(*current.uninformed)
                     + "; this machine now passes the message on"
                 )
-                relay_end(fleet, plan, *current.unheard)
+                relay_end(fleet, plan, *current.uninformed)
             if not flags.watch or (current.view.final and not resumed):
                 break
             time.sleep(2)
@@ -62,10 +62,10 @@ def run(flags: Flags) -> int:
 def _list_fixes_by_watch(current: Status) -> Iterator[str]:
     """Yield a message for each problem that `status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
-        for host in current.abandoned:
+        for host in current.abandoned_hosts:
             yield f"[{host}] after a reboot or kill, no process of the run is left; to resume it"
-    if current.unheard is not None:
-        yield describe_uninformed(*current.unheard) + "; to pass the message on"
+    if current.uninformed is not None:
+        yield describe_uninformed(*current.uninformed) + "; to pass the message on"
 
 
 def unreachable_code(

@@ -13,7 +13,7 @@ from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.operations.stop import earlier_end, stop
+from tfdeploy.operations.stop import end_before_stop, stop
 from tfdeploy.ui.headway import Headway
 from tfdeploy.ui.reports import show_stop
 from tfdeploy.ui.sanitise import clean
@@ -49,7 +49,7 @@ def run(flags: Flags) -> int:
         if flags.json:
             print_json(stop_as_json(plan.run, rows))
         elif not flags.quiet:
-            _show_result(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
+            _show_result(flags, plan.run, rows, results, end_before_stop(fleet, plan, results))
         return worst([*results.values(), *(5 for row in rows if row["survivors"])])
 
 
@@ -87,16 +87,16 @@ def make_rows(results: Results) -> list[StopRow]:
 
 
 def _show_result(
-    flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
+    flags: Flags, run: str, rows: list[StopRow], results: Results, end_before_stop: str | None
 ) -> None:
     """Print the result of the stop.
 
-    `earlier_end`: the state in which the run had ended before the stop, or None if it had not
+    `end_before_stop`: the state in which the run had ended before the stop, or None if it had not
     ended.
     """
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
-        had_ended = f"; it had ended before: {clean(earlier_end)}" if earlier_end else ""
+        had_ended = f"; it had ended before: {clean(end_before_stop)}" if end_before_stop else ""
         print_message(f"{run}: no process of it is alive{had_ended}")
         return
     unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tfdeploy.model.job import Job
     from tfdeploy.model.output.printed import ForecastAnswer, SyncAnswer
     from tfdeploy.model.output.rows import BroadcastRow
-    from tfdeploy.operations.sending.forecast import Expected
-    from tfdeploy.operations.sending.send_code import Synced
+    from tfdeploy.operations.sending.forecast import ExpectedTransfer
+    from tfdeploy.operations.sending.send_code import SyncResult
 
 
 def run(flags: Flags) -> int:
@@ -78,11 +78,13 @@ def run(flags: Flags) -> int:
 
 def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
     """Print what a sync would send. Nothing is sent."""
-    from tfdeploy.operations.sending.forecast import forecast
+    from tfdeploy.operations.sending.forecast import forecast_sync
 
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         cache, allow = tree_cache_folder(), flags.allow_secrets_in_code
-        forecasts, broadcasts = forecast(fleet, hosts, job, cache, emit, whole, allow_secrets=allow)
+        forecasts, broadcasts = forecast_sync(
+            fleet, hosts, job, cache, emit, whole, allow_secrets=allow
+        )
     rows = [_make_row(host, each) for host, each in forecasts.items()]
     expected, errors = split_outcomes(forecasts)
     if flags.json:
@@ -100,7 +102,7 @@ def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inven
     return worst(errors.values())
 
 
-def _make_row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
+def _make_row(host: str, result: ExpectedTransfer | SyncResult | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
         return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
     seconds = None if result.seconds is None else round(result.seconds, 3)

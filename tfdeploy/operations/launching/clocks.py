@@ -18,7 +18,7 @@ from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 READINGS = 3  # readings per host; the reading with the shortest round trip counts
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """One reading of a host's clock.
 
     `ahead_s` is how far the clock is ahead of this machine's clock. `error_s` is the largest error
@@ -34,11 +34,11 @@ def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
 
     Hosts that do not answer are left out.
     """
-    readings: Outcomes[Reading] = fleet.each(hosts_of(plan), read_clock)
-    return ahead_of_median(split_outcomes(readings)[0])
+    readings: Outcomes[ClockReading] = fleet.each(hosts_of(plan), read_clock)
+    return seconds_ahead_of_median(split_outcomes(readings)[0])
 
 
-def read_clock(session: Session, times: int = READINGS) -> Reading:
+def read_clock(session: Session, times: int = READINGS) -> ClockReading:
     """Read the host's clock `times` times, and return the reading with the smallest error.
 
     Raises the errors of an agent call.
@@ -49,11 +49,11 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
         sent_at = time.time()
         host_clock = agent.call(PING).clock
         error_s = (time.time() - sent_at) / 2
-        readings.append(Reading(host_clock - sent_at - error_s, abs(error_s)))
+        readings.append(ClockReading(host_clock - sent_at - error_s, abs(error_s)))
     return min(readings, key=lambda reading: reading.error_s)
 
 
-def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
+def seconds_ahead_of_median(readings: Mapping[str, ClockReading]) -> dict[str, float]:
     """Return how many seconds each host's clock is ahead of the median of the hosts' clocks.
 
     The median is the run's clock. This machine's clock may be wrong, so it does not count. If a

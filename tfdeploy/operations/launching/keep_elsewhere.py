@@ -17,7 +17,7 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 
-def set_aside_elsewhere(
+def rename_keep_on_others(
     fleet: Fleet, plan: Plan, hosts: Hosts, holder: LockHolder, emit: Emit
 ) -> Errors:
     """Rename the `keep` folders on those of `hosts` that are not in the plan.

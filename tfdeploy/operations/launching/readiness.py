@@ -19,7 +19,7 @@ SLACK_S = 30.0  # seconds to wait beyond ready.timeout, which the hosts themselv
 SETTLE_S = 5.0
 
 
-def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
+def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Wait until all tasks are up or have ended successfully.
 
     Raises RunFailed, with the last lines of the task that failed first, or the error of an
@@ -36,7 +36,7 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         # Until the launch confirms the run on all hosts (the commit), a run ends early only if a
         # task fails, an operator ends the run, or the launch does not renew the run in time.
         if any(state.phase in ("ending", "ended") for state in watch.known_states):
-            check_succeeded(fleet, plan, emit)
+            wait_for_successful_end(fleet, plan, emit)
         waiting = [task.task for task in plan.tasks if not _is_up(watch, task.task)]
         if not waiting:
             return
@@ -48,7 +48,7 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         time.sleep(POLL_S)
 
 
-def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
+def wait_for_successful_end(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Wait until a run that is ending has ended on all hosts. Raise RunFailed unless it succeeded.
 
     Once the cause of a failure is known, waits at most SETTLE_S seconds longer. The launch then

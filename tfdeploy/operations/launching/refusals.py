@@ -18,14 +18,14 @@ def prepare_error(errors_by_host: Mapping[str, TfdeployError], total: int) -> Tf
     besides taken ports are refusals, the error is the first refusal. Otherwise it combines the
     errors of all hosts. `total` is the number of hosts of the run.
     """
-    errors = {host: _as_refused(host, error) for host, error in errors_by_host.items()}
+    errors = {host: _classify_error(host, error) for host, error in errors_by_host.items()}
     failures = [error for error in errors.values() if not isinstance(error, PortTaken)]
     if all(isinstance(error, Refused) for error in failures):
         return next(iter(failures or errors.values()))
     return combine_errors("prepare", errors, total)
 
 
-def _as_refused(host: str, error: TfdeployError) -> TfdeployError:
+def _classify_error(host: str, error: TfdeployError) -> TfdeployError:
     """Return PortTaken or Refused if the agent's error code says so, else the error itself."""
     if has_code(error, "port_taken"):
         return PortTaken(

@@ -25,14 +25,14 @@ ANSWER_S = 10.0  # timeout of one renewal
 
 
 @contextmanager
-def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
+def keep_renewing_run(fleet: Fleet, plan: Plan) -> Iterator[None]:
     """Renew the run every EVERY_S seconds while the context is open."""
     closed = threading.Event()
 
     def renew_again() -> None:
         # Errors are ignored here, because the next step of the launch reports them.
         while not closed.wait(EVERY_S):
-            renew(fleet, plan, timeout_s=ANSWER_S, retry=False)
+            renew_prepared_run(fleet, plan, timeout_s=ANSWER_S, retry=False)
 
     start_thread(renew_again, name="renewal")
     try:
@@ -41,7 +41,7 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
         closed.set()
 
 
-def renew(
+def renew_prepared_run(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
 ) -> Outcomes[EmptyAnswer]:
     """Renew the run once on all hosts. Return {host: Nothing, or the host's error}."""
@@ -50,23 +50,23 @@ def renew(
     )
 
 
-def has_lapsed(error: TfdeployError) -> bool:
+def says_run_ended(error: TfdeployError) -> bool:
     """Return whether the error says that the host has ended or removed the run."""
     return has_code(error, "ended", "unknown_run")
 
 
-def lapsed_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployError:
+def run_ended_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return one error for all hosts on which a prepared run ended before its commit."""
     return combine_errors(
         "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, total
     )
 
 
-def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
+def raise_if_run_ended(answers: Mapping[str, Any | TfdeployError]) -> None:
     """Raise one error if any hosts have ended the run or no longer know the run."""
     _, errors = split_outcomes(answers)
-    if ended := {host: error for host, error in errors.items() if has_lapsed(error)}:
-        raise lapsed_error(ended, len(answers))
+    if ended := {host: error for host, error in errors.items() if says_run_ended(error)}:
+        raise run_ended_error(ended, len(answers))
 
 
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:

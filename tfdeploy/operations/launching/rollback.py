@@ -16,7 +16,7 @@ from tfdeploy.transport.protocols import Fleet
 
 
 @dataclass
-class Prepared:
+class PreparedRun:
     """The prepared run of `plan`.
 
     `step_begun` is the step of the launch that was begun last. What a rollback removes and reports
@@ -28,7 +28,7 @@ class Prepared:
     emit: Emit
     step_begun: Literal["prepare", "start", "commit"] = "prepare"
 
-    def on_exit(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def roll_back_on_error(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Roll the run back on all hosts if there is an error. An exit callback of an ExitStack.
 
         If no task has been started yet, the run's folder is removed too. Emits a warning for each

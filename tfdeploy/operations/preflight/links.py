@@ -27,16 +27,16 @@ STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 
 @dataclass(frozen=True)
-class Reached:
+class LinkTestResult:
     """The results of a test of all connections.
 
-    `errors`: the errors of hosts that could not take part. `taken`: {host: {a port on which this
-    host could not listen: the reason}}.
+    `errors`: the errors of hosts that could not take part. `taken_ports`: {host: {a port on which
+    this host could not listen: the reason}}.
     """
 
     links: tuple[LinkResult, ...] = ()
     errors: Errors = field(default_factory=dict)
-    taken: dict[str, dict[int, str]] = field(default_factory=dict)
+    taken_ports: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,35 +46,38 @@ class _Listener:
     address: str
     ports: tuple[int, ...]
     token: str
-    taken: dict[int, str]
+    taken_ports: dict[int, str]
 
 
 def try_links(
     fleet: Fleet, hosts: Hosts, host_ports: Mapping[str, HostPorts], *, deep: bool
-) -> Reached:
+) -> LinkTestResult:
     """Test the connections from each of `hosts` to each other host of `host_ports`.
 
     If a host cannot listen or connect, the test continues with the other hosts. `deep`: also
     measure latency and bandwidth.
     """
-    listeners = hosts_named(hosts, host_ports)
-    if len(hosts) < 2 or not listeners:
-        return Reached()
-    key, stay_s = secrets.token_hex(16), STAY_S + (STAY_PAIR_S * len(listeners) if deep else 0)
+    listening_hosts = hosts_named(hosts, host_ports)
+    if len(hosts) < 2 or not listening_hosts:
+        return LinkTestResult()
+    key, stay_s = (
+        secrets.token_hex(16),
+        STAY_S + (STAY_PAIR_S * len(listening_hosts) if deep else 0),
+    )
     with ExitStack() as streams:
-        listening, errors = split_outcomes(
+        listeners, errors = split_outcomes(
             fleet.each(
-                listeners, lambda session: _listen(session, host_ports, key, stay_s, streams)
+                listening_hosts, lambda session: _listen(session, host_ports, key, stay_s, streams)
             )
         )
-        trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
+        trial = _LinkTest(fleet, {host.name: host for host in hosts}, listeners, key)
         connected, connect_errors = split_outcomes(
             fleet.each(hosts, trial.connect_to_all, waits=True)
         )
         links = tuple(link for answer in connected.values() for link in answer)
         links = trial.measure_links(links) if deep else links
-    taken_ports = {name: each.taken for name, each in listening.items() if each.taken}
-    return Reached(links, {**errors, **connect_errors}, taken_ports)
+    taken_ports = {name: each.taken_ports for name, each in listeners.items() if each.taken_ports}
+    return LinkTestResult(links, {**errors, **connect_errors}, taken_ports)
 
 
 def _listen(
@@ -101,17 +104,17 @@ def _listen(
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _LinkTest:
     """One test of connections: the hosts that connect, and the hosts that listen."""
 
     fleet: Fleet
     hosts: HostsByName
-    listening: Mapping[str, _Listener]
+    listeners: Mapping[str, _Listener]
     key: str
 
     def connect_to_all(self, session: Session) -> list[LinkResult]:
         """Connect from one host to all listening hosts, and return the links with their results."""
-        own_name, names = session.host.name, list(self.listening)
+        own_name, names = session.host.name, list(self.listeners)
         own_index = names.index(own_name) if own_name in names else 0
         # Start with the next host, so that not all hosts connect to the same host first.
         others = [
@@ -120,24 +123,24 @@ class _Trial:
         links = [
             LinkResult(own_name, name, port)
             for name in others
-            for port in self.listening[name].ports
+            for port in self.listeners[name].ports
         ]
-        targets = [self._target(link.to_host, link.port) for link in links]
+        targets = [self._listener_target(link.to_host, link.port) for link in links]
         reply = session.agent().call(CHECK_KNOCK, {"links": targets}, timeout_s=KNOCK_S)
         if reply.asked != len(links) or any(number >= len(links) for number, _, _ in reply.failed):
             raise BadAnswer("it answers for links that it was not asked for", where=own_name)
-        answering = {each.token: name for name, each in self.listening.items()}
+        answering = {each.token: name for name, each in self.listeners.items()}
         for number, why, detail in reply.failed:
             to = links[number].to_host
             answering_host = answering.get(detail, "") if why == "other" else detail
             links[number] = explain_failure(
-                links[number], why, answering_host, self.hosts[to], self.listening[to].address
+                links[number], why, answering_host, self.hosts[to], self.listeners[to].address
             )
         return links
 
-    def _target(self, host: str, port: int) -> tuple[str, int, str]:
+    def _listener_target(self, host: str, port: int) -> tuple[str, int, str]:
         """Return the address, port and token of a listening host."""
-        return self.listening[host].address, port, self.listening[host].token
+        return self.listeners[host].address, port, self.listeners[host].token
 
     def measure_links(self, links: tuple[LinkResult, ...]) -> tuple[LinkResult, ...]:
         """Return the links with their latency and bandwidth.
@@ -150,7 +153,7 @@ class _Trial:
         }
         figures: dict[tuple[str, str], dict[str, Any]] = {}
         for round_pairs in pair_rounds(
-            sorted({link.from_host for link in links} & set(self.listening))
+            sorted({link.from_host for link in links} & set(self.listeners))
         ):
             targets = dict(
                 pair if pair in working_links else pair[::-1]
@@ -160,7 +163,7 @@ class _Trial:
 
             def measure(session: Session, targets: Mapping[str, str] = targets) -> LinkMeasurement:
                 host, to = session.host.name, targets[session.host.name]
-                args = {"link": self._target(to, working_links[host, to]), "key": self.key}
+                args = {"link": self._listener_target(to, working_links[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
             outcomes, _ = split_outcomes(

@@ -23,7 +23,7 @@ from tfdeploy.operations.run_lookup.host_plans import (
     DifferentPlans,
     PlanRequest,
     fetch_plan,
-    plan_to_stop,
+    make_stop_plan,
     with_hosts,
 )
 from tfdeploy.store.runs import RunStore
@@ -51,7 +51,7 @@ class FoundRun:
     # {host: what is wrong with the files of the run on this host}
     damaged: dict[str, str] = field(default_factory=dict)
 
-    def add(self, host: str, row: ListedRun) -> None:
+    def add_report(self, host: str, row: ListedRun) -> None:
         """Add a host's report of the run.
 
         A host's report about itself replaces what other hosts report about it.
@@ -69,7 +69,7 @@ class FoundRun:
             self.starts[host] = min(filter(None, stamps))
 
     @property
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         return not self.damaged or bool(self.holders)
 
     @property
@@ -81,7 +81,7 @@ class FoundRun:
         return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
     @property
-    def hosts_ahead(self) -> list[str]:
+    def hosts_with_future_start(self) -> list[str]:
         """Return the hosts that report a start in the future.
 
         If `started` (the median of the reported starts) is not in the future, returns []. The clock
@@ -108,7 +108,7 @@ def find_runs(fleet: Fleet, hosts: Hosts, job: str | None) -> tuple[list[FoundRu
         for row in rows:
             run = runs_by_name.setdefault((row.job, row.run), FoundRun(row.run, row.job))
             if row.damaged is None:
-                run.add(host, row)
+                run.add_report(host, row)
             else:
                 run.damaged[host] = row.damaged
     return list(runs_by_name.values()), silent
@@ -126,7 +126,7 @@ def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
         launched_at = store.launched_at(run.run)
         if launched_at is not None:
             return True, launched_at, run.run
-        return not run.hosts_ahead, min(run.started or 0.0, now), run.run
+        return not run.hosts_with_future_start, min(run.started or 0.0, now), run.run
 
     return sorted(runs, key=order, reverse=True)
 
@@ -136,11 +136,11 @@ def starts_in_future(run: FoundRun, store: RunStore) -> bool:
 
     Returns False if this machine has a record of the launch, because the record is used instead.
     """
-    return bool(run.hosts_ahead) and store.launched_at(run.run) is None
+    return bool(run.hosts_with_future_start) and store.launched_at(run.run) is None
 
 
 def future_start_warning(run: FoundRun) -> str:
-    hosts = fold_names(run.hosts_ahead)
+    hosts = fold_names(run.hosts_with_future_start)
     return (
         f"{run.run} counts as the oldest: according to {hosts} it starts in the future, at "
         f"{iso_z(run.started)}"
@@ -176,9 +176,9 @@ def find_run(
     if wanted is not None:
         chosen = _choose_named(runs, store, wanted)
     else:
-        chosen = _choose_newest([run for run in runs if run.readable], job, live_first, store)
+        chosen = _choose_newest([run for run in runs if run.is_readable], job, live_first, store)
         if silent and not (chosen and chosen.live):
-            chosen = _choose_newer(chosen, next(plans_on(silent, store, job), None), store)
+            chosen = _choose_newer(chosen, next(stored_plans_on(silent, store, job), None), store)
         if warnings is not None:
             warnings += [future_start_warning(run) for run in runs if starts_in_future(run, store)]
     if isinstance(chosen, Plan):
@@ -195,7 +195,7 @@ def find_run(
     request = _plan_request(hosts, chosen, metrics)
     if plan is None and live_first:
         plan = with_hosts(
-            plan_to_stop(fleet, request, hosts_named(hosts, silent)),
+            make_stop_plan(fleet, request, hosts_named(hosts, silent)),
             hosts_named(hosts, chosen.damaged),
         )
     elif plan is None:
@@ -243,7 +243,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
         return None
     name = wanted if wanted in names else names[0]
     choice = runs_by_id.get(name)
-    if choice is not None and not choice.readable:
+    if choice is not None and not choice.is_readable:
         host, why = next(iter(choice.damaged.items()))
         raise UsageError(
             f"the files of run {name} are damaged: {why}",
@@ -271,7 +271,7 @@ def _choose_newest(
     return next(iter(alive or runs), None)
 
 
-def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
+def stored_plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
     """Yield the plans in this machine's store that use one of `hosts`, newest first.
 
     They are the plans of `job`, or of any job if `job` is None.

@@ -70,23 +70,25 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
     held_plans, errors = _read_plans(fleet, request)
     if not held_plans:
         raise combine_errors(f"reading the plan of {request.run}", errors, len(request.holders))
-    if len(groups := _group_equal(held_plans)) > 1:
-        raise _different_plans(request.run, [hosts for _, hosts in groups])
+    if len(groups := _group_equal_plans(held_plans)) > 1:
+        raise _different_plans_error(request.run, [hosts for _, hosts in groups])
     return with_ssh_settings(groups[0][0], request.hosts), errors
 
 
-def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts) -> Plan:
+def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> Plan:
     """Return a plan for stopping a run. It names every host that may hold the run.
 
     These are the hosts that report the run, and the hosts that the plans of these hosts name.
-    `silent` are the hosts that do not answer. They are added too, unless at least two hosts hold a
-    readable plan and all readable plans are equal.
+    `silent_hosts` are the hosts that do not answer. They are added too, unless at least two hosts
+    hold a readable plan and all readable plans are equal.
     """
-    groups = _group_equal(_read_plans(fleet, request)[0])
+    groups = _group_equal_plans(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
     plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
     plan = with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.hosts)
-    return with_hosts(plan, request.holders if len(holders) > 1 else (*request.holders, *silent))
+    return with_hosts(
+        plan, request.holders if len(holders) > 1 else (*request.holders, *silent_hosts)
+    )
 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
@@ -150,7 +152,7 @@ def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | No
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
-def _group_equal(held_plans: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
+def _group_equal_plans(held_plans: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
     """Return each different plan with the hosts that hold it."""
     groups: dict[str, tuple[Plan, list[str]]] = {}
     for host, held_plan in held_plans.items():
@@ -158,7 +160,7 @@ def _group_equal(held_plans: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[st
     return list(groups.values())
 
 
-def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
+def _different_plans_error(run: str, groups: list[list[str]]) -> DifferentPlans:
     places = "; ".join(
         f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1)
     )

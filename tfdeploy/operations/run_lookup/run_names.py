@@ -11,7 +11,7 @@ from tfdeploy.operations.run_lookup.find_run import find_runs
 from tfdeploy.transport.protocols import Fleet
 
 
-def refuse_taken(fleet: Fleet, hosts: Hosts, job: str, run: str) -> None:
+def refuse_taken_run_name(fleet: Fleet, hosts: Hosts, job: str, run: str) -> None:
     """Raise Refused if a host has a run of this job and name, unless that run was rolled back.
 
     Hosts without an answer are ignored, because the probe reports them.

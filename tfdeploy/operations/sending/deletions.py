@@ -17,7 +17,7 @@ MOST_NAMES_BYTES = 32 << 20
 
 Confirm = Callable[[str], bool]  # asks a question, and returns whether the answer is yes
 # {data set: {host: (files that would be deleted, files on the host)}}
-Losses = dict[str, dict[str, tuple[int, int]]]
+Deletions = dict[str, dict[str, tuple[int, int]]]
 
 
 def never_confirm(question: str) -> bool:
@@ -25,18 +25,18 @@ def never_confirm(question: str) -> bool:
     return False
 
 
-def is_most(losing: int, files: int) -> bool:
-    """Return whether the operator must confirm the deletion of `losing` files.
+def needs_confirmation(deleted_count: int, host_file_count: int) -> bool:
+    """Return whether the operator must confirm the deletion of `deleted_count` files.
 
-    `files` is the number of files that the host has now.
+    `host_file_count` is the number of files that the host has now.
     """
-    return losing > A_FEW and 2 * losing > files
+    return deleted_count > A_FEW and 2 * deleted_count > host_file_count
 
 
-def refuse_losses(losing: Losses, confirm: Confirm) -> None:
+def refuse_unconfirmed_deletions(deletions: Deletions, confirm: Confirm) -> None:
     """Raise Refused if most of a data set would be deleted and the operator does not confirm it."""
-    for name, hosts in losing.items():
-        most = {host: loss for host, loss in hosts.items() if is_most(*loss)}
+    for name, hosts in deletions.items():
+        most = {host: loss for host, loss in hosts.items() if needs_confirmation(*loss)}
         if not most:
             continue
         lost, total = max(most.values())
@@ -50,10 +50,10 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
             )
 
 
-def loss_notes(losing: Losses) -> list[str]:
+def deletion_notes(deletions: Deletions) -> list[str]:
     """Return one line for each data set and each group of hosts that lose equally many files."""
     lines = []
-    for name, hosts in losing.items():
+    for name, hosts in deletions.items():
         for same_hosts, (lost, total) in fold_equal(hosts):
             files = f"{lost:,} of the {total:,} files"
             lines.append(

@@ -23,10 +23,10 @@ from tfdeploy.operations.confine import check_requested_paths
 from tfdeploy.operations.copy.code_files import LEAST_BROADCAST_BYTES
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.sending.send_code import CALL_S, is_present
-from tfdeploy.operations.sending.send_data import broadcast_sets
+from tfdeploy.operations.sending.send_code import CALL_S, has_release
+from tfdeploy.operations.sending.send_data import data_sets_to_broadcast
 from tfdeploy.operations.sending.shipment import Shipment
-from tfdeploy.operations.sending.whole_shipment import whole_shipment
+from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
@@ -36,7 +36,7 @@ A_PORT = 1
 
 
 @dataclass
-class Expected:
+class ExpectedTransfer:
     """The data that one host would receive.
 
     `sent` is {what would be sent, such as "code": number of bytes}. `source` is the host that would
@@ -53,7 +53,7 @@ class Expected:
         return sum(self.sent.values())
 
 
-def forecast(
+def forecast_sync(
     fleet: Fleet,
     hosts: Hosts,
     job: Job,
@@ -62,21 +62,21 @@ def forecast(
     inventory: Inventory,
     *,
     allow_secrets: bool = False,
-) -> tuple[Outcomes[Expected], list[ExpectedRow]]:
+) -> tuple[Outcomes[ExpectedTransfer], list[ExpectedRow]]:
     """Return what each host would receive, or its error, and the broadcasts that would run.
 
     `allow_secrets`: accept private keys in the code. Raises the errors of reading and planning.
     """
-    shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
+    shipment = read_whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
         emit_warning(emit, warning)
     estimate = _Forecast(fleet, shipment.job)
     estimate.add_code(hosts, shipment)
-    for name, data in broadcast_sets(shipment).items():
+    for name, data in data_sets_to_broadcast(shipment).items():
         estimate.add_data(name, data)
     for name in sorted(shipment.by_rsync):
         estimate.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
-    outcomes: Outcomes[Expected] = {**estimate.expected, **estimate.errors}
+    outcomes: Outcomes[ExpectedTransfer] = {**estimate.expected, **estimate.errors}
     return {host.name: outcomes[host.name] for host in hosts}, estimate.broadcasts
 
 
@@ -100,15 +100,15 @@ class _Forecast:
     def __init__(self, fleet: Fleet, job: str) -> None:
         self._fleet, self._job = fleet, job
         self._sessions: dict[str, Session] = {}
-        self.expected: dict[str, Expected] = {}
+        self.expected: dict[str, ExpectedTransfer] = {}
         self.errors: Errors = {}
         self.broadcasts: list[ExpectedRow] = []
 
     def add_code(self, hosts: Hosts, shipment: Shipment) -> None:
         """Add the code that hosts would receive, and a broadcast if much code is missing."""
 
-        def ask(session: Session) -> tuple[Session, Expected]:
-            return session, _expected_code(session, shipment)
+        def ask(session: Session) -> tuple[Session, ExpectedTransfer]:
+            return session, _forecast_code(session, shipment)
 
         outcomes, self.errors = split_outcomes(self._fleet.each(hosts, ask))
         for name, (session, expected) in outcomes.items():
@@ -191,9 +191,9 @@ class _Forecast:
         )
 
 
-def _expected_code(session: Session, shipment: Shipment) -> Expected:
-    expected, code = Expected(shipment.manifest.release), shipment.code
-    if not is_present(session, shipment):
+def _forecast_code(session: Session, shipment: Shipment) -> ExpectedTransfer:
+    expected, code = ExpectedTransfer(shipment.manifest.release), shipment.code
+    if not has_release(session, shipment):
         args = {"job": shipment.job, "release": expected.release}
         answer = session.agent().call(
             RELEASE_MISSING, args, blob=code.packed_manifest, timeout_s=CALL_S

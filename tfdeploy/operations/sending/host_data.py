@@ -16,13 +16,13 @@ from tfdeploy.planning.seats import hosts_to_probe, trial_seats
 from tfdeploy.transport.protocols import Fleet
 
 
-def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
+def add_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
     """Return the shipment (the code and data to send), extended by what only hosts can tell.
 
     These are the listings of data sets that are read from hosts, and each host's part of split data
     sets. `inventory` is the whole inventory. Raises the errors of the called functions.
     """
-    shipment = with_origins(shipment, fleet, job, inventory.hosts)
+    shipment = add_origin_listings(shipment, fleet, job, inventory.hosts)
     if not split_data_names(job):
         return shipment
     refuse_split_without_workers(job)
@@ -32,10 +32,12 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
         fleet, asked, ProbeQuestions.for_hosts(asked, job=job.name), emit=lambda event: None
     )
     tasks = {seat.task: seat.host for seat in trial_seats(inventory, job, facts)}
-    return with_parts(shipment, fleet, job, inventory.hosts, tasks)
+    return add_data_splits(shipment, fleet, job, inventory.hosts, tasks)
 
 
-def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
+def add_origin_listings(
+    shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]
+) -> Shipment:
     """List each data set that is read from a host. Return the shipment with these listings.
 
     `hosts` are all hosts of the inventory. Raises Refused if data is missing or unreadable.
@@ -55,7 +57,7 @@ def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Hos
     return replace(shipment, data=data, origins=origins)
 
 
-def with_parts(
+def add_data_splits(
     shipment: Shipment,
     fleet: Fleet,
     job: Job,

@@ -33,7 +33,7 @@ CALL_S = 600.0
 
 
 @dataclass
-class Synced:
+class SyncResult:
     """What was sent to one host."""
 
     release: str
@@ -45,7 +45,7 @@ class Synced:
 
 def send_code(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit, lock: JobLock
-) -> Outcomes[Synced]:
+) -> Outcomes[SyncResult]:
     """Send the code to all hosts, and return every host's outcome.
 
     On each host, `lock` is released as soon as the host has the code. Hosts wait for each other
@@ -53,11 +53,11 @@ def send_code(
     """
     began = time.monotonic()
     waiting: dict[str, ReadyHost] = {}
-    outcomes = {host.name: Synced(shipment.manifest.release) for host in hosts}
+    outcomes = {host.name: SyncResult(shipment.manifest.release) for host in hosts}
 
-    def begin(session: Session) -> Synced:
+    def begin(session: Session) -> SyncResult:
         name = session.host.name
-        if is_present(session, shipment):
+        if has_release(session, shipment):
             return commit_and_release(session)
         begun = _begin_release(session, shipment, outcomes[name])
         if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BROADCAST_BYTES:
@@ -65,7 +65,7 @@ def send_code(
             return outcomes[name]
         return send(begun)
 
-    def send(begun: ReadyHost) -> Synced:
+    def send(begun: ReadyHost) -> SyncResult:
         _send_missing(begun, shipment, outcomes[begun.session.host.name], emit)
         return commit_and_release(begun.session)
 
@@ -76,13 +76,13 @@ def send_code(
         _commit_release(begun, shipment)
         commit_and_release(session)
 
-    def commit_and_release(session: Session) -> Synced:
+    def commit_and_release(session: Session) -> SyncResult:
         done = outcomes[session.host.name]
         done.seconds = time.monotonic() - began
         lock.release_host(session)
         return done
 
-    def finish(session: Session) -> Synced:
+    def finish(session: Session) -> SyncResult:
         done, outcome = outcomes[session.host.name], sent.get(session.host.name)
         if isinstance(outcome, TfdeployError):
             raise outcome
@@ -107,12 +107,12 @@ def send_code(
     return results
 
 
-def is_present(session: Session, shipment: Shipment) -> bool:
+def has_release(session: Session, shipment: Shipment) -> bool:
     args = {"job": shipment.job, "release": shipment.manifest.release}
     return session.agent().call(RELEASE_STATE, args).present
 
 
-def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> ReadyHost:
+def _begin_release(session: Session, shipment: Shipment, outcome: SyncResult) -> ReadyHost:
     args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
     begun = session.agent().call(RELEASE_BEGIN, args, blob=code.packed_manifest, timeout_s=CALL_S)
     outcome.bytes_sent += len(code.packed_manifest)
@@ -123,7 +123,7 @@ def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> Rea
     return ReadyHost(session, check_below_workdir(session, begun.staging), tuple(missing))
 
 
-def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
+def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: SyncResult, emit: Emit) -> None:
     """Send the missing files from this machine. Raises TreeChanged if the code has changed."""
     code, session, missing = shipment.code, begun.session, begun.wanted
     total = code.size_bytes(missing)

@@ -18,16 +18,16 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.deletions import (
     MOST_NAMES_BYTES,
     Confirm,
-    Losses,
-    loss_notes,
-    refuse_losses,
+    Deletions,
+    deletion_notes,
+    refuse_unconfirmed_deletions,
 )
-from tfdeploy.operations.sending.send_code import Synced
+from tfdeploy.operations.sending.send_code import SyncResult
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 
-def broadcast_sets(shipment: Shipment) -> dict[str, DataSet]:
+def data_sets_to_broadcast(shipment: Shipment) -> dict[str, DataSet]:
     """Return the data sets that are sent by broadcast, by name."""
     return {
         name: DataSet(listing, shipment.origins.get(name), shipment.splits.get(name))
@@ -40,7 +40,7 @@ def send_data(
     fleet: Fleet,
     hosts: Hosts,
     shipment: Shipment,
-    results: Outcomes[Synced],
+    results: Outcomes[SyncResult],
     emit: Emit,
     lock: JobLock,
 ) -> None:
@@ -48,7 +48,7 @@ def send_data(
 
     On each host, `lock` is released once the host has received everything.
     """
-    data = broadcast_sets(shipment)
+    data = data_sets_to_broadcast(shipment)
     if shipment.by_rsync:
         done, _ = split_outcomes(results)
         results.update(
@@ -72,14 +72,14 @@ def _send_by_rsync(
     fleet: Fleet,
     hosts: Hosts,
     shipment: Shipment,
-    dones: Mapping[str, Synced],
+    results_by_host: Mapping[str, SyncResult],
     emit: Emit,
     lock: JobLock,
-) -> Outcomes[Synced]:
+) -> Outcomes[SyncResult]:
     """Send the data sets with `via: rsync` from this machine to each host."""
 
-    def send_to_host(session: Session) -> Synced:
-        began, done = time.monotonic(), dones[session.host.name]
+    def send_to_host(session: Session) -> SyncResult:
+        began, done = time.monotonic(), results_by_host[session.host.name]
         for name in sorted(shipment.by_rsync):
             sent = push_data(session, shipment.job, name, shipment.data[name], emit)
             if sent is not None:
@@ -89,19 +89,19 @@ def _send_by_rsync(
         lock.release_host(session)
         return done
 
-    return fleet.each(hosts_named(hosts, dones), send_to_host)
+    return fleet.each(hosts_named(hosts, results_by_host), send_to_host)
 
 
-def data_refusals(
+def find_data_refusals(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
-) -> Outcomes[Synced]:
+) -> Outcomes[SyncResult]:
     """Return an error for every host if data that a live run uses would change, else {}.
 
     Sends nothing. Emits a note for each data set that would lose files. Raises Refused if most of a
     data set would be deleted and the operator does not confirm that.
     """
 
-    losing: Losses = {}
+    deletions: Deletions = {}
 
     def ask(session: Session) -> None:
         for name, listing in shipment.data.items():
@@ -119,7 +119,7 @@ def data_refusals(
             ):
                 folder = request_data_folder(*about, blob=listing.path_hashes, **question)
             if folder.losing:
-                losing.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
+                deletions.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
 
     outcomes = fleet.each(hosts, ask) if shipment.data else {}
     live = [name for name, error in outcomes.items() if isinstance(error, DataInUse)]
@@ -131,7 +131,7 @@ def data_refusals(
             name: error if isinstance(error, TfdeployError) else other
             for name, error in outcomes.items()
         }
-    refuse_losses(losing, confirm)
-    for text in loss_notes(losing):
+    refuse_unconfirmed_deletions(deletions, confirm)
+    for text in deletion_notes(deletions):
         emit_note(emit, text)
     return {}

@@ -13,7 +13,7 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.report.code_size import large_code
 from tfdeploy.operations.copy.code_files import CodeFiles
-from tfdeploy.operations.sending.withheld_files import withheld_files
+from tfdeploy.operations.sending.withheld_files import list_withheld_files
 from tfdeploy.tree import DataListing, list_data_set, read_sources, read_tree
 from tfdeploy.tree.listing import IGNORE_FILE
 from tfdeploy.tree.secret_search import find_secret_value
@@ -41,7 +41,7 @@ class Shipment:
     by_rsync: frozenset[str]
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, DataSplit] = field(default_factory=dict)
-    _read: list[Program] = field(default_factory=list)  # cached program; at most one entry
+    _programs: list[Program] = field(default_factory=list)  # cached program; at most one entry
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -53,13 +53,15 @@ class Shipment:
 
         If roles have commands of their own, the result combines the programs of all roles.
         """
-        if not self._read:
+        if not self._programs:
             # Imported only here, because a sync does not read the program.
             from tfdeploy.planning.flags import role_programs
             from tfdeploy.planning.source import source
 
-            self._read.append(source.merge_programs(role_programs.read_programs(job, self.sources)))
-        return self._read[0]
+            self._programs.append(
+                source.merge_programs(role_programs.read_programs(job, self.sources))
+            )
+        return self._programs[0]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def read_shipment(
     missing, or if a file that must not be sent is in a data set or tracked by git. Raises Refused
     if code or data is empty, if git is not installed, or if the code holds a private key.
     """
-    withhold = withheld_files(job, hosts)
+    withhold = list_withheld_files(job, hosts)
     local_sources = {name: source for name, source in job.data.items() if source.from_host is None}
     sources = [
         *(source.path for source in local_sources.values()),

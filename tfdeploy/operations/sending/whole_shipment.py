@@ -11,7 +11,7 @@ from tfdeploy.planning.datasets import split_data_names
 from tfdeploy.transport.protocols import Fleet
 
 
-def whole_shipment(
+def read_whole_shipment(
     fleet: Fleet,
     job: Job,
     cache: Path | None,
@@ -28,6 +28,6 @@ def whole_shipment(
     if not (from_hosts or split_data_names(job)):
         return shipment
     # Imported only here, because most jobs have no such data and the import takes 40 ms.
-    from tfdeploy.operations.sending.host_data import with_host_data
+    from tfdeploy.operations.sending.host_data import add_host_data
 
-    return with_host_data(shipment, fleet, job, inventory)
+    return add_host_data(shipment, fleet, job, inventory)

@@ -25,7 +25,7 @@ _KEY_OF_SSH = WithheldFile("a private key of ssh")
 _KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
 
 
-def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
+def list_withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     """Return the files that must not be sent.
 
     `hosts` are all hosts of the inventory, because no host may get the key of another host.
@@ -37,25 +37,25 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     keys = {host.identity_file for host in hosts if host.identity_file}
     for file, paths in (
         (_KEY_OF_INVENTORY, (path for path in keys if not path.endswith(".pub"))),
-        (_KEY_OF_SSH, _keys_of_ssh()),
+        (_KEY_OF_SSH, _ssh_private_keys()),
         (_KNOWN_HOSTS, {host.known_hosts for host in hosts if host.known_hosts}),
-        (_KNOWN_HOSTS, _known_hosts_of_ssh()),
+        (_KNOWN_HOSTS, _ssh_known_hosts_files()),
     ):
         for path in paths:
             withheld.setdefault(os.path.expanduser(path), file)
     return WithheldFiles.from_paths(withheld)
 
 
-def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
+def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
     """Return the secret files that an older version of tfdeploy may have sent.
 
     This version does not send them. The result is {job: {"code": [path below the code], "data":
     [data set/path]}}.
     """
-    withhold = withheld_files(job, hosts)
+    withhold = list_withheld_files(job, hosts)
     code = os.path.realpath(job.code)
     in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(
-        _hard_links(code, withhold)
+        _secret_hard_links(code, withhold)
     )
     in_data = set()
     for name, source in job.data.items():
@@ -65,11 +65,14 @@ def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[st
             in_data |= {
                 f"{name}/{path}" for path, file in withhold.below(top).items() if file.secret
             }
-    paths = {"code": sorted(filter(_is_plain, in_code)), "data": sorted(filter(_is_plain, in_data))}
+    paths = {
+        "code": sorted(filter(_is_short_and_printable, in_code)),
+        "data": sorted(filter(_is_short_and_printable, in_data)),
+    }
     return {job.name: paths} if any(paths.values()) else {}
 
 
-def _hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
+def _secret_hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
     """Yield the paths in the code folder that are hard links to secret files."""
     find = withhold.finder(code)
     for folder, folders, names in os.walk(code) if withhold.has_links else ():
@@ -84,17 +87,17 @@ def _hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
                 yield path
 
 
-def _is_plain(path: str) -> bool:
+def _is_short_and_printable(path: str) -> bool:
     """Return whether the path is short and printable, so that a host may name it in an answer."""
     return path.isprintable() and len(path) < 1000
 
 
-def _keys_of_ssh() -> Iterator[str]:
+def _ssh_private_keys() -> Iterator[str]:
     named = [*glob.glob(os.path.expanduser(DEFAULT_KEYS)), *ssh_config.named_files("identityfile")]
     return (path for path in named if not path.endswith(".pub") and _contains_private_key(path))
 
 
-def _known_hosts_of_ssh() -> Iterator[str]:
+def _ssh_known_hosts_files() -> Iterator[str]:
     yield from (*USER_KNOWN_HOSTS, *GLOBAL_KNOWN_HOSTS)
     for keyword in ("userknownhostsfile", "globalknownhostsfile"):
         yield from ssh_config.named_files(keyword)

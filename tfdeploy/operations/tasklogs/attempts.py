@@ -12,15 +12,16 @@ from tfdeploy.transport.protocols import Errors, Fleet
 
 
 def newest_attempts(
-    fleet: Fleet, plan: Plan, tasks: Collection[str], lost: Errors
+    fleet: Fleet, plan: Plan, tasks: Collection[str], host_errors: Errors
 ) -> dict[str, int]:
     """Return {task: the number of its newest attempt}. The first attempt has number 1.
 
-    Adds the errors of hosts that do not answer to `lost`, and leaves out the tasks of these hosts.
+    Adds the errors of hosts that do not answer to `host_errors`, and leaves out the tasks of these
+    hosts.
     """
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
     answers, silent = split_outcomes(call_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
-    lost.update(silent)
+    host_errors.update(silent)
     numbers = {}
     for host, answer in answers.items():
         own_tasks = [status for status in answer.tasks if owners.get(status.task) == host]

@@ -23,15 +23,16 @@ def last_lines(
     task: str,
     count: int = LINES,
     fetched: FetchedLogs | None = None,
-    lost: Mapping[str, TfdeployError] = MappingProxyType({}),
+    host_errors: Mapping[str, TfdeployError] = MappingProxyType({}),
 ) -> list[str]:
     """Return the last `count` lines of the task, each cut to LINE_CHARS characters.
 
-    The lines are decoded, but control characters are not removed. If the task's host is in `lost`,
-    it is not asked. Returns [] if the host does not answer and `fetched` has no log of the task.
+    The lines are decoded, but control characters are not removed. If the task's host is in
+    `host_errors`, it is not asked. Returns [] if the host does not answer and `fetched` has no log
+    of the task.
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
-    lines = stored_lines(fleet, plan, query, dict(lost), None, fetched)
+    lines = stored_lines(fleet, plan, query, dict(host_errors), None, fetched)
     return [_shorten(line.line.decode("utf-8", "replace")) for line in lines]
 
 

@@ -21,20 +21,20 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 SLACK_BYTES = 64 << 20  # allowance for a log that rotates or grows while it is read
 # {"task@host": how many bytes of its log were rotated away before they could be read}
-Gone = dict[str, int]
+RotatedBytes = dict[str, int]
 
 
 def stored_lines(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
-    lost: Errors,
-    gone: Gone | None = None,
+    host_errors: Errors,
+    rotated_bytes: RotatedBytes | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
     """Yield the lines of `stored_batches` one by one."""
     return chain.from_iterable(
-        map(lines_of, stored_batches(fleet, plan, query, lost, gone, fetched))
+        map(lines_of, stored_batches(fleet, plan, query, host_errors, rotated_bytes, fetched))
     )
 
 
@@ -42,30 +42,35 @@ def stored_batches(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
-    lost: Errors,
-    gone: Gone | None = None,
+    host_errors: Errors,
+    rotated_bytes: RotatedBytes | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[Batch]:
     """Yield all lines that the hosts have stored, merged by time.
 
-    Adds the errors of hosts that do not answer to `lost`. Adds to `gone` how many bytes of each log
-    were rotated away. Hosts that are already in `lost` are not asked. If a host gives no log, the
-    log in `fetched` is read instead, and the host is removed from `lost`.
+    Adds the errors of hosts that do not answer to `host_errors`. Adds to `rotated_bytes` how many
+    bytes of each log were rotated away. Hosts that are already in `host_errors` are not asked. If a
+    host gives no log, the log in `fetched` is read instead, and the host is removed from
+    `host_errors`.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = {
-        **fleet.connect(hosts_of(plan, {task.host for task in tasks} - lost.keys())),
-        **lost,
+        **fleet.connect(hosts_of(plan, {task.host for task in tasks} - host_errors.keys())),
+        **host_errors,
     }
     readers = []
     for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
-        batches = _whole_log(log, sessions[task.host], lost, fetched)
-        readers.append(_ordered_batches(log, batches, {} if gone is None else gone))
+        batches = _whole_log(log, sessions[task.host], host_errors, fetched)
+        readers.append(
+            _ordered_batches(log, batches, {} if rotated_bytes is None else rotated_bytes)
+        )
     return heapq.merge(*readers, key=time_of)
 
 
-def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
+def _ordered_batches(
+    log: TaskLog, batches: Iterator[Batch], rotated_bytes: RotatedBytes
+) -> Iterator[Batch]:
     """Yield one task's wanted lines, in the order of time.
 
     If the host's clock was set back, a line gets the latest time of all lines before it.
@@ -79,13 +84,14 @@ def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iter
         if batch:
             latest = max(latest, time_of(batch))
             yield batch if time_of(batch) == latest else with_time(batch, latest)
-    count_rotated_bytes(log, gone)
+    record_rotated_bytes(log, rotated_bytes)
 
 
-def count_rotated_bytes(log: TaskLog, gone: Gone) -> None:
-    """Record in `gone` how many bytes of the log were rotated away before they could be read."""
-    if log.gone_bytes:
-        gone[f"{log.task}@{log.host}"] = log.gone_bytes
+def record_rotated_bytes(log: TaskLog, rotated_bytes: RotatedBytes) -> None:
+    """Record in `rotated_bytes` how many bytes of the log were rotated away before they could be
+    read."""
+    if log.rotated_bytes:
+        rotated_bytes[f"{log.task}@{log.host}"] = log.rotated_bytes
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
@@ -110,14 +116,16 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 def _whole_log(
     log: TaskLog,
     session: Session | TfdeployError,
-    lost: Errors,
+    host_errors: Errors,
     fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
     """Yield all stored lines of one log. If the host gives no log, yield the fetched lines.
 
-    A host in `lost` is not asked again, because each request to it would time out.
+    A host in `host_errors` is not asked again, because each request to it would time out.
     """
-    failed = lost.get(log.host) or (fetched.used.get(log.host) if fetched is not None else None)
+    failed = host_errors.get(log.host) or (
+        fetched.used.get(log.host) if fetched is not None else None
+    )
     try:
         if isinstance(session, TfdeployError):
             raise session
@@ -131,10 +139,10 @@ def _whole_log(
             else None
         )
         if copy is not None:
-            lost.pop(log.host, None)
+            host_errors.pop(log.host, None)
             yield from copy
             return
-        lost[log.host] = error
+        host_errors[log.host] = error
     yield from log.splitter.unfinished()
 
 

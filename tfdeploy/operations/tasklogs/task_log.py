@@ -79,7 +79,7 @@ class TaskLog:
         # True if the host lost its processes of the run, for example by a reboot: see
         # watch/resume.py.
         self.abandoned = False
-        self.gone_bytes = 0
+        self.rotated_bytes = 0
         self.followed = False  # whether the last request also asked for lines not yet written
         self._give_up: float | None = None
 
@@ -125,7 +125,7 @@ class TaskLog:
                     )
                 if not self.followed:
                     self._refuse_slow(began)
-                self.gone_bytes += item.gone
+                self.rotated_bytes += item.gone
                 self.cursor = item.offset + len(blob)
                 yield item, blob
         finally:

@@ -13,7 +13,7 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.tasklogs.stored_lines import Gone, count_rotated_bytes
+from tfdeploy.operations.tasklogs.stored_lines import RotatedBytes, record_rotated_bytes
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.transport.protocols import Errors, Fleet
@@ -43,8 +43,8 @@ class Follower:
     ) -> None:
         self.fleet, self.plan, self.query = fleet, plan, query
         self.deliver, self.stop, self.begun_logs = deliver, stop, begun_logs
-        self.lost: Errors = {}
-        self.gone: Gone = {}
+        self.host_errors: Errors = {}
+        self.rotated_bytes: RotatedBytes = {}
         hosts = {host.name: host for host in hosts_of(plan)}
         self.threads = [
             threading.Thread(
@@ -88,7 +88,7 @@ class Follower:
                 reached = True
                 for batch in log.pull(agent):
                     self.deliver(batch)
-                self.lost.pop(host.name, None)
+                self.host_errors.pop(host.name, None)
                 if log.abandoned and not resume_patiently(
                     self.fleet, self.plan, host.name, lambda text: None, self.stop
                 ):
@@ -97,9 +97,9 @@ class Follower:
                     return
                 if log.abandoned:
                     self.stop.wait(RECONNECT_S)
-                count_rotated_bytes(log, self.gone)
+                record_rotated_bytes(log, self.rotated_bytes)
             except TfdeployError as error:
-                self.lost[host.name] = error
+                self.host_errors[host.name] = error
                 # A host that is unreachable may only be busy or booting, so it is tried again.
                 reached = reached or isinstance(error, HostUnreachable)
                 if isinstance(error, (AgentError, BadAnswer)) or not reached or not host.address:

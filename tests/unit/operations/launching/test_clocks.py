@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
+from tfdeploy.operations.launching.clocks import ClockReading, seconds_ahead_of_median
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
 def test_clocks_are_compared_with_median(
     readings: dict[str, tuple[float, float]], ahead: dict[str, float]
 ) -> None:
-    assert ahead_of_median(
-        {host: Reading(*reading) for host, reading in readings.items()}
+    assert seconds_ahead_of_median(
+        {host: ClockReading(*reading) for host, reading in readings.items()}
     ) == pytest.approx(ahead)

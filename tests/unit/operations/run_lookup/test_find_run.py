@@ -55,7 +55,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
     def plan_of_host(fleet: Any, sought: Any) -> Plan:
         return plan(sought.run, "n1", 1.0, sought.job)
 
-    def plan_to_stop(fleet: Any, sought: Any, silent: Any) -> Plan:
+    def make_stop_plan(fleet: Any, sought: Any, silent: Any) -> Plan:
         """Return the plan from one host, with all hosts added that did not answer. They are added
         because tfdeploy does not trust a host's plan to name all hosts of the run.
         """
@@ -65,7 +65,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(
             operations_find_run, "find_runs", lambda fleet, hosts, job: (list(runs), silent)
         )
-        monkeypatch.setattr(operations_find_run, "plan_to_stop", plan_to_stop)
+        monkeypatch.setattr(operations_find_run, "make_stop_plan", make_stop_plan)
         monkeypatch.setattr(
             operations_find_run, "fetch_plan", lambda *words: (plan_of_host(*words), {})
         )
@@ -197,7 +197,7 @@ def test_start_of_run_is_decided_by_most_hosts_and_never_in_future(
         FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings
     )
     assert chosen_run.run == ("asked" if is_newest else "usual")
-    assert bool(warnings) == ("n1" in asked.hosts_ahead) and all(
+    assert bool(warnings) == ("n1" in asked.hosts_with_future_start) and all(
         "according to n1" in text for text in warnings
     )
 

@@ -21,7 +21,7 @@ from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.run_lookup.host_plans import PlanRequest, fetch_plan, plan_to_stop
+from tfdeploy.operations.run_lookup.host_plans import PlanRequest, fetch_plan, make_stop_plan
 
 RUN, JOB = "digits-1", "digits"
 INVENTORY = (
@@ -270,7 +270,7 @@ def test_run_with_two_plans_has_no_plan_and_both_hosts_are_stopped() -> None:
         HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"
     ):
         fetch_plan(fleet, sought("n1", "n2"))
-    plan = plan_to_stop(fleet, sought("n1", "n2"), ())
+    plan = make_stop_plan(fleet, sought("n1", "n2"), ())
     assert {host.name: host.address for host in hosts_of(plan)} == {
         "n1": "10.0.0.1",
         "n2": "10.0.0.2",
@@ -282,14 +282,16 @@ def test_run_with_two_plans_has_no_plan_and_both_hosts_are_stopped() -> None:
 @pytest.mark.fault("62 one host alone shows a plan that leaves a silent host out")
 def test_silent_host_is_stopped_unless_two_hosts_have_same_plan() -> None:
     silent = (Host(name="n5", address="10.0.0.5"),)
-    plan_of_one = plan_to_stop(Hosts(n1=older_plan()), sought("n1"), silent)  # type: ignore[arg-type]
+    plan_of_one = make_stop_plan(Hosts(n1=older_plan()), sought("n1"), silent)  # type: ignore[arg-type]
     assert "n5" in [plan_host.host for plan_host in plan_of_one.hosts]
-    plan_of_two = plan_to_stop(Hosts(n1=older_plan(), n2=older_plan()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
+    plan_of_two = make_stop_plan(
+        Hosts(n1=older_plan(), n2=older_plan()), sought("n1", "n2"), silent
+    )  # type: ignore[arg-type]
     assert "n5" not in [plan_host.host for plan_host in plan_of_two.hosts]
 
 
 def test_hosts_with_run_are_stopped_despite_invalid_plans() -> None:
-    plan = plan_to_stop(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"), ())  # type: ignore[arg-type]
+    plan = make_stop_plan(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"), ())  # type: ignore[arg-type]
     assert hosts_of(plan) == INVENTORY and not plan.tasks
 
 

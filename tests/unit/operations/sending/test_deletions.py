@@ -12,7 +12,12 @@ import pytest
 from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.errors import Refused
-from tfdeploy.operations.sending.deletions import is_most, loss_notes, never_confirm, refuse_losses
+from tfdeploy.operations.sending.deletions import (
+    deletion_notes,
+    needs_confirmation,
+    never_confirm,
+    refuse_unconfirmed_deletions,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,25 +34,25 @@ from tfdeploy.operations.sending.deletions import is_most, loss_notes, never_con
     ],
 )
 def test_question_is_asked_only_above_half_and_minimum(losing: int, files: int, asks: bool) -> None:
-    assert is_most(losing, files) == asks
+    assert needs_confirmation(losing, files) == asks
 
 
 def test_deletion_without_consent_is_refused_with_numbers_and_hosts() -> None:
     losing = {"digits": {"n2": (900, 1000), "n1": (1900, 2000)}}
     with pytest.raises(Refused) as caught:
-        refuse_losses(losing, never_confirm)
+        refuse_unconfirmed_deletions(losing, never_confirm)
     assert "data digits lacks 1,900 of the 2,000 files that are on n[1-2]" in caught.value.what
     assert caught.value.next is not None and "-y" in caught.value.next
     asked: list[str] = []
-    refuse_losses(losing, lambda what: not asked.append(what))
+    refuse_unconfirmed_deletions(losing, lambda what: not asked.append(what))
     assert len(asked) == 1
 
 
 def test_few_files_are_deleted_without_question_and_reported() -> None:
     losing = {"digits": {"n1": (4, 5), "n2": (4, 5), "n3": (1, 5)}}
-    refuse_losses(losing, never_confirm)
+    refuse_unconfirmed_deletions(losing, never_confirm)
     deleted = "the hosts delete these files, but not before the end of a run that reads them"
-    assert loss_notes(losing) == [
+    assert deletion_notes(losing) == [
         f"data digits: the source lacks 4 of the 5 files that are on n[1-2]: {deleted}",
         f"data digits: the source lacks 1 of the 5 files that are on n3: {deleted}",
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job, SecretSource
-from tfdeploy.operations.sending.withheld_files import withheld_files
+from tfdeploy.operations.sending.withheld_files import list_withheld_files
 from tfdeploy.transport.ssh import ssh_config
 
 KEY = (
@@ -45,7 +45,7 @@ def name_withheld(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str
     )
     return {
         path: file.description
-        for path, file in withheld_files(job, iter(hosts)).below(str(home)).items()
+        for path, file in list_withheld_files(job, iter(hosts)).below(str(home)).items()
     }
 
 
