@@ -230,7 +230,7 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(
     kill_all(cluster, "r1", "n2")
     cluster.wait_until(lambda: "n2" in cluster.state("r1", "n1").unminded, 30.0)
     paths = cluster.hosts["n2"].paths("r1")
-    (row,) = run_status.describe(paths)["tasks"]
+    (row,) = run_status.describe_run(paths)["tasks"]
     assert (row["state"], row["outcome"], row["reason"]) == (
         "lost",
         "lost",

@@ -74,7 +74,7 @@ def test_a_task_that_dies_of_a_full_disk_has_died(
     assert {state.abort_reason for state in states.values()} == {
         "worker:1 on n1 failed with exit code 5"
     }
-    assert {row["task"]: row["outcome"] for row in run_status.describe(paths)["tasks"]} == {
+    assert {row["task"]: row["outcome"] for row in run_status.describe_run(paths)["tasks"]} == {
         "worker:1": "failed",
         "ps:0": "stopped",
     }

@@ -242,7 +242,7 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     for name, text in spoiled.items():
         Path(bad.file(name)).write_text(text)
     Path(good.file("env.json")).write_text(SECRET["TOKEN"])
-    sweep.sweep_runs(str(tmp_path), "")
+    sweep.undo_unfinished_launches(str(tmp_path), "")
     assert not os.path.exists(good.file("env.json")) and not in_doubt.is_in_doubt(good)
     said = capfd.readouterr().err
     assert (

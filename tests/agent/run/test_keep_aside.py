@@ -142,7 +142,7 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
                 keep_aside.rename_keep(paths, KEEP)
         else:
             keep_aside.rename_keep(paths, KEEP)
-    sweep.sweep_runs(str(tmp_path), "n1")
+    sweep.undo_unfinished_launches(str(tmp_path), "n1")
     assert kept(tmp_path) == OLD and not os.path.exists(paths.run_dir)
 
 

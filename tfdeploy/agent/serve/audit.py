@@ -56,11 +56,11 @@ def report_audit(call: Call) -> Answer:
     host_folders: List[RunPaths] = []
     if run:
         host_folders = _own_host_folders(workdir, call.job, call.name("run"), inventory_name)
-        secrets = secret_files.in_run(workdir, job, run, secret)
+        secrets = secret_files.paths_in_run(workdir, job, run, secret)
         leftovers = _run_leftovers(workdir, job, run, inventory_name)
     else:
         secrets = itertools.chain.from_iterable(
-            secret_files.in_job(workdir, name, secret) for name in secret.jobs
+            secret_files.paths_in_job(workdir, name, secret) for name in secret.jobs
         )
         leftovers = _workdir_leftovers(workdir, inventory_name)
     rows = itertools.chain(

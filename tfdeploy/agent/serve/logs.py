@@ -16,7 +16,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_abandoned, is_live
 from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run.status import named_run_paths, writes_no_more
+from tfdeploy.agent.serve.run.status import has_ended_for_good, named_run_paths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -122,7 +122,7 @@ def _send_piece(call: Call, task: str, piece: Piece, clock_ahead_s: float) -> No
 
 def _finished_tasks(paths: RunPaths, tasks: List[str]) -> List[str]:
     """Return the tasks that will write no more output."""
-    finished = [task for task in tasks if writes_no_more(paths, task)]
+    finished = [task for task in tasks if has_ended_for_good(paths, task)]
     return finished if len(finished) == len(tasks) or is_live(paths) else tasks
 
 

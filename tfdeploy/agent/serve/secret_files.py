@@ -51,50 +51,54 @@ def _checked_path(path: object) -> str:
     return path
 
 
-def present(folder: str, paths: List[str]) -> Iterator[str]:
+def existing_paths(folder: str, paths: List[str]) -> Iterator[str]:
     """Of the given paths, yield those at which `folder` has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 
-def releases(workdir: str, job: str, paths: List[str]) -> Iterator[Tuple[str, List[str]]]:
+def releases_with_secrets(
+    workdir: str, job: str, paths: List[str]
+) -> Iterator[Tuple[str, List[str]]]:
     """Yield (release, its secret files) for each release that has secret files."""
     folder = layout.releases_dir(workdir, job)
     for name in list_names(folder) if paths else ():
-        secret_paths = list(present(os.path.join(folder, name), paths)) if is_name(name) else []
+        secret_paths = (
+            list(existing_paths(os.path.join(folder, name), paths)) if is_name(name) else []
+        )
         if secret_paths:
             yield name, secret_paths
 
 
-def in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
+def paths_in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
     """Return the absolute paths of all secret files in the job's folder."""
-    for release, paths in releases(workdir, job, secret.code[job]):
+    for release, paths in releases_with_secrets(workdir, job, secret.code[job]):
         yield from (os.path.join(layout.release_dir(workdir, job, release), path) for path in paths)
     folder = os.path.join(layout.job_dir(workdir, job), "data")
-    yield from (os.path.join(folder, path) for path in present(folder, secret.data[job]))
+    yield from (os.path.join(folder, path) for path in existing_paths(folder, secret.data[job]))
     if secret.code[job]:
         for run in run_names(workdir, job):
-            yield from in_cwd(workdir, job, run, secret)
+            yield from paths_in_cwd(workdir, job, run, secret)
 
 
-def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
+def paths_in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
     """Return the absolute paths of the secret files in the run's folder and in its release."""
     if not secret.code[job]:
         return
-    yield from in_cwd(workdir, job, run, secret)
-    used = {_release_of(paths) for paths in host_folders(workdir, job, run)}
-    for name, paths in releases(workdir, job, secret.code[job]):
+    yield from paths_in_cwd(workdir, job, run, secret)
+    used = {_used_release(paths) for paths in host_folders(workdir, job, run)}
+    for name, paths in releases_with_secrets(workdir, job, secret.code[job]):
         if name in used:
             yield from (
                 os.path.join(layout.release_dir(workdir, job, name), path) for path in paths
             )
 
 
-def in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
+def paths_in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
     cwd = layout.cwd_dir(workdir, job, run)
-    return (os.path.join(cwd, path) for path in present(cwd, secret.code[job]))
+    return (os.path.join(cwd, path) for path in existing_paths(cwd, secret.code[job]))
 
 
-def _release_of(paths: RunPaths) -> object:
+def _used_release(paths: RunPaths) -> object:
     try:
         return (read_json(paths.file(layout.PART)) or {}).get("release")
     except OSError:

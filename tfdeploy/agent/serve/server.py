@@ -52,7 +52,7 @@ class SessionGone(Exception):
     """The control machine no longer reads the answers."""
 
 
-class Incoming(io.FileIO):
+class ChannelInput(io.FileIO):
     """The channel's input. `last_read`: when bytes last arrived, by time.monotonic()."""
 
     last_read = 0.0
@@ -68,7 +68,7 @@ class Server:
 
     def __init__(self, context: SessionContext, incoming: int, outgoing: int) -> None:
         self.context = context
-        self._raw = Incoming(incoming, "rb")
+        self._raw = ChannelInput(incoming, "rb")
         self._raw.last_read = time.monotonic()
         self._incoming: BinaryIO = io.BufferedReader(self._raw, 1 << 18)
         self._outgoing = outgoing
@@ -82,7 +82,7 @@ class Server:
         SessionGone, OSError."""
         atomic.write_all(self._outgoing, frames.GREETING + b"\n")
         self.send({"hello": session_facts(self.context)})
-        threading.Thread(target=self._watch_silence, daemon=True).start()
+        threading.Thread(target=self._exit_after_silence, daemon=True).start()
         while True:
             frame = frames.read_frame(self._incoming)
             if frame is None:
@@ -91,7 +91,7 @@ class Server:
             if "cancel" in header:
                 self._cancel(header["cancel"])
             elif "id" in header:
-                self._start(header["id"], header, blob)
+                self._start_or_queue(header["id"], header, blob)
 
     def send(self, header: Mapping[str, object], blob: bytes = b"") -> None:
         """Send one whole frame. Raises SessionGone."""
@@ -111,7 +111,7 @@ class Server:
             except (KeyError, OSError):
                 pass  # a verb has just emptied `closing_functions`, or the disk reports an error
 
-    def _watch_silence(self) -> None:
+    def _exit_after_silence(self) -> None:
         while True:
             remaining = self._raw.last_read + frames.SILENCE_S - time.monotonic()
             if remaining <= 0:
@@ -119,67 +119,67 @@ class Server:
                 os._exit(0)
             time.sleep(remaining)
 
-    def _cancel(self, number: Any) -> None:
+    def _cancel(self, call_id: Any) -> None:
         with self._counting:
-            cancelled = self._running.get(number)
+            cancelled = self._running.get(call_id)
             self._waiting = collections.deque(
-                entry for entry in self._waiting if entry[0] != number
+                entry for entry in self._waiting if entry[0] != call_id
             )
         if cancelled is not None:
             cancelled.set()
 
-    def _start(self, number: Any, header: Unchecked, blob: bytes) -> None:
+    def _start_or_queue(self, call_id: Any, header: Unchecked, blob: bytes) -> None:
         with self._counting:
             if len(self._running) >= MOST_THREADS and header.get("verb") != "ping":
-                self._waiting.append((number, header, blob))
+                self._waiting.append((call_id, header, blob))
                 return
-            cancelled = self._running[number] = threading.Event()
-        _begin(lambda: self._answer(number, header, blob, cancelled))
+            cancelled = self._running[call_id] = threading.Event()
+        _start_thread(lambda: self._answer(call_id, header, blob, cancelled))
 
     def _answer(
-        self, number: Any, header: Unchecked, blob: bytes, cancelled: threading.Event
+        self, call_id: Any, header: Unchecked, blob: bytes, cancelled: threading.Event
     ) -> None:
         def item(fields: Mapping[str, object], content: bytes = b"") -> None:
-            self.send({"id": number, "item": fields}, content)
+            self.send({"id": call_id, "item": fields}, content)
 
         try:
-            answer = self._outcome(
+            answer = self._call_verb(
                 header, Call(self.context, header.get("args") or {}, blob, item, cancelled)
             )
             try:
-                self.send({**answer, "id": number})
+                self.send({**answer, "id": call_id})
             except (TypeError, ValueError, frames.WireError) as error:
-                self.send({"id": number, "error": failure_answer(error)})
+                self.send({"id": call_id, "error": failure_answer(error)})
         except SessionGone:
             cancelled.set()
         finally:
-            self._next(number)
+            self._finish_and_start_next(call_id)
 
-    def _outcome(self, header: Unchecked, call: Call) -> Mapping[str, object]:
+    def _call_verb(self, header: Unchecked, call: Call) -> Mapping[str, object]:
         try:
-            self._check_owner(call.args)
+            self._check_job_owner(call.args)
             return {"value": find_verb(header.get("verb"))(call)}
         except SessionGone:
             raise
         except Exception as error:  # noqa: BLE001 - any error of a verb is answered
             return {"error": failure_answer(error, self.context.workdir)}
 
-    def _check_owner(self, args: Unchecked) -> None:
+    def _check_job_owner(self, args: Unchecked) -> None:
         """If the call names a job, check the owner of the folders that hold all files of the job.
         Raises NotOurs."""
         job = args.get("job", "")
         if is_name(job):
             ownership.check_owners(self.context.workdir, *layout.job_folders(job))
 
-    def _next(self, number: Any) -> None:
+    def _finish_and_start_next(self, call_id: Any) -> None:
         with self._counting:
-            self._running.pop(number, None)
+            self._running.pop(call_id, None)
             entry = self._waiting.popleft() if self._waiting else None
         if entry is not None:
-            self._start(*entry)
+            self._start_or_queue(*entry)
 
 
-def _begin(work: Callable[[], None]) -> None:
+def _start_thread(work: Callable[[], None]) -> None:
     """Run `work` on a thread of its own, as soon as the system allows one. Raises OSError after
     NO_THREAD_S."""
     give_up = time.monotonic() + NO_THREAD_S
@@ -193,7 +193,7 @@ def _begin(work: Callable[[], None]) -> None:
         time.sleep(0.1)
 
 
-def start_sweep(context: SessionContext) -> None:
+def start_launch_cleanup(context: SessionContext) -> None:
     """Clean up after earlier sessions, on a thread of its own. Loads no module if there is nothing
     to clean up."""
     if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
@@ -203,7 +203,7 @@ def start_sweep(context: SessionContext) -> None:
         from tfdeploy.agent.serve.run import sweep
 
         try:
-            sweep.sweep_runs(context.workdir, context.host)
+            sweep.undo_unfinished_launches(context.workdir, context.host)
         except OSError as error:  # the next session tries again
             sys.stderr.write(
                 "tfdeploy agent: unfinished launches on this host cannot be undone: %s\n" % error
@@ -233,7 +233,7 @@ def session_facts(context: SessionContext) -> Answer:
     }
 
 
-def detach_channel() -> Tuple[int, int]:
+def take_over_stdio() -> Tuple[int, int]:
     """Return (input, output) of the session as new descriptors. No stray print and no child process
     can use them, because descriptors 0 and 1 now lead elsewhere."""
     incoming, outgoing = os.dup(0), os.dup(1)
@@ -256,7 +256,7 @@ def main(argv: List[str]) -> int:
     host = argv[3] if len(argv) > 3 else ""
     os.umask(0o077)
     threading.stack_size(THREAD_STACK_BYTES)
-    server = Server(SessionContext(os.path.normpath(argv[1]), AGENT_DIR, host), *detach_channel())
+    server = Server(SessionContext(os.path.normpath(argv[1]), AGENT_DIR, host), *take_over_stdio())
 
     def leave(*_: Any) -> None:
         server.end()
@@ -266,7 +266,7 @@ def main(argv: List[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, leave)
-    start_sweep(server.context)
+    start_launch_cleanup(server.context)
     try:
         server.run()
     except (frames.WireError, SessionGone, OSError) as error:

@@ -68,9 +68,9 @@ def serve_tensorboard(call: Call) -> Answer:
     while True:
         tries_left -= 1
         folder = os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex())
-        board = _Board(python, paths.cwd, folder)
+        board = _TensorBoardProcess(python, paths.cwd, folder)
         try:
-            is_up = board.comes_up(call)
+            is_up = board.wait_until_listening(call)
             if is_up:
                 call.item({"port": board.port, "path": board.path}, b"")
                 board.serve_until_cancelled(call)
@@ -100,7 +100,7 @@ def _find_tensorboard_python(wanted: str) -> str:
     return python
 
 
-class _Board:
+class _TensorBoardProcess:
     """One TensorBoard process, which the program `bound` runs (bound.py). TensorBoard lives as long
     as this serve process holds the standard input of `bound` open."""
 
@@ -117,12 +117,12 @@ class _Board:
             start_new_session=True,
         )
 
-    def comes_up(self, call: Call) -> bool:
+    def wait_until_listening(self, call: Call) -> bool:
         """Wait until TensorBoard listens. Return False if it has ended, if it does not listen
         within UP_WITHIN_S, or if the call is cancelled."""
         deadline = time.monotonic() + UP_WITHIN_S
         while time.monotonic() < deadline and not call.cancelled.is_set():
-            if not self._read(0.1):
+            if not self._read_output(0.1):
                 return False
             pids = processes.descendants([self.process.pid], processes.all_processes())
             if has_listener(pids, self.port):
@@ -131,7 +131,7 @@ class _Board:
 
     def serve_until_cancelled(self, call: Call) -> None:
         """Return when TensorBoard has ended or the call is cancelled."""
-        while not call.cancelled.is_set() and self._read(0.2):
+        while not call.cancelled.is_set() and self._read_output(0.2):
             pass
 
     def end(self) -> None:
@@ -139,7 +139,7 @@ class _Board:
         TensorBoard is alive."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
-        while self._read(1.0):
+        while self._read_output(1.0):
             pass
         self.process.stdout.close()
         self.process.wait()
@@ -152,7 +152,7 @@ class _Board:
     def last_line(self) -> str:
         return (self.output.splitlines() or ["it printed nothing"])[-1][:400]
 
-    def _read(self, timeout_s: float) -> bool:
+    def _read_output(self, timeout_s: float) -> bool:
         """Read the output of TensorBoard, waiting up to `timeout_s`. Return False if TensorBoard
         has ended."""
         assert self.process.stdout is not None

@@ -102,10 +102,10 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
         # The server never accepts this connection, so its queue is full.
         with socket.create_connection(deaf.getsockname()):
             ports = [
-                run_links._Port("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}")
+                run_links._PortToTry("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}")
                 for one in (held, deaf)
             ]
-            assert [each["why"] for each in run_links._shut_ports(ports)] == ["no answer"]
+            assert [each["why"] for each in run_links._find_shut_ports(ports)] == ["no answer"]
 
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:

@@ -82,7 +82,7 @@ def test_a_task_alone_starts_again_and_the_others_go_on(hosts: NewCluster) -> No
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n2")
     paths = cluster.hosts["n2"].paths("r1")
-    seen = run_status.describe(paths)
+    seen = run_status.describe_run(paths)
     assert (seen["live"], seen["left"]) == (False, True)
     assert [(row["state"], row["reason"]) for row in seen["tasks"]] == [("lost", "host rebooted")]
     assert resumed(cluster, "r1", "n2") == {"resumed": True}

@@ -159,7 +159,10 @@ def _list_removable_releases(scope: CleanScope) -> Iterator[RemovableItem]:
         return
     surplus = release_retention.list_surplus_releases(scope.workdir, scope.job)
     with_secret = {
-        name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret_paths)
+        name
+        for name, _ in secret_files.releases_with_secrets(
+            scope.workdir, scope.job, scope.secret_paths
+        )
     }
     in_use = set(unended.releases_in_use(scope.workdir, scope.job)) if with_secret else set()
     for name in sorted(filter(is_name, surplus | with_secret)):
@@ -174,7 +177,7 @@ def _list_secret_copies(scope: CleanScope) -> Iterator[RemovableItem]:
     file is removed alone, while the rest of the run stays."""
     for run in run_names(scope.workdir, scope.job) if scope.secret_paths else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
-        copies = list(secret_files.present(cwd, scope.secret_paths))
+        copies = list(secret_files.existing_paths(cwd, scope.secret_paths))
         item = find_run(scope, run) if copies else None
         if item is not None:
             for path in copies:

@@ -34,7 +34,7 @@ SERVING_HOSTS = 8  # in larger runs, a host also tries this many of the hosts wi
 ANSWER_S = 5.0  # timeout of a connection to a minder (the run's daemon on a host)
 
 
-class _Port(NamedTuple):
+class _PortToTry(NamedTuple):
     """A port to try. `task`: the task that will listen there, or "" for the port of the minder.
     `address`: includes the port."""
 
@@ -45,7 +45,7 @@ class _Port(NamedTuple):
     def is_shut(self, result: str) -> bool:
         return result != OPEN and (result != CLOSED or not self.task)
 
-    def shut(self, why: str) -> Answer:
+    def shut_report(self, why: str) -> Answer:
         return {"host": self.host, "task": self.task, "address": self.address, "why": why}
 
 
@@ -64,19 +64,23 @@ def check_links(call: Call) -> Answer:
     ports = _ports_to_try(part, hosts)
     minder_ports = [port for port in ports if not port.task]
     task_ports = [port for port in ports if port.task]
-    shut = _shut_ports(minder_ports)
+    shut = _find_shut_ports(minder_ports)
     unreached = {port["host"] for port in shut}
     reached = [port for port in minder_ports if port.host not in unreached]
-    peers = _identify_all(reached, paths, part)
-    shut += [port.shut(peers[port.host].wrong) for port in reached if peers[port.host].wrong]
+    peers = _identify_minders(reached, paths, part)
+    shut += [
+        port.shut_report(peers[port.host].wrong_answerer)
+        for port in reached
+        if peers[port.host].wrong_answerer
+    ]
     # Ports of tasks are tried last. By then the other hosts know the addresses of this host, and
     # admit them at the ports of their tasks.
     guarded = reach.guarded_addresses(part)
-    shut += [_add_reason(port, peers) for port in _shut_ports(task_ports, guarded)]
+    shut += [_add_rejection_reason(port, peers) for port in _find_shut_ports(task_ports, guarded)]
     return {"asked": hosts, "shut": shut}
 
 
-def _add_reason(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
+def _add_rejection_reason(port: Answer, peers: Mapping[str, _MinderIdentity]) -> Answer:
     """If the port rejects this host, and the port's host has stated the reason, add that reason."""
     source = peers[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):
@@ -102,70 +106,76 @@ def _hosts_to_try(part: wire.HostPart) -> List[str]:
     )
 
 
-def _ports_to_try(part: wire.HostPart, hosts: List[str]) -> List[_Port]:
+def _ports_to_try(part: wire.HostPart, hosts: List[str]) -> List[_PortToTry]:
     ports = []
     for host in hosts:
         ports += [
-            _Port(host, "", _address(each.address, each.port))
+            _PortToTry(host, "", _address(each.address, each.port))
             for each in part.mesh
             if each.host == host
         ]
         ports += [
-            _Port(host, peer.task, peer.address)
+            _PortToTry(host, peer.task, peer.address)
             for peer in part.peers
             if peer.host == host and peer.address
         ]
     return ports
 
 
-def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
+def _find_shut_ports(
+    ports: List[_PortToTry], guarded_addresses: Collection[str] = ()
+) -> List[Answer]:
     """Return the ports that are shut at two attempts in a row. One attempt is not enough, because
     the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
-        results = reach.try_ports((port.address for port in ports), guarded=guarded)
+        results = reach.try_ports((port.address for port in ports), guarded=guarded_addresses)
         ports = [port for port in ports if port.is_shut(results[port.address])]
-    return [port.shut(results[port.address]) for port in ports]
+    return [port.shut_report(results[port.address]) for port in ports]
 
 
-class _Peer(NamedTuple):
-    """Who answers at the port of a minder. `wrong`: a text that says which other host or program
-    answers, or "" if it is the right host. `foreign_source`: this host's source address as the
-    other host sees it, if that is not one of this host's own addresses."""
+class _MinderIdentity(NamedTuple):
+    """Who answers at the port of a minder. `wrong_answerer`: a text that says which other host or
+    program answers, or "" if it is the right host. `foreign_source`: this host's source address as
+    the other host sees it, if that is not one of this host's own addresses."""
 
-    wrong: str = ""
+    wrong_answerer: str = ""
     foreign_source: str = ""
 
 
-def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> Dict[str, _Peer]:
+def _identify_minders(
+    ports: List[_PortToTry], paths: RunPaths, part: wire.HostPart
+) -> Dict[str, _MinderIdentity]:
     """Ask at each minder's port which host answers, because a name or address may lead to a wrong
     host, or to a machine outside the run.
 
     The question also states this host's own addresses, so that the other hosts admit them at the
     ports of their tasks.
     """
-    peers: Dict[str, _Peer] = collections.defaultdict(_Peer)
+    peers: Dict[str, _MinderIdentity] = collections.defaultdict(_MinderIdentity)
     certs = paths.certificates()
     if certs and ports:
-        client, authority = tls.make_contexts(certs)[1], certs["ca"]
+        tls_context, authority = tls.make_contexts(certs)[1], certs["ca"]
 
-        def identify(port: _Port) -> None:
+        def identify(port: _PortToTry) -> None:
             token = handshake_gate.server_name_token(authority, port.host)
-            peers[port.host] = _identify(port, client, token, part)
+            peers[port.host] = _identify_minder(port, tls_context, token, part)
 
         call_for_each(identify, ports, 2 * ANSWER_S)
     return peers
 
 
-def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
-    """Ask at one minder's port which host answers. Return an empty _Peer if that host is busy or
-    cannot be identified."""
+def _identify_minder(
+    port: _PortToTry, tls_context: Any, token: str, part: wire.HostPart
+) -> _MinderIdentity:
+    """Ask at one minder's port which host answers. Return an empty _MinderIdentity if that host is
+    busy or cannot be identified."""
     import ssl
 
     name, _, number = port.address.rpartition(":")
     try:
         with tls.connect(
-            client, name.strip("[]"), int(number), token, port.host, ANSWER_S
+            tls_context, name.strip("[]"), int(number), token, port.host, ANSWER_S
         ) as channel:
             channel.sendall(
                 listener.encode_message(
@@ -177,15 +187,17 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
             answer = listener.receive_message(channel)
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
-        return _Peer("no host of this run answers" if foreign else "")
+        return _MinderIdentity("no host of this run answers" if foreign else "")
     except tls.WrongPeer as error:
-        return _Peer(str(error))
+        return _MinderIdentity(str(error))
     except (OSError, ValueError):
-        return _Peer()
+        return _MinderIdentity()
     if not isinstance(answer, dict) or answer.get("admitted") is not False:
-        return _Peer()
+        return _MinderIdentity()
     source = str(answer.get("seen")).partition("%")[0]
-    return _Peer(foreign_source=source if peer_filter.is_address(source) else "an unknown address")
+    return _MinderIdentity(
+        foreign_source=source if peer_filter.is_address(source) else "an unknown address"
+    )
 
 
 def _address(host: str, port: int) -> str:

@@ -23,12 +23,12 @@ POLL_S = 0.1
 
 
 def start_minder(
-    paths: RunPaths, part: wire.HostPart, check_wanted: Callable[[], None] = lambda: None
+    paths: RunPaths, part: wire.HostPart, raise_if_unwanted: Callable[[], None] = lambda: None
 ) -> None:
     """Start the minder and return once it holds all ports. The minder is detached, so it outlives
     serve.
 
-    `check_wanted` raises an error when the prepare is no longer wanted. Raises VerbError
+    `raise_if_unwanted` raises an error when the prepare is no longer wanted. Raises VerbError
     port_taken, refused (no firewall), agent.
     """
     reading, writing = os.pipe()
@@ -39,7 +39,7 @@ def start_minder(
             )
         finally:
             os.close(writing)
-        answer = _read_answer(reading, check_wanted)
+        answer = _read_answer(reading, raise_if_unwanted)
         starter.wait()
     finally:
         os.close(reading)
@@ -54,15 +54,15 @@ def start_minder(
         what = "the firewall of the run cannot be made on this host: %s" % answer["firewall"]
         raise VerbError("refused", what, advice="protect_peers")
     if not answer.get("ok"):
-        what = "the run's minder did not start: %s" % _last_line(paths)
+        what = "the run's minder did not start: %s" % _last_log_line(paths)
         raise VerbError("agent", what, where=paths.minder_log)
 
 
-def _read_answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
+def _read_answer(reading: int, raise_if_unwanted: Callable[[], None]) -> MinderAnswer:
     text = b""
     deadline = time.monotonic() + MINDER_WITHIN_S
     while not text.endswith(b"\n") and time.monotonic() < deadline:
-        check_wanted()
+        raise_if_unwanted()
         if not select.select([reading], [], [], POLL_S)[0]:
             continue
         part = os.read(reading, 4096)
@@ -81,7 +81,7 @@ def _read_answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer
     return {"port": port} if isinstance(port, int) else {"ok": bool(answer.get("ok"))}
 
 
-def _last_line(paths: RunPaths) -> str:
+def _last_log_line(paths: RunPaths) -> str:
     silence = "it printed nothing within %g s" % MINDER_WITHIN_S
     try:
         with open(paths.minder_log, "rb") as log:

@@ -40,7 +40,7 @@ from tfdeploy.agent.serve.run import prepare_args, prepare_lock
 from tfdeploy.agent.serve.run import program as run_program
 from tfdeploy.agent.serve.run.minder_start import start_minder
 from tfdeploy.agent.serve.run.prepare_args import PrepareArguments
-from tfdeploy.agent.serve.run.prepare_guard import guard_prepare
+from tfdeploy.agent.serve.run.prepare_guard import abortable_prepare
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -68,12 +68,12 @@ def prepare_run(call: Call) -> Answer:
     check_owners(paths.workdir, *layout.job_folders(part.job))
     _check_owner(paths)
     with prepare_lock.hold(paths, part.plan_digest):
-        if _is_prepared(paths, part):
+        if _reset_unless_prepared(paths, part):
             return {"prepared": True}
         refuse_live_run(paths)
         _check_release(paths, part.release)
-        with guard_prepare(call, paths, part.plan_digest) as check_wanted:
-            _prepare_folder(paths, part, arguments, check_wanted)
+        with abortable_prepare(call, paths, part.plan_digest) as raise_if_unwanted:
+            _prepare_folder(paths, part, arguments, raise_if_unwanted)
     return {"prepared": True}
 
 
@@ -91,7 +91,7 @@ def _check_owner(paths: RunPaths) -> None:
         ) from error
 
 
-def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
+def _reset_unless_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     """Return whether this run has already been prepared from the same plan. If not, remove what an
     interrupted prepare left."""
     digest = paths.plan_digest()
@@ -105,8 +105,8 @@ def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     if os.path.isdir(paths.host_dir) or (
         os.path.isdir(paths.cwd) and not os.path.isdir(os.path.dirname(paths.host_dir))
     ):
-        clear_away(paths)
-    _clear_other_hosts(paths, part)
+        remove_run_folder(paths)
+    _remove_other_host_folders(paths, part)
     return False
 
 
@@ -126,7 +126,7 @@ def is_rolled_back(paths: RunPaths) -> bool:
     return not liveness.was_committed(paths) and not live_runs.has_live_processes(paths)
 
 
-def clear_away(paths: RunPaths) -> None:
+def remove_run_folder(paths: RunPaths) -> None:
     """Remove the run's folder. Its minder writes to the folder, so wait up to PEERS_INFORMED_S
     until the minder has informed other hosts and ended, and kill it after that time."""
     deadline = time.monotonic() + PEERS_INFORMED_S
@@ -138,15 +138,15 @@ def clear_away(paths: RunPaths) -> None:
     leftovers.remove_run(paths)
 
 
-def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
+def _remove_other_host_folders(paths: RunPaths, part: wire.HostPart) -> None:
     """Remove the folders that other hosts made in a shared workdir for an earlier run of this name,
     if that run was rolled back."""
     for other in host_folders(paths.workdir, paths.job, paths.run):
         if other.host != paths.host:
-            _clear_other_host(other, part.plan_digest)
+            _remove_other_host_folder(other, part.plan_digest)
 
 
-def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
+def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
     """Remove the folder of one other host. If that host is preparing the run now, wait until it has
     removed its old folder itself."""
     deadline = time.monotonic() + prepare_lock.WAIT_S
@@ -223,17 +223,17 @@ def _prepare_folder(
     paths: RunPaths,
     part: wire.HostPart,
     arguments: PrepareArguments,
-    check_wanted: Callable[[], None],
+    raise_if_unwanted: Callable[[], None],
 ) -> None:
     try:
         _make_host_folder(paths)
         if part.fresh:
             keep_aside.rename_keep(paths, part.keep)
-        _make_folders(paths, part, arguments, check_wanted)
-        check_wanted()
+        _make_folders(paths, part, arguments, raise_if_unwanted)
+        raise_if_unwanted()
         _write_secrets(paths, part, arguments)
-        start_minder(paths, part, check_wanted)
-        check_wanted()
+        start_minder(paths, part, raise_if_unwanted)
+        raise_if_unwanted()
     except BaseException as error:
         minder = task_processes.read_minder(paths)
         leftovers.remove_run(paths)
@@ -257,10 +257,10 @@ def _make_folders(
     paths: RunPaths,
     part: wire.HostPart,
     arguments: PrepareArguments,
-    check_wanted: Callable[[], None],
+    raise_if_unwanted: Callable[[], None],
 ) -> None:
     data_versions.install_next_versions(paths.workdir, part.job)
-    run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
+    run_workdir.make_cwd(paths, part.release, part.keep, part.links, raise_if_unwanted)
     data_parts.make_part_folders(paths, part.parts)
     for spec in part.tasks:
         make_private_folder(paths.task_dir(spec.task))

@@ -17,14 +17,16 @@ CLEANUP_WAIT_S = 60.0
 
 
 @contextmanager
-def guard_prepare(call: Call, paths: RunPaths, plan_digest: str) -> Iterator[Callable[[], None]]:
+def abortable_prepare(
+    call: Call, paths: RunPaths, plan_digest: str
+) -> Iterator[Callable[[], None]]:
     """Guard the preparation of a run, which happens in the `with` block. Yield a function that
     raises VerbError if the run is no longer wanted: `cancelled` if the session has ended, `ended`
     if the run was rolled back. The end of the session waits until the `with` block is left."""
     name = "prepare %s %s" % (paths.job, paths.run)
     session_ended, done = threading.Event(), threading.Event()
 
-    def check_wanted() -> None:
+    def raise_if_unwanted() -> None:
         if session_ended.is_set() or call.cancelled.is_set():
             what = "the session ended while run %s was prepared" % paths.run
             raise VerbError("cancelled", what)
@@ -37,7 +39,7 @@ def guard_prepare(call: Call, paths: RunPaths, plan_digest: str) -> Iterator[Cal
 
     call.context.closing_functions[name] = end_session
     try:
-        yield check_wanted
+        yield raise_if_unwanted
     finally:
         done.set()
         call.context.closing_functions.pop(name, None)

@@ -56,7 +56,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if task in state.again and status.state in OVER and is_live(paths):
         return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
-        return _with_restart(paths, status, state) if status.outcome == "stopped" else status
+        return _with_restart_reason(paths, status, state) if status.outcome == "stopped" else status
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost_status(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
@@ -70,10 +70,10 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     status = unwritten_ends.resolve_status(paths, status)
     if status.state in OVER:
         return status
-    return _with_health(_with_restart(paths, status, state), state)
+    return _with_health(_with_restart_reason(paths, status, state), state)
 
 
-def _with_restart(
+def _with_restart_reason(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> wire.TaskStatus:
     if status.attempt <= 1:
@@ -109,7 +109,7 @@ def _restart_reason(
     return None if ending is None else "started again: %s" % ending
 
 
-def writes_no_more(paths: RunPaths, task: str) -> bool:
+def has_ended_for_good(paths: RunPaths, task: str) -> bool:
     """Return whether the task has ended and its minder has recorded that the task does not start
     again."""
     status = task_status(paths, task)
@@ -132,7 +132,7 @@ def _lost_status(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
     return replace(status, state="lost", outcome="lost", up=False, reason=reason)
 
 
-def describe(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> Answer:
+def describe_run(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> Answer:
     """Return the state of a run on this host, in the form of run.status's answer."""
     return {
         "host_state": wire.to_wire(state or paths.state()),
@@ -158,17 +158,17 @@ def list_runs(call: Call) -> List[Answer]:
             paths = find_run_paths(workdir, job, run, call.host)
             if paths is not None:
                 state = paths.state()
-                row = {**describe(paths, state), "run": run, "job": job}
+                row = {**describe_run(paths, state), "run": run, "job": job}
                 runs.append((paths.prepared(), row, state, paths))
             elif damage := find_damage(workdir, job, run):
                 state = wire.HostRunState(run, job, "_")  # the other fields cannot be read
                 runs.append((0.0, _damaged_row(state, damage), state, None))
     runs.sort(key=lambda each: (each[0], each[1]["run"]), reverse=True)
-    _shorten_endings([each[1:] for each in runs if not each[1]["live"]])
+    _shorten_older_rows([each[1:] for each in runs if not each[1]["live"]])
     return [row for _, row, _, _ in runs]
 
 
-def _shorten_endings(runs: List[Tuple[Answer, wire.HostRunState, Optional[RunPaths]]]) -> None:
+def _shorten_older_rows(runs: List[Tuple[Answer, wire.HostRunState, Optional[RunPaths]]]) -> None:
     """Shorten the rows of older runs. `runs`: (row, state, paths) of each run that is not live,
     newest first."""
     endings = short_endings = 0
@@ -206,7 +206,7 @@ def run_status(call: Call) -> Answer:
     Raises VerbError unknown_run.
     """
     paths = named_run_paths(call)
-    return {**describe(paths), "samples": read_json(paths.file(layout.NEWEST_SAMPLES))}
+    return {**describe_run(paths), "samples": read_json(paths.file(layout.NEWEST_SAMPLES))}
 
 
 def run_plan(call: Call) -> Answer:

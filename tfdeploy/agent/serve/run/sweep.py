@@ -19,7 +19,7 @@ from tfdeploy.agent.serve.run import verbs as run_control
 WHY = "its launch did not come to an end"
 
 
-def sweep_runs(workdir: str, host: str) -> None:
+def undo_unfinished_launches(workdir: str, host: str) -> None:
     """Clean up all unfinished launches of this machine. `host`: this machine's name in the
     session's inventory, or "".
 
@@ -28,21 +28,21 @@ def sweep_runs(workdir: str, host: str) -> None:
     """
     for paths in in_doubt.list_in_doubt(workdir, host):
         try:
-            _end_unfinished_launch(paths)
+            _undo_unfinished_launch(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
             report = "tfdeploy agent: unfinished launch of run %s (job %s) cannot be undone: %s\n"
             sys.stderr.write(report % (paths.run, paths.job, error))
 
 
-def _end_unfinished_launch(paths: RunPaths) -> None:
+def _undo_unfinished_launch(paths: RunPaths) -> None:
     check_owners(paths.workdir, *layout.job_folders(paths.job))
     paths.check_owner("tasks")
     with prepare_lock.hold_if_free(paths) as is_free:
         if is_free:
-            _end_or_remove(paths)
+            _end_or_remove_run(paths)
 
 
-def _end_or_remove(paths: RunPaths) -> None:
+def _end_or_remove_run(paths: RunPaths) -> None:
     whole = paths.is_whole()
     if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
         return  # the run's minder is alive, and waits for the launch or ends the run

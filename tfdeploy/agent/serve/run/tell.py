@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def report_end(call: Call) -> Answer:
+def report_known_end(call: Call) -> Answer:
     """Report why the run is over, as far as this host knows.
 
     Args: run, job.
@@ -33,7 +33,7 @@ def report_end(call: Call) -> Answer:
     return {"known": json_text.encode(end.as_json()).decode()}
 
 
-def store_end(call: Call) -> Answer:
+def store_forwarded_end(call: Call) -> Answer:
     """Store why the run is over, as another host answered to run.known. The control machine passes
     this answer on to hosts that cannot reach that host. The answer is checked like a message
     between minders. The run's minder reads the answer at once, or when the minder is next started.
@@ -54,4 +54,4 @@ def store_end(call: Call) -> Answer:
     return {}
 
 
-VERBS: Dict[str, Verb] = {"run.known": report_end, "run.tell": store_end}
+VERBS: Dict[str, Verb] = {"run.known": report_known_end, "run.tell": store_forwarded_end}

@@ -34,7 +34,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run import prepare_lock
 from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.agent.serve.run.prepare import clear_away, prepare_run
+from tfdeploy.agent.serve.run.prepare import prepare_run, remove_run_folder
 from tfdeploy.agent.serve.run.watch import watch_run
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _all_supervised(paths: RunPaths) -> bool:
     )
 
 
-def renew_launch(call: Call) -> Answer:
+def record_launch_alive(call: Call) -> Answer:
     """Record that the launch is alive. The launch calls this every 15 s until it commits the run.
     Each call extends the time for which a prepared or started run waits for the launch.
 
@@ -150,14 +150,14 @@ def abort_run(call: Call) -> Answer:
             return {}
         reason = call.text("reason", "rolled back")
         if _phase(paths) != "ended" or _has_minder(paths):
-            _leave_word_to_end(paths, "abort", reason=reason)
+            _write_end_order(paths, "abort", reason=reason)
         survivors = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
     except (VerbError, HostPartMissing) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
         return {}  # there is no such run, or its minder has removed it
     if call.flag("purge") and not survivors:
-        clear_away(paths)
+        remove_run_folder(paths)
     return {"survivors": survivors}
 
 
@@ -201,7 +201,7 @@ def stop_run(call: Call) -> Answer:
         if _phase(paths) != "ended" or _has_minder(paths):
             before = paths.word("stop")
             if before is None or before.get("grace_s", grace_s) > grace_s:
-                _leave_word_to_end(paths, "stop", grace_s=grace_s)
+                _write_end_order(paths, "stop", grace_s=grace_s)
         survivors = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
         if not survivors and _phase(paths) == "ended":
             # A disk error may have prevented the removal of the secrets when the run ended.
@@ -218,7 +218,7 @@ def stop_run(call: Call) -> Answer:
 # --- waiting for the effect
 
 
-def _leave_word_to_end(paths: RunPaths, order: str, **fields: Any) -> None:
+def _write_end_order(paths: RunPaths, order: str, **fields: Any) -> None:
     """Write an order for the minder. If a full disk prevents that, tell the supervisors to end
     their tasks; the minder then sees that the tasks have ended."""
     try:
@@ -280,7 +280,7 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
             if _phase(paths) not in ("ending", "ended"):
                 for task in tasks:
                     tell_supervisor(paths, task, reason, grace_s)
-        if pause >= POLL_S and not _is_alive(paths, tasks):
+        if pause >= POLL_S and not _has_live_task(paths, tasks):
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
         pause = min(pause * 1.5, POLL_S)
@@ -305,7 +305,7 @@ def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_n
             processes.send_signal(agent, signal_number)
 
 
-def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
+def _has_live_task(paths: RunPaths, tasks: List[str]) -> bool:
     """Return whether a task runs, or a supervisor is about to start it. A supervisor that only
     waits to write the task's end does not count."""
     pending = [task for task in tasks if paths.status(task).state == "pending"]
@@ -368,7 +368,7 @@ def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
 
 VERBS: Dict[str, Verb] = {
     "run.prepare": prepare_run,
-    "run.renew": renew_launch,
+    "run.renew": record_launch_alive,
     "run.start": start_run,
     "run.commit": commit_run,
     "run.abort": abort_run,
