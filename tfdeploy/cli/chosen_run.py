@@ -10,7 +10,7 @@ from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
 from tfdeploy.cli.state import open_run_store, remember_plan
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.selection import select
+from tfdeploy.model.selection import select_hosts
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.run_lookup.find_run import find_run
 
@@ -39,7 +39,7 @@ class LookupScope(NamedTuple):
         """Return the hosts that --limit and --exclude select, which are asked for runs."""
         if not self.inventory.hosts:
             return ()
-        return select(self.inventory, self.flags.limit, self.flags.exclude).hosts
+        return select_hosts(self.inventory, self.flags.limit, self.flags.exclude).hosts
 
     @property
     def unasked(self) -> tuple[str, ...]:
@@ -54,7 +54,9 @@ class LookupScope(NamedTuple):
         """
         if not self.flags.selects_hosts:
             return None
-        chosen = select(_add_run_hosts(plan, self.inventory), self.flags.limit, self.flags.exclude)
+        chosen = select_hosts(
+            _add_run_hosts(plan, self.inventory), self.flags.limit, self.flags.exclude
+        )
         selected = frozenset(plan.host_names) & {host.name for host in chosen.hosts}
         if not selected:
             raise UsageError(

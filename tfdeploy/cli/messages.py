@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
 from tfdeploy.model.text.folding import fold_errors, fold_names
-from tfdeploy.model.text.nexts import fold_nexts
+from tfdeploy.model.text.nexts import merge_next_commands
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.ui.sanitise import clean
 
@@ -27,7 +27,7 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix:
 def show_next(flags: CommonFlags, results: Mapping[str, object]) -> None:
     """Print the commands to type next, which the errors in `results` suggest."""
     errors = split_outcomes(results)[1]
-    for text in fold_nexts({host: error.next for host, error in errors.items()}):
+    for text in merge_next_commands({host: error.next for host, error in errors.items()}):
         for line in flags.full_command(text).splitlines():
             print_message(f"  next: {clean(line)}")
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
+from tfdeploy.model.text.units import parse_duration, parse_rate, parse_size
 
 V = TypeVar("V")
 
@@ -116,9 +116,9 @@ def unknown_choice_error(
 ) -> UsageError:
     """Return the error for a choice that is not one of the known ones."""
     # Imported only here, because few command lines need a hint.
-    from tfdeploy.model.text.nexts import alias
+    from tfdeploy.model.text.nexts import tfdeploy_term
 
-    near_choice = closest_name(alias(choice), known)
+    near_choice = closest_name(tfdeploy_term(choice), known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
     return UsageError(
         f"{prefix}there is no {choice!r}", where=where, next=f"{hint}one of: {', '.join(known)}"
@@ -185,14 +185,14 @@ def _explain_value_error(read: Callable[[str], V]) -> Callable[[str], V]:
 
 positive = integer_reader("1 or more", 1)
 port = integer_reader("a port", 1, 65535)
-duration = _explain_value_error(seconds_of)
-rate = _explain_value_error(rate_of)
-size = _explain_value_error(bytes_of)
+duration = _explain_value_error(parse_duration)
+rate = _explain_value_error(parse_rate)
+size = _explain_value_error(parse_size)
 
 
 @_explain_value_error
 def moment(text: str) -> float:
     # Imported only here, because few command lines have a time, and `datetime` is slow to import.
-    from tfdeploy.model.text.moments import moment_of
+    from tfdeploy.model.text.moments import parse_moment
 
-    return moment_of(text)
+    return parse_moment(text)

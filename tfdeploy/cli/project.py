@@ -15,7 +15,7 @@ from tfdeploy.cli.state import open_run_store, remember_inventory
 from tfdeploy.config.job import FILE
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
-from tfdeploy.model.selection import select
+from tfdeploy.model.selection import select_hosts
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
@@ -76,7 +76,7 @@ def load_inventories(flags: CommonFlags, job: Job | None) -> tuple[Inventory, In
     """Return the whole inventory, and the inventory with only the hosts that --limit and --exclude
     select."""
     whole = load_whole_inventory(flags, job)
-    return whole, select(whole, flags.limit, flags.exclude)
+    return whole, select_hosts(whole, flags.limit, flags.exclude)
 
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:

@@ -18,7 +18,7 @@ from tfdeploy.config.search import FolderSearch, FoundFile
 from tfdeploy.config.yamlfile import shown_path
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.text.placeholders import fill
+from tfdeploy.model.text.placeholders import fill_placeholders
 from tfdeploy.model.text.ranges import MAX_NAMES
 
 FOLDER = "inventories"
@@ -109,7 +109,7 @@ def _host_settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Locat
 def _fill_in_name(keys: dict[str, Node], name: str, place: Node) -> Node:
     """Return a mapping node with these keys, and with {name} replaced by `name` in each value."""
     filled = {
-        key: replace(node, text=node.located(fill, node.text, {"name": name}))
+        key: replace(node, text=node.located(fill_placeholders, node.text, {"name": name}))
         if _has_braces(node)
         else node
         for key, node in keys.items()

@@ -19,7 +19,7 @@ from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.machine.folders import home_folder
 from tfdeploy.model.inventory import NAME, Inventory
 from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, SecretSource, Via
-from tfdeploy.model.text.placeholders import check, known_names
+from tfdeploy.model.text.placeholders import check_placeholders, known_placeholders
 
 FILE = "tfdeploy.yaml"
 
@@ -156,7 +156,7 @@ def check_command_words(words: tuple[str, ...], job: Job) -> None:
             next="`tfdeploy launch -- python train.py`",
         )
     for word in words:
-        check(word, known_names(job.data, job.keep))
+        check_placeholders(word, known_placeholders(job.data, job.keep))
 
 
 def _folder_name(folder: Path, root: Node) -> str:
@@ -243,13 +243,13 @@ def _check_setup(job: Job, root: Node, given: dict[str, LocatedValue]) -> None:
 
 def _check_placeholders_and_secrets(job: Job, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
-    known = known_names(job.data, job.keep)
+    known = known_placeholders(job.data, job.keep)
     roles = given["roles"].node.keys.values() if "roles" in given else ()
     commands = [role.keys["command"] for role in roles if "command" in role.keys]
     commands += [given["command"].node] if "command" in given else []
     variables = given["env"].node.keys if "env" in given else {}
     for item in (*(item for command in commands for item in command.items), *variables.values()):
-        item.located(check, item.text, known)
+        item.located(check_placeholders, item.text, known)
     for name in variables.keys() & {*job.secrets}:
         raise variables[name].error(
             f"{name} is both in env and in secrets, but env is not kept secret",

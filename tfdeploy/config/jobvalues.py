@@ -27,7 +27,7 @@ from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_number_variable
-from tfdeploy.model.text.patterns import compiled
+from tfdeploy.model.text.patterns import compile_user_pattern
 
 MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -353,7 +353,7 @@ def metrics(node: Node) -> dict[str, str]:
         _check_entry_name(name, child)
         pattern = child.scalar("a regular expression")
         try:
-            groups = compiled(pattern).groups
+            groups = compile_user_pattern(pattern).groups
         except ValueError as error:
             raise child.error(
                 f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes"

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.text.nexts import did_you_mean
-from tfdeploy.model.text.units import listed
+from tfdeploy.model.text.units import list_first
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 ANY_KEY = "`tfdeploy docs` shows every key and its values"
@@ -124,4 +124,4 @@ def quoted_truncated(text: str) -> str:
 def nearest_hint(word: str, known: Iterable[str], heading: str) -> str:
     """Return a hint that names the known word nearest to `word`, or else all known words."""
     existing = list(known)
-    return did_you_mean(word, existing, f"{heading}: {listed(existing, 40)}")
+    return did_you_mean(word, existing, f"{heading}: {list_first(existing, 40)}")

@@ -23,8 +23,8 @@ from tfdeploy.model.allowed import (
     is_printable_text,
 )
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.text.ranges import MAX_NAMES, split_list, unfold
-from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, rate_of
+from tfdeploy.model.text.ranges import MAX_NAMES, expand_ranges, split_list
+from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, parse_rate
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63 characters, not beginning with - or ."
 MOST_HOPS = 16  # limits the jump hosts in one `jump`
@@ -268,7 +268,7 @@ def reserve(node: Node) -> int:
 def rate(node: Node) -> int:
     """Return a data rate in bytes a second."""
     try:
-        return rate_of(node.scalar("bytes a second"))
+        return parse_rate(node.scalar("bytes a second"))
     except ValueError:
         raise node.wrong(
             "bytes a second, from 1K to 1024G", "write it as 500K, 50M or 1G: powers of 1024"
@@ -306,7 +306,7 @@ def unfold_names(text: str, node: Node) -> tuple[str, ...]:
 
     Raises ConfigError if one of the names is not allowed.
     """
-    names: tuple[str, ...] = node.located(unfold, text) if {"[", "]"} & {*text} else (text,)
+    names: tuple[str, ...] = node.located(expand_ranges, text) if {"[", "]"} & {*text} else (text,)
     if not NAME.match(max(names, key=len)):
         raise node.error(
             f"{quoted_truncated(text)} is not {NAME_FORM}",

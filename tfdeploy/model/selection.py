@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.inventory import Inventory, hosts_named
-from tfdeploy.model.text.name_patterns import matched
+from tfdeploy.model.text.name_patterns import match_names
 
 
-def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
+def select_hosts(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
     """Return the inventory with only the selected hosts, also in its roles. The file's order is
     kept.
 
@@ -18,9 +18,9 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
     """
     names = {host.name for host in inventory.hosts}
     if limit is not None:
-        names &= _matched(inventory, limit, "--limit")
+        names &= _match_hosts(inventory, limit, "--limit")
     if exclude is not None:
-        names -= _matched(inventory, exclude, "--exclude")
+        names -= _match_hosts(inventory, exclude, "--exclude")
     if not names:
         given = [
             f"{flag} {text}"
@@ -40,7 +40,7 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
     return replace(inventory, hosts=hosts, roles=roles)
 
 
-def _matched(inventory: Inventory, patterns: str, flag: str) -> set[str]:
-    return matched(
+def _match_hosts(inventory: Inventory, patterns: str, flag: str) -> set[str]:
+    return match_names(
         patterns, [host.name for host in inventory.hosts], inventory.roles, flag=flag, kind="host"
     )

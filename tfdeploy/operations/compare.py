@@ -17,7 +17,7 @@ from tfdeploy.agent import layout
 from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report.code_lines import changed_files, wanted
+from tfdeploy.model.report.code_lines import changed_files, select_comparable
 from tfdeploy.model.report.compare import ComparedRun
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.outcomes import session_of
@@ -69,7 +69,7 @@ def _fetch_contents(
     fleet: Fleet, run: ComparedRun, paths: Iterable[str]
 ) -> dict[str, bytes] | None:
     """Return the contents of the run's files from a host that has them; None if no host does."""
-    files = wanted(run.files or {}, paths)
+    files = select_comparable(run.files or {}, paths)
     if not files:
         return {}
     for host in hosts_of(run.plan):

@@ -9,7 +9,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError,
 from tfdeploy.model.advice import prefix_with_host
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_errors, fold_names
-from tfdeploy.model.text.nexts import fold_nexts
+from tfdeploy.model.text.nexts import merge_next_commands
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 V = TypeVar("V")
@@ -47,7 +47,7 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
         for host, error in errors.items()
     }
     lines += [f"  {prefix_with_host(names, text)}" for names, text in fold_errors(texts).items()]
-    nexts = fold_nexts({host: error.next for host, error in errors.items()})
+    nexts = merge_next_commands({host: error.next for host, error in errors.items()})
     return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
 
 

@@ -21,8 +21,8 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts, hosts_except, hosts_named
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.model.text.folding import fold_names, group
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.folding import fold_names, group_by_key
+from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import Outcome, ReceivedData
@@ -137,7 +137,7 @@ class _Setup:
                 state = self._install(session, pins.get(state.python_version, {}))
             lock.release_host(session)
             seconds, name = time.monotonic() - began, session.host.name
-            packages = count(len(state.packages), "package")
+            packages = format_count(len(state.packages), "package")
             emit_host(self.emit, name, "ready", f"{packages} by {state.by} in {seconds:.1f} s")
             return _to_environment(
                 state, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
@@ -224,7 +224,7 @@ def find_differences(environments: Mapping[str, Environment]) -> Differences:
     names = {name for versions in versions_of.values() for name in versions}
     differing: Differences = {}
     for name in sorted(names, key=lambda name: (name != "Python", name)):
-        versions = group((has.get(name, ""), host) for host, has in versions_of.items())
+        versions = group_by_key((has.get(name, ""), host) for host, has in versions_of.items())
         if len(versions) > 1:
             differing[name] = versions
     return differing

@@ -11,7 +11,7 @@ from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import TaskMetrics, metric_patterns_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import RunView
-from tfdeploy.model.status.uninformed import uninformed
+from tfdeploy.model.status.uninformed import find_uninformed_hosts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -95,7 +95,7 @@ def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
     Hosts that do not answer, and hosts that lost their processes of the run, are left out.
     """
-    return uninformed(
+    return find_uninformed_hosts(
         {
             host: state
             for host, state in watch.states.items()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import Notes, PartPlan, Plan
-from tfdeploy.model.text.units import count, in_bytes, listed
+from tfdeploy.model.text.units import format_bytes, format_count, list_first
 from tfdeploy.planning import interpreters
 
 _SHOWN = 6
@@ -73,11 +73,13 @@ def _part_bytes(part: PartPlan) -> int:
 
 
 def _part_size_text(part: PartPlan) -> str:
-    return f"{count(part.files or 0, 'file')}, {in_bytes(_part_bytes(part))}"
+    return f"{format_count(part.files or 0, 'file')}, {format_bytes(_part_bytes(part))}"
 
 
 def _deciding_tasks_text(plan: Plan) -> str:
-    return listed(plan.deciding, _SHOWN) + (": all of them" if len(plan.deciding) > _SHOWN else "")
+    return list_first(plan.deciding, _SHOWN) + (
+        ": all of them" if len(plan.deciding) > _SHOWN else ""
+    )
 
 
 def _after_failure_text(plan: Plan) -> str:

@@ -61,7 +61,7 @@ def task_environment(
         "TFDEPLOY_TASK_MODE": str(job.mode),
         **chosen,
         "TFDEPLOY_TASK_CLUSTER": job.cluster,
-        **{name: placeholders.fill(text, given) for name, text in job.env.items()},
+        **{name: placeholders.fill_placeholders(text, given) for name, text in job.env.items()},
     }
 
 

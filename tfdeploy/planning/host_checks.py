@@ -15,8 +15,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.nexts import install_on, on_host
-from tfdeploy.model.text.units import in_binary_bytes, roughly
+from tfdeploy.model.text.nexts import command_on_host, install_command
+from tfdeploy.model.text.units import format_binary_bytes, format_roughly
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.source import Program
 
@@ -68,20 +68,20 @@ def check_host(
         what = f"no interpreter `{entry.python}` on {name}"
         cure = no_python_remedy(entry, usual)
     elif options.sync and facts.rsync is None:
-        what, cure = f"rsync is missing on {name}", install_on(name, "rsync", facts.user)
+        what, cure = f"rsync is missing on {name}", install_command(name, "rsync", facts.user)
     elif free < needed:
         what = (
-            f"the disk of {name} is too small: {in_binary_bytes(needed)} needed in "
-            f"{facts.workdir}, {in_binary_bytes(free)} free"
+            f"the disk of {name} is too small: {format_binary_bytes(needed)} needed in "
+            f"{facts.workdir}, {format_binary_bytes(free)} free"
         )
         cure = (
-            f"free {in_binary_bytes(needed - free)} there, or set `workdir:` of {name} to a folder "
+            f"free {format_binary_bytes(needed - free)} there, or set `workdir:` of {name} to a folder "
             "on a larger disk"
         )
     elif program.imports_tensorflow and facts.tensorflow is None:
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
         other = _as_on_most_hosts(None if usual == facts.python else usual) or "one that has it"
-        install = on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
+        install = command_on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
         cure = f"set {entry.setting('python')} to {other}, or: {install}"
     else:
         return
@@ -138,15 +138,15 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
     """
     texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:
-        linger = on_host(entry.name, "loginctl", "enable-linger")
+        linger = command_on_host(entry.name, "loginctl", "enable-linger")
         texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
     if skew := skew_text(facts.clock_skew_s):
         texts.append(f"the clock of {entry.name} is {skew}: its log lines are sorted by that clock")
     free = facts.free_disk_bytes
     if free < logs_bytes:
-        most = in_binary_bytes(logs_bytes)
+        most = format_binary_bytes(logs_bytes)
         texts.append(
-            f"{entry.name} has {in_binary_bytes(free)} free, and its logs may grow to {most}"
+            f"{entry.name} has {format_binary_bytes(free)} free, and its logs may grow to {most}"
         )
     return tuple(texts)
 
@@ -154,5 +154,5 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
 def skew_text(skew_s: float) -> str:
     """Return a text such as "2 min ahead" for a clock that is off by more than CLOCK_SKEW_S."""
     way = "ahead" if skew_s > 0 else "behind"
-    size = roughly(round(abs(skew_s)), parts=2)
+    size = format_roughly(round(abs(skew_s)), parts=2)
     return f"{size} {way}" if abs(skew_s) > CLOCK_SKEW_S else ""

@@ -12,7 +12,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Notes, Plan
-from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.folding import fold_names, group_equal
 from tfdeploy.planning.source.source import Program
 
 
@@ -46,7 +46,7 @@ def notes(job: Job, facts: FactsByHost) -> Notes:
     if job.setup_requirements is None:
         return ()
     file = posixpath.basename(job.setup_requirements)
-    same = fold_equal(
+    same = group_equal(
         {name: (host_facts.python, host_facts.python_version) for name, host_facts in facts.items()}
     )
     return tuple(
@@ -57,7 +57,7 @@ def notes(job: Job, facts: FactsByHost) -> Notes:
 
 def python_summary(plan: Plan) -> str:
     """Return a text that says which Python runs on which hosts, and why."""
-    same = fold_equal({host.host: (host.python, _python_origin(host)) for host in plan.hosts})
+    same = group_equal({host.host: (host.python, _python_origin(host)) for host in plan.hosts})
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
 
 

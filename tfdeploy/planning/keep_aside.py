@@ -11,9 +11,9 @@ from collections import defaultdict
 from tfdeploy.model.facts import FactsByHost, KeepFolderFact
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_equal, fold_names
-from tfdeploy.model.text.nexts import on_host
-from tfdeploy.model.text.units import count, in_bytes
+from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.nexts import command_on_host
+from tfdeploy.model.text.units import format_bytes, format_count
 from tfdeploy.planning.keep import keeps_with_content
 
 
@@ -32,10 +32,10 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
         f"keep/{path}.before-{run}"
         for (path, content), hosts in hosts_by_content.items()
     ]
-    scripts = fold_equal(
+    scripts = group_equal(
         {name: _undo_script(job, host.workdir, run) for name, host in facts.items()}
     )
-    commands = [on_host(fold_names(names), script) for names, script in scripts]
+    commands = [command_on_host(fold_names(names), script) for names, script in scripts]
     if len(scripts) == 1:
         commands = [f"`{shlex.join(('tfdeploy', 'exec', '--', scripts[0][1]))}`"]
     return (
@@ -46,7 +46,7 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
 
 def _content_text(fact: KeepFolderFact) -> str:
     checkpoint = fact.checkpoint if fact.step is None else f"step {fact.step}"
-    known = (count(fact.files, "file"), in_bytes(fact.bytes), checkpoint)
+    known = (format_count(fact.files, "file"), format_bytes(fact.bytes), checkpoint)
     return ", ".join(filter(None, known))
 
 

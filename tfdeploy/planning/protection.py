@@ -13,8 +13,8 @@ from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.nexts import as_root, install_on, on_host
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.nexts import command_on_host, install_command, root_command_on_host
+from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
 LONGEST_FILTER = 4096  # Linux accepts at most so many instructions in a packet filter
@@ -115,15 +115,15 @@ def remedy(host: str, facts: HostFacts, level: Level) -> str:
     """
     own, user = facts.protect, facts.user
     if level == "firewall" and own.firewall:
-        install = install_on(host, "nftables", user)
+        install = install_command(host, "nftables", user)
         line = f'"{user} ALL=(root) NOPASSWD: /usr/sbin/nft"'
         sudo = f"{install}; and write {line} in /etc/sudoers.d there (docs/protect.md)"
         return install if user == "root" else sudo
     if own.peers:
-        kernel = on_host(host, "uname", "-r")
+        kernel = command_on_host(host, "uname", "-r")
         return f"{kernel}: this needs Linux 4.5 or newer, and a real kernel instead of a sandbox"
     if own.most_instructions < LONGEST_FILTER:
-        return as_root(host, user, "sysctl", "-w", "net.core.optmem_max=131072")
+        return root_command_on_host(host, user, "sysctl", "-w", "net.core.optmem_max=131072")
     return "launch on fewer hosts, or give the hosts consecutive addresses"
 
 
@@ -261,5 +261,5 @@ def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
 
 def _first_reason(whys: Mapping[str, str]) -> str:
     name, why = next(iter(whys.items()))
-    others = count(len(whys) - 1, "more host")
+    others = format_count(len(whys) - 1, "more host")
     return f"{name}: {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")

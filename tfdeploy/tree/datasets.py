@@ -16,7 +16,7 @@ from tfdeploy.agent import listing, wire
 from tfdeploy.agent.listing import FOLDER, Listing, SpecialFile
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 from tfdeploy.errors import ConfigError, Refused
-from tfdeploy.model.text.nexts import similar
+from tfdeploy.model.text.nexts import most_similar
 from tfdeploy.tree.links import link_leads_outside
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
@@ -113,7 +113,7 @@ def _similar_path(missing: str) -> str:
     folder, name = os.path.split(missing)
     if not os.path.isdir(folder):
         return _similar_path(folder) if folder != missing else ""
-    near = similar(name, os.listdir(folder))
+    near = most_similar(name, os.listdir(folder))
     return near and os.path.join(os.path.relpath(folder), near)
 
 

@@ -5,24 +5,32 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from tfdeploy.model.text.units import count, in_bytes, listed, roughly
+from tfdeploy.model.text.units import format_bytes, format_count, format_roughly, list_first
 
 if TYPE_CHECKING:
-    from tfdeploy.model.progress.transfers import Totals
+    from tfdeploy.model.progress.transfers import TransferTotals
 
-__all__ = ["count", "figure", "in_bytes", "in_seconds", "listed", "roughly", "transferred"]
+__all__ = [
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_number",
+    "format_roughly",
+    "format_transfer",
+    "list_first",
+]
 
 
-def transferred(totals: Totals, after: str = "") -> str:
+def format_transfer(totals: TransferTotals, after: str = "") -> str:
     """Return the progress of a transfer as text: '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. `after`: a
     text to insert after the total number of bytes."""
-    parts = [f"{in_bytes(totals.sent)} of {in_bytes(totals.total)}{after}"]
-    parts += [f"{in_bytes(totals.rate)}/s"] if totals.rate else []
-    parts += [f"{in_seconds(totals.left_s)} left"] if totals.left_s is not None else []
+    parts = [f"{format_bytes(totals.sent)} of {format_bytes(totals.total)}{after}"]
+    parts += [f"{format_bytes(totals.rate)}/s"] if totals.rate else []
+    parts += [f"{format_duration(totals.left_s)} left"] if totals.left_s is not None else []
     return ", ".join(parts)
 
 
-def in_seconds(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as text: '0.3 s', '42 s', '3:05', '2:03:05', '4 d 2 h'."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f} s"
@@ -36,7 +44,7 @@ def in_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"
 
 
-def figure(value: float | None, digits: int = 4) -> str:
+def format_number(value: float | None, digits: int = 4) -> str:
     """Return a number as text with up to `digits` significant digits: '0.3112', '12,000',
     '3.1e-07', 'nan'. For None, return ''."""
     if value is None:

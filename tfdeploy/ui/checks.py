@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tfdeploy.model.output.link_groups import LinkGroup, group_links
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
-from tfdeploy.model.text.folding import fold_names, without_host
-from tfdeploy.model.text.nexts import fold_nexts
-from tfdeploy.ui.amounts import count
+from tfdeploy.model.text.folding import fold_names, replace_own_name
+from tfdeploy.model.text.nexts import merge_next_commands
+from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.reports import write_wrapped
 from tfdeploy.ui.terminal import Terminal
 
@@ -66,7 +66,7 @@ def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, Che
     for host in hosts:
         for each in host["checks"]:
             if not each["ok"]:
-                detail = without_host(each["detail"], host["host"], _HOST)
+                detail = replace_own_name(each["detail"], host["host"], _HOST)
                 rows_by_problem.setdefault(_Problem(each["check"], each["level"], detail), {})[
                     host["host"]
                 ] = each
@@ -78,9 +78,9 @@ def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
     only by the host's name, return one line. Otherwise return one line for each group of hosts with
     equal advice."""
     fixes = {host: each["fix"] or "" for host, each in rows_by_host.items()}
-    texts = {without_host(fix, host, _HOST) for host, fix in fixes.items()}
+    texts = {replace_own_name(fix, host, _HOST) for host, fix in fixes.items()}
     if len(texts) > 1 or len(fixes) == 1:
-        return fold_nexts(fixes)
+        return merge_next_commands(fixes)
     names = fold_names(fixes)
     quoted = _BOUND.sub(lambda match: match[1] + shlex.quote(names), texts.pop())
     return [quoted.replace(_HOST, names)]
@@ -112,12 +112,14 @@ def _summary(
     for problem, affected in problems.items():
         numbers[problem.level] += len(affected)
     counts = [
-        count(numbers[word], word) for word in ("error", "warning", "broken link") if numbers[word]
+        format_count(numbers[word], word)
+        for word in ("error", "warning", "broken link")
+        if numbers[word]
     ]
     slow = any(each["ok"] and each["why"] for each in links)
     verdict = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
     style = "yellow" if counts or slow else "green"
     if numbers["error"] or broken_links:
         style = "red"
-    heading = f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: "
+    heading = f"{format_count(len(hosts), 'host')}, {format_count(len(pairs), 'link')}: "
     return f"{heading}{terminal.paint(verdict, style)}\n"

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.text.folding import fold_names, group
-from tfdeploy.ui.amounts import count, in_bytes, listed
+from tfdeploy.model.text.folding import fold_names, group_by_key
+from tfdeploy.ui.amounts import format_bytes, format_count, list_first
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
@@ -21,18 +21,24 @@ def show_things(
 ) -> None:
     """Write a table of the items that are removed. `things`: host -> items. `local`: run -> bytes
     of the run's record on this machine."""
-    sizes = group(
+    sizes = group_by_key(
         ((item.kind, item.job, item.name), (clean(host), item.bytes))
         for host, items in things.items()
         for item in items
     )
     rows: list[tuple[str, ...]] = [
-        (*item, in_bytes(sum(size for _, size in hosts)), fold_names(host for host, _ in hosts))
+        (*item, format_bytes(sum(size for _, size in hosts)), fold_names(host for host, _ in hosts))
         for item, hosts in sizes.items()
     ]
     if local:
         rows.append(
-            ("record", "", count(len(local), "run"), in_bytes(sum(local.values())), "this machine")
+            (
+                "record",
+                "",
+                format_count(len(local), "run"),
+                format_bytes(sum(local.values())),
+                "this machine",
+            )
         )
     show_rows(terminal, ("what", "job", "name", "size", "hosts"), rows)
 
@@ -40,7 +46,7 @@ def show_things(
 def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
     """Return a line for each item that is not removed, with the reason. `things`: host -> its items
     that are not removed."""
-    hosts_by_item = group(
+    hosts_by_item = group_by_key(
         ((item.kind, item.name, item.stays), host)
         for host, items in things.items()
         for item in items
@@ -58,7 +64,7 @@ def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -
     that did not answer or was not asked. `store`: the folder of the records."""
     lines = []
     if unended:
-        names = listed([*map(clean, unended)], MOST_NAMES)
+        names = list_first([*map(clean, unended)], MOST_NAMES)
         lines.append(
             f"{_records(unended)} ({names}): no host has the run, and its end is not recorded. To "
             f"remove a record: rm -r {store}/RUN"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tfdeploy.model.report.code_lines import LinesOfFile
 from tfdeploy.model.report.compare import Difference, Final
-from tfdeploy.ui.amounts import count, figure
+from tfdeploy.ui.amounts import format_count, format_number
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
@@ -40,7 +40,7 @@ def show_comparison(
         terminal.write("command, env, code, plan and versions are the same\n")
     if left_out:
         terminal.write(
-            f"and {count(len(left_out), 'more file')} of the code; --json has them all\n"
+            f"and {format_count(len(left_out), 'more file')} of the code; --json has them all\n"
         )
     _show_lines(terminal, lines)
     metrics = list(dict.fromkeys(row["metric"] for row in final))
@@ -81,4 +81,4 @@ def _value(row: Final | None) -> str:
     step_text = (
         f" at step {row['step']:,}" if row["step"] is not None and row["metric"] != "step" else ""
     )
-    return figure(row["value"]) + step_text
+    return format_number(row["value"]) + step_text

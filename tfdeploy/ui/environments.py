@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.model.advice import prefix_with_host
 from tfdeploy.model.output.rows import SetupRow
-from tfdeploy.model.text.folding import fold_equal, fold_names
-from tfdeploy.ui.amounts import count, in_bytes, in_seconds
+from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.ui.amounts import format_bytes, format_count, format_duration
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
@@ -25,24 +25,26 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
     rows = [
         (
             host["host"],
-            count(len(host["packages"]), "package"),
+            format_count(len(host["packages"]), "package"),
             host["python_version"],
             host["by"],
-            in_bytes(host["bytes_sent"]),
-            in_seconds(host["seconds"] or 0.0),
+            format_bytes(host["bytes_sent"]),
+            format_duration(host["seconds"] or 0.0),
         )
         for host in made
     ]
     show_rows(terminal, ["host", "setup", "python", "by", "sent", "took"], rows)
     already_set_up = {
-        host["host"]: f"{count(len(host['packages']), 'package')}, Python {host['python_version']}"
+        host[
+            "host"
+        ]: f"{format_count(len(host['packages']), 'package')}, Python {host['python_version']}"
         for host in hosts
         if host["ok"] and not host["made"]
     }
-    for names, environment in fold_equal(already_set_up):
+    for names, environment in group_equal(already_set_up):
         terminal.write_line(f"{clean(fold_names(names))}: had it already ({clean(environment)})")
     errors = {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
-    for names, error in fold_equal(errors):
+    for names, error in group_equal(errors):
         first, *more = error.splitlines() or ["failed"]
         terminal.write_line(clean(prefix_with_host(fold_names(names), first)), "red")
         for line in more:

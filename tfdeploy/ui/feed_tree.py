@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import groupby
 
-from tfdeploy.model.text.folding import group
-from tfdeploy.ui.amounts import count
+from tfdeploy.model.text.folding import group_by_key
+from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
@@ -52,7 +52,7 @@ class _Tree:
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         feeds = list(feeds)
-        self.children = group(feeds)
+        self.children = group_by_key(feeds)
         self.parents = {child: parent for parent, child in feeds}
         self.tops = [parent for parent in self.children if parent not in self.parents]
         self.depth = dict.fromkeys(self.tops, 0)
@@ -120,4 +120,4 @@ def _folded(shown_names: list[str], keep: Collection[int]) -> list[str]:
 
 
 def _counted(hosts: int) -> str:
-    return f"({count(hosts, 'host')})"
+    return f"({format_count(hosts, 'host')})"

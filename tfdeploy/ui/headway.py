@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tfdeploy.ui.amounts import count
+from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal
 
@@ -42,7 +42,7 @@ class Headway:
         """Write that these hosts are asked once more. The line has only the reason of the first
         host. `hosts`: host -> reason."""
         first, why = next(iter(hosts.items()))
-        others = f" and {count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
+        others = f" and {format_count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.text}; asking {first}{others} once more: {clean(why)}", stays=True)
 
     def end(self) -> None:
@@ -53,7 +53,7 @@ class Headway:
 
     @property
     def text(self) -> str:
-        return f"{self._verb} {len(self._done)} of {count(self._total, 'host')}"
+        return f"{self._verb} {len(self._done)} of {format_count(self._total, 'host')}"
 
     def _write(self, text: str, *, stays: bool) -> None:
         self.end()

@@ -25,7 +25,7 @@ from tfdeploy.model.events import (
 )
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.status.deaths import Death
-from tfdeploy.ui.amounts import count, in_bytes, in_seconds
+from tfdeploy.ui.amounts import format_bytes, format_count, format_duration
 from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
 
@@ -140,7 +140,7 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> _Words:
         return _NOTHING
     if what == "all":
         return f"nothing {done}: all files were up to date", ""
-    return f"{what} {in_bytes(sent)} {done}", ""
+    return f"{what} {format_bytes(sent)} {done}", ""
 
 
 def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> _Words:
@@ -149,12 +149,12 @@ def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> _Words:
     if data["state"] != "done":
         return _NOTHING
     total, seconds = data.get("total_bytes", 0), data.get("seconds", 0.0)
-    rate = f" ({in_bytes(total / seconds)}/s)" if seconds else ""
-    hosts = count(data.get("hosts", 0), "host")
-    text = f"{data['what']}: {in_bytes(total)} to {hosts} in {in_seconds(seconds)}{rate}"
+    rate = f" ({format_bytes(total / seconds)}/s)" if seconds else ""
+    hosts = format_count(data.get("hosts", 0), "host")
+    text = f"{data['what']}: {format_bytes(total)} to {hosts} in {format_duration(seconds)}{rate}"
     if slowest := data.get("slowest"):
         parents = " and ".join(parent or "here" for parent in slowest["parents"])
-        link_rate = f"{in_bytes(slowest['rate'])}/s"
+        link_rate = f"{format_bytes(slowest['rate'])}/s"
         text += f"; the slowest link ({slowest['host']} from {parents}) allows {link_rate}"
     return text, ""
 

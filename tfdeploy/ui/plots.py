@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import format_bytes, format_duration, format_number
 from tfdeploy.ui.cells import Row, Span, joined
 
 # The characters of bars, from the shortest to the longest.
@@ -105,7 +105,7 @@ def plot(
         [Span(f"{labels.get(row, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(row)]
         for row in range(rows)
     ]
-    axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
+    axis = f"0 s{format_duration(end - begin).rjust(columns - 3)}"
     return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
 
 
@@ -154,5 +154,5 @@ def value_words(value: float, unit: str) -> str:
         # As in the table of tasks, one whole core in use is 100%.
         return f"{100 * value:.0f}%"
     if unit == "bytes":
-        return in_bytes(int(value))
-    return figure(value, 3) + (unit if unit in ("%", "/s") else "")
+        return format_bytes(int(value))
+    return format_number(value, 3) + (unit if unit in ("%", "/s") else "")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
-from tfdeploy.model.progress.transfers import Totals, all_of
+from tfdeploy.model.progress.transfers import TransferTotals, sum_transfers
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.ui.amounts import count, in_bytes, transferred
+from tfdeploy.ui.amounts import format_bytes, format_count, format_transfer
 from tfdeploy.ui.cells import Row, Span, column, fit
 from tfdeploy.ui.feeding import Feeding
 from tfdeploy.ui.plain import PlainView, event_words
@@ -89,7 +89,7 @@ class SyncView:
             moving = [transfer for host in hosts for transfer in host.transfers.values()]
             if moving:
                 done_text = f"{done} of {len(self.progress.hosts)} hosts done"
-                rows.append(_bar_row("all", all_of(moving), width, done_text))
+                rows.append(_bar_row("all", sum_transfers(moving), width, done_text))
             return rows
 
     def _make_summary_note_if_due(self, event: Event) -> Event | None:
@@ -108,9 +108,9 @@ class SyncView:
         """Yield the parts of the note about the transfer `what`: 'data digits: 1.2 GB of 4.1 GB on
         16 hosts, 91 MB/s, 32 s left', then 'slow: n3'."""
         hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
-        totals = all_of(host.transfers[what] for host in hosts)
-        on_hosts = f" on {count(len(hosts), 'host')}"
-        yield f"{what}: {transferred(totals, on_hosts)}"
+        totals = sum_transfers(host.transfers[what] for host in hosts)
+        on_hosts = f" on {format_count(len(hosts), 'host')}"
+        yield f"{what}: {format_transfer(totals, on_hosts)}"
         if fields := self.progress.broadcasts.get(what):
             for word, names in (("slow", fields["slow"]), ("stuck", fields["stuck"])):
                 if names:
@@ -201,11 +201,11 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
     name = clean(host.host)
     if not host.moving:
         state = "done" if host.synced else "checking"
-        return _bar_row(name, all_of(host.transfers.values()), width, state)
+        return _bar_row(name, sum_transfers(host.transfers.values()), width, state)
     details = [clean(transfer.what, 40) for transfer in host.moving]
     details += [f"from {parent}" for parent in feeding.parents(host.host)]
     mark = ", ".join(feeding.marks(host.host))
-    return _bar_row(name, all_of(host.moving), width, ", ".join(details), mark)
+    return _bar_row(name, sum_transfers(host.moving), width, ", ".join(details), mark)
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
@@ -213,20 +213,20 @@ def _counted_row(hosts: list[HostProgress], width: int) -> Row:
 
     For example, '9 more' in the first column, then '3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'.
     The ranges are the smallest and the largest value of the hosts that are not done."""
-    active = [all_of(host.moving) for host in hosts if host.moving]
+    active = [sum_transfers(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []
     sent = [totals.sent for totals in active]
     rates = [totals.rate for totals in active if totals.rate]
     for figures, unit in ((sent, ""), (rates, "/s")):
         if figures:
-            limits = (f"{in_bytes(limit)}{unit}" for limit in (min(figures), max(figures)))
+            limits = (f"{format_bytes(limit)}{unit}" for limit in (min(figures), max(figures)))
             parts.append(" to ".join(dict.fromkeys(limits)))
     head = Span(column(f"{len(hosts):,} more", 12), "bold")
     return fit([head, Span(f" {', '.join(parts)}", "dim")], width)
 
 
-def _bar_row(name: str, totals: Totals, width: int, details: str, mark: str = "") -> Row:
+def _bar_row(name: str, totals: TransferTotals, width: int, details: str, mark: str = "") -> Row:
     """Return a row with a bar, cut to `width` columns: 'n2   ######...... 12 MB of 60 MB, 5.0 MB/s,
     9.6 s left  code'. A narrow row has a percentage in place of the bar."""
     sent, total = totals[:2]
@@ -236,7 +236,7 @@ def _bar_row(name: str, totals: Totals, width: int, details: str, mark: str = ""
         row += [Span("#" * full, "green"), Span("." * (_BAR - full) + " ", "dim")]
     else:
         row.append(Span(f"{100 * sent // total if total else 100:3} % "))
-    row.append(Span(transferred(totals)))
+    row.append(Span(format_transfer(totals)))
     return fit(
         [*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {details}", "dim")], width
     )

@@ -12,10 +12,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.report import table_metrics
-from tfdeploy.model.text.folding import fold_equal, fold_errors, fold_names, without_place
-from tfdeploy.model.text.moments import moment_of
-from tfdeploy.model.text.words import outcome_words, run_seconds, unread_words
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, listed, roughly
+from tfdeploy.model.text.folding import fold_errors, fold_names, group_equal, without_address
+from tfdeploy.model.text.moments import parse_moment
+from tfdeploy.model.text.words import outcome_words, run_seconds, unread_metrics_text
+from tfdeploy.ui.amounts import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number,
+    format_roughly,
+    list_first,
+)
 from tfdeploy.ui.feed_tree import feed_tree
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
@@ -55,7 +62,7 @@ def show_status(
     `now`: UTC seconds. `typed`: adds the operator's own options to a command, so that the operator
     can type the result. `last_lines`: the last lines of the task that died first. `as_of`: how old
     these lines are."""
-    lasted = in_seconds(run_seconds(view.started, view.ended, now))
+    lasted = format_duration(run_seconds(view.started, view.ended, now))
     duration = f" {'after' if view.final else 'for'} {lasted}"
     heading = f"{view.run}  {view.mode}  "
     _write_line(terminal, heading, view.state, run_style(view.state), duration)
@@ -71,11 +78,11 @@ def show_status(
         _write_line(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
         if task.log_lost_bytes:
-            what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
+            what = f"{format_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"missing from the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
-    unread = {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
-    for tasks, text in fold_equal(unread):
+    unread = {task.task: unread_metrics_text(task.unread) for task in view.tasks if task.unread}
+    for tasks, text in group_equal(unread):
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", text, "yellow")
     show_left_files(terminal, view.left_files, view.cwd)
     if view.state == "failed":
@@ -117,7 +124,7 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
         else:
             headers, rows = headers[:-1], [row[:-1] for row in rows]
     show_rows(terminal, headers, rows)
-    for tasks, reason in fold_equal(reasons):
+    for tasks, reason in group_equal(reasons):
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", reason)
 
 
@@ -164,7 +171,7 @@ def show_left_files(
     the `keep` line that would include these files. `files_by_host`: host -> paths. `cwd`: the
     folder of the code in which the program started."""
     for host, paths in files_by_host.items():
-        shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
+        shown = list_first([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown)
     tops = {clean(_top(path, cwd), 60) for paths in files_by_host.values() for path in paths}
     if listed_tops := ", ".join(sorted(tops - {""})):
@@ -197,15 +204,20 @@ def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
 def _times(row: RunRow, now: float) -> tuple[str, str]:
     if row["started"] is None:
         return "", ""
-    began, ended = moment_of(row["started"], now), row["ended"]
-    lasted = run_seconds(began, moment_of(ended, now) if ended else None, now)
-    return f"{roughly(now - began)} ago", roughly(lasted, parts=2) if ended or row["live"] else ""
+    began, ended = parse_moment(row["started"], now), row["ended"]
+    lasted = run_seconds(began, parse_moment(ended, now) if ended else None, now)
+    return f"{format_roughly(now - began)} ago", format_roughly(lasted, parts=2) if ended or row[
+        "live"
+    ] else ""
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     """Write a row for each host that failed or received data, and one line for all hosts that had
     everything already."""
-    figures = {h["host"]: (in_bytes(h["bytes_sent"]), in_seconds(h["seconds"] or 0)) for h in hosts}
+    figures = {
+        h["host"]: (format_bytes(h["bytes_sent"]), format_duration(h["seconds"] or 0))
+        for h in hosts
+    }
     rows = [
         (h["host"], "ok", *figures[h["host"]], "") for h in hosts if h["ok"] and h["bytes_sent"]
     ]
@@ -226,7 +238,7 @@ def show_forecast(
     rows = [
         (
             h["host"],
-            in_bytes(h["bytes_sent"]),
+            format_bytes(h["bytes_sent"]),
             _parts(sent.get(h["host"], {})),
             _source(h["from"]) or "here",
             "",
@@ -238,7 +250,7 @@ def show_forecast(
     show_rows(terminal, ["host", "would get", "of", "from", ""], rows)
     _write_unchanged(terminal, hosts, "would get nothing")
     for each in broadcasts:
-        text = f"{in_bytes(each['bytes'])} to {count(each['hosts'], 'host')}"
+        text = f"{format_bytes(each['bytes'])} to {format_count(each['hosts'], 'host')}"
         _write_line(terminal, f"{clean(each['what'])}: ", text)
         for stripe in range(each["stripes"]):
             feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
@@ -260,7 +272,7 @@ def _errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
 def _parts(sent: Mapping[str, int]) -> str:
     """Return what a host would receive: 'code', or for several items 'code 8.0 kB, data digits 3.1
     MB'."""
-    parts = {what: f"{what} {in_bytes(size)}" for what, size in sent.items() if size}
+    parts = {what: f"{what} {format_bytes(size)}" for what, size in sent.items() if size}
     return ", ".join(parts if len(parts) < 2 else parts.values())
 
 
@@ -276,8 +288,8 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
             h["host"],
             "ok" if h["ok"] else "failed",
             h["files"],
-            in_bytes(h["bytes_received"]),
-            in_seconds(h["seconds"] or 0),
+            format_bytes(h["bytes_received"]),
+            format_duration(h["seconds"] or 0),
             h["error"],
         )
         for h in hosts
@@ -290,13 +302,13 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
         ):
             if paths:
                 label = f"{clean(h['host'])}: {why}: "
-                _write_line(terminal, label, listed(paths, _MOST_PATHS), "yellow")
+                _write_line(terminal, label, list_first(paths, _MOST_PATHS), "yellow")
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Write one line for all hosts with the same result, then a row for each process that is still
     alive."""
-    for names, result in fold_equal({h["host"]: _stopped(h) for h in hosts}):
+    for names, result in group_equal({h["host"]: _stopped(h) for h in hosts}):
         style = "" if result in (STOPPED, HAD_ENDED) else "bold red"
         _write_line(terminal, f"{fold_names(names)}: ", result, style)
     rows = [
@@ -312,13 +324,13 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     heading together."""
     errors = {h["host"]: h["error"] or "" for h in hosts}
     results = {
-        h["host"]: (h["exit_code"], h["stdout"], h["stderr"], without_place(errors[h["host"]]))
+        h["host"]: (h["exit_code"], h["stdout"], h["stderr"], without_address(errors[h["host"]]))
         for h in hosts
     }
-    for names, (code, stdout, stderr, folded) in fold_equal(results):
+    for names, (code, stdout, stderr, folded) in group_equal(results):
         shown, many, error = fold_names(names), "", errors[names[0]]
         if len(names) > 1:
-            many, error = f" ({count(len(names), 'host')})", folded
+            many, error = f" ({format_count(len(names), 'host')})", folded
         exit_text = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
         heading = cut(f"--- {shown}{many}", (out.width or 10_000) - len(exit_text)) + exit_text
         out.write_line(heading, "bold red" if exit_text or error else "bold")
@@ -349,7 +361,7 @@ def show_plan(
 
 
 def _task_row(task: TaskView, job_metrics: Sequence[str], reason: str) -> dict[str, str]:
-    values = table_metrics.table_values(task.metrics, job_metrics)
+    values = table_metrics.labelled_values(task.metrics, job_metrics)
     return {
         "task": task.task,
         "host": task.host,
@@ -358,8 +370,8 @@ def _task_row(task: TaskView, job_metrics: Sequence[str], reason: str) -> dict[s
         "gpus": ",".join(map(str, task.gpus)),
         "attempt": str(task.attempt) if task.restarts else "",
         "step": "" if task.step is None else str(task.step),
-        "loss": figure(task.loss),
-        "metrics": ", ".join(f"{name} {figure(value)}" for name, value in values.items()),
+        "loss": format_number(task.loss),
+        "metrics": ", ".join(f"{name} {format_number(value)}" for name, value in values.items()),
         "address": task.address,
         "reason": reason,
     }

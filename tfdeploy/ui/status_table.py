@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.text.words import run_seconds
-from tfdeploy.ui.amounts import in_seconds
+from tfdeploy.ui.amounts import format_duration
 from tfdeploy.ui.reports import task_table
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import run_style
@@ -19,7 +19,7 @@ from tfdeploy.ui.terminal import run_style
 
 def status_table(view: RunView, now: float) -> Table:
     """Return the table of the run's tasks. Its title has the run's state. `now`: UTC seconds."""
-    lasted = in_seconds(run_seconds(view.started, view.ended, now))
+    lasted = format_duration(run_seconds(view.started, view.ended, now))
     title = Text(clean(f"{view.run}  {view.mode}  "))
     title.append(clean(view.state), run_style(view.state)).append(f"  {lasted}")
     table = Table(title=title, caption=Text(clean(view.cause or "")))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.report import table_metrics
 from tfdeploy.model.text.words import run_seconds
-from tfdeploy.ui.amounts import figure, in_seconds
+from tfdeploy.ui.amounts import format_duration, format_number
 from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, run_style
@@ -34,7 +34,9 @@ def show_summary(
         return
     run = clean(progress.run)
     lasted = run_seconds(progress.started, progress.ended, now)
-    after = f" {'after' if progress.final else 'for'} {in_seconds(lasted)}" if lasted > 0 else ""
+    after = (
+        f" {'after' if progress.final else 'for'} {format_duration(lasted)}" if lasted > 0 else ""
+    )
     terminal.write(
         f"run {run} {terminal.paint(progress.state, run_style(progress.state))}{after}\n"
     )
@@ -45,8 +47,10 @@ def show_summary(
     for task in progress.tasks.values() if progress.state == "succeeded" else ():
         if task.deciding and task.step is not None:
             loss = {} if task.loss is None else {"loss": task.loss}
-            values = table_metrics.table_values(task.measures.values(), progress.job_metrics)
-            figures = [f"{name} {figure(value)}" for name, value in {**loss, **values}.items()]
+            values = table_metrics.labelled_values(task.measures.values(), progress.job_metrics)
+            figures = [
+                f"{name} {format_number(value)}" for name, value in {**loss, **values}.items()
+            ]
             line = ", ".join([f"{task.task}@{task.host}: step {task.step}", *figures])
             terminal.write(f"  {clean(line)}\n")
     show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")

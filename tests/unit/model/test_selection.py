@@ -4,7 +4,7 @@ import pytest
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.selection import select
+from tfdeploy.model.selection import select_hosts
 
 NAMES = ("n1", "n2", "gpu01", "gpu02", "gpu10", "ps")
 INVENTORY = Inventory(
@@ -31,11 +31,11 @@ CASES = [
 
 @pytest.mark.parametrize(("limit", "exclude", "names"), CASES)
 def test_selected_hosts(limit, exclude, names):
-    assert [host.name for host in select(INVENTORY, limit, exclude).hosts] == names.split()
+    assert [host.name for host in select_hosts(INVENTORY, limit, exclude).hosts] == names.split()
 
 
 def test_roles_keep_only_selected_hosts():
-    assert select(INVENTORY, "gpu*", None).roles == {
+    assert select_hosts(INVENTORY, "gpu*", None).roles == {
         "ps": (),
         "worker": ("gpu01", "gpu02", "gpu10"),
         "chief": (),
@@ -60,6 +60,6 @@ def test_roles_keep_only_selected_hosts():
 )
 def test_invalid_selection_is_refused(limit, exclude, message, next):
     with pytest.raises(UsageError) as caught:
-        select(INVENTORY, limit, exclude)
+        select_hosts(INVENTORY, limit, exclude)
     assert message in caught.value.what
     assert next in caught.value.next

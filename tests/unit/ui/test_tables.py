@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView, task_json
-from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.folding import fold_names, group_equal
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui import reports
-from tfdeploy.ui.amounts import figure, in_bytes, in_seconds, roughly
+from tfdeploy.ui.amounts import format_bytes, format_duration, format_number, format_roughly
 from tfdeploy.ui.tables import cells, table_lines
 from tfdeploy.ui.terminal import Terminal
 
@@ -351,7 +351,7 @@ def test_runs_have_ages_and_durations() -> None:
 
 def test_rough_durations() -> None:
     seconds = (-5, 0.9, 59, 60, 3599, 3600, 100_000, 172_800, 400 * 86400)
-    assert [roughly(value) for value in seconds] == [
+    assert [format_roughly(value) for value in seconds] == [
         "0 s",
         "0 s",
         "59 s",
@@ -362,7 +362,10 @@ def test_rough_durations() -> None:
         "2 d",
         "400 d",
     ]
-    exact = [roughly(value, parts=2) for value in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)]
+    exact = [
+        format_roughly(value, parts=2)
+        for value in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)
+    ]
     assert exact == ["1 min", "1 h", "1 h", "1 h 1 min", "2 d", "2 d", "2 d 1 h"]
 
 
@@ -419,12 +422,12 @@ def test_names_are_folded(names: list[str], folded: str) -> None:
 
 
 def test_equal_items_are_folded() -> None:
-    assert fold_equal({"a": 1, "b": 2, "c": 1}) == [(("a", "c"), 1), (("b",), 2)]
+    assert group_equal({"a": 1, "b": 2, "c": 1}) == [(("a", "c"), 1), (("b",), 2)]
 
 
 def test_sizes_durations_and_numbers() -> None:
     sizes = [0, 999, 1000, 1_234_567, 12_345_678, 999_600, 5e15]
-    assert [in_bytes(n) for n in sizes] == [
+    assert [format_bytes(n) for n in sizes] == [
         "0 B",
         "999 B",
         "1.0 kB",
@@ -433,7 +436,7 @@ def test_sizes_durations_and_numbers() -> None:
         "1.0 MB",
         "5000 TB",
     ]
-    assert [in_seconds(s) for s in (0.31, 42, 59.7, 185, 7385, 180_000)] == [
+    assert [format_duration(s) for s in (0.31, 42, 59.7, 185, 7385, 180_000)] == [
         "0.3 s",
         "42 s",
         "1:00",
@@ -441,7 +444,7 @@ def test_sizes_durations_and_numbers() -> None:
         "2:03:05",
         "2 d 2 h",
     ]
-    assert [figure(x) for x in (None, 0.31117, 12, 1200, 123456, 3.1e-7, 1234.5)] == [
+    assert [format_number(x) for x in (None, 0.31117, 12, 1200, 123456, 3.1e-7, 1234.5)] == [
         "",
         "0.3112",
         "12",

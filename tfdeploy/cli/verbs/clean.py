@@ -26,7 +26,7 @@ from tfdeploy.operations.clean import (
     remove_everything,
     sort_local_runs,
 )
-from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.amounts import format_bytes
 from tfdeploy.ui.cleaning import record_words, show_things, staying_words
 from tfdeploy.ui.question import agrees, ask
 
@@ -136,7 +136,7 @@ def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[s
 
 
 def _format_total_size(rows: _Rows) -> str:
-    return in_bytes(sum(row["bytes"] for host_rows in rows.values() for row in host_rows))
+    return format_bytes(sum(row["bytes"] for host_rows in rows.values() for row in host_rows))
 
 
 def _show_removable(

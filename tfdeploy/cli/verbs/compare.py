@@ -14,8 +14,8 @@ from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.written_page import check_page_target, write_page
 from tfdeploy.errors import UsageError, worst
-from tfdeploy.model.report.compare import code_lines, differences, finals
-from tfdeploy.model.text.units import count
+from tfdeploy.model.report.compare import differing_code_lines, final_metrics, find_differences
+from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.compare import collect_runs
 from tfdeploy.ui.comparison import show_comparison
 from tfdeploy.ui.report.comparison_page import comparison_page
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     if not 2 <= len(flags.runs) <= MAX_RUNS:
         raise UsageError(
-            f"{count(len(flags.runs), 'run')} cannot be compared",
+            f"{format_count(len(flags.runs), 'run')} cannot be compared",
             where="RUN",
             next=f"name two to {MAX_RUNS}: `tfdeploy runs` lists them",
         )
@@ -43,7 +43,7 @@ def run(flags: Flags) -> int:
                     f"{name} is named twice", where="RUN", next="`tfdeploy runs` lists the others"
                 )
         runs, errors = collect_runs(fleet, [each.plan for each in chosen], open_run_store())
-    differs, final, lines = differences(runs), finals(runs), code_lines(runs)
+    differs, final, lines = find_differences(runs), final_metrics(runs), differing_code_lines(runs)
     if target is not None:
         write_page(target, comparison_page(runs, differs, final, lines), flags.overwrite)
         print_message(target)

@@ -27,7 +27,7 @@ from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, Mode
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.folder_programs import FolderProgram, find_programs
 from tfdeploy.ui.question import ask
 
@@ -160,7 +160,7 @@ def _print_used_inventory(flags: Flags) -> None:
     source = "TFDEPLOY_INVENTORY" if flags.inventory == env_default("inventory") else "-i"
     path = config.find_inventory(flags.inventory, os.environ, None, Path.cwd()).path
     shown = os.path.relpath(path) if path.exists() else str(path)
-    hosts = count(len(config.load_inventory(path).hosts), "host")
+    hosts = format_count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
         print_message(f"init writes no inventory, because {source} names {shown}, with {hosts}")
 

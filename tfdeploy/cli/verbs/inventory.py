@@ -17,8 +17,8 @@ from tfdeploy.config.reference import HOST
 from tfdeploy.config.templates import quoted, roles_text, stated_settings
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import settings_of
-from tfdeploy.model.selection import select
-from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.selection import select_hosts
+from tfdeploy.model.text.folding import fold_names, group_equal
 from tfdeploy.ui.tables import show_rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run(flags: Flags) -> int:
     path = find_inventory_file(flags, _load_naming_job(flags))
     file = config.load_inventory_file(path, by_ansible=flags.source == "ansible")
     remember_inventory(file.inventory)
-    inventory = select(warn_of_notes(file.inventory), flags.limit, flags.exclude)
+    inventory = select_hosts(warn_of_notes(file.inventory), flags.limit, flags.exclude)
     if flags.json:
         print_json(inventory_as_json(inventory, file))
     elif flags.output == "yaml":
@@ -143,7 +143,7 @@ def list_setting_rows(inventory: Inventory, file: InventoryFile) -> list[tuple[s
             )
             for host in inventory.hosts
         }
-        for names, (value, origin) in fold_equal(values):
+        for names, (value, origin) in group_equal(values):
             host_names = "all" if len(names) == len(inventory.hosts) else fold_names(names)
             rows.append((name, value, host_names, origin or f"left out: {key.default}"))
     return rows

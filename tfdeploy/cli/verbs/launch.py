@@ -23,7 +23,7 @@ from tfdeploy.cli.run_names import check_run_name, make_run_id
 from tfdeploy.cli.state import open_run_store, remember_plan, tree_cache_folder
 from tfdeploy.cli.views import make_launch_view
 from tfdeploy.model.plan import plan_to_json
-from tfdeploy.model.selection import select
+from tfdeploy.model.selection import select_hosts
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import LaunchRequest, launch, probe_and_plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -114,7 +114,7 @@ def make_launch_request(
     config.refuse_shown_secrets(job, secrets, {"--name": flags.name or "", "name": job.name})
     whole_inventory = whole_inventory or load_whole_inventory(flags, job)
     config.check_source_hosts(job, whole_inventory)
-    inventory = select(whole_inventory, flags.limit, flags.exclude)
+    inventory = select_hosts(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
         unasked_hosts = (host.name for host in whole_inventory.hosts if host not in inventory.hosts)
         show_unasked(flags, unasked_hosts, " for newer checkpoints")

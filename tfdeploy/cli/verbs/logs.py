@@ -18,15 +18,15 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked, unasked_hosts
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst
-from tfdeploy.model.text.folding import fold_names, group
-from tfdeploy.model.text.name_patterns import matched
-from tfdeploy.model.text.patterns import compiled
+from tfdeploy.model.text.folding import fold_names, group_by_key
+from tfdeploy.model.text.name_patterns import match_names
+from tfdeploy.model.text.patterns import compile_user_pattern
 from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.tasklogs.attempts import newest_attempts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery
-from tfdeploy.ui.amounts import in_bytes
+from tfdeploy.ui.amounts import format_bytes
 from tfdeploy.ui.logs.log_lines import LinePrinter
 from tfdeploy.ui.sanitise import clean
 
@@ -80,7 +80,7 @@ def run(flags: Flags) -> int:
             return 0
         for label, size in rotated_bytes.items():
             print_message(
-                f"[{label}] {in_bytes(size)} of this log are gone: removed by rotation (`logs: "
+                f"[{label}] {format_bytes(size)} of this log are gone: removed by rotation (`logs: "
                 f"{{max: ...}}`)"
             )
         return worst([plan_code, *errors.values()])
@@ -148,7 +148,9 @@ def _compile_patterns(
     flags: Flags, texts: Iterable[AnyStr], flag: str
 ) -> tuple[re.Pattern[AnyStr], ...]:
     try:
-        return tuple(compiled(text, re.IGNORECASE if flags.ignore_case else 0) for text in texts)
+        return tuple(
+            compile_user_pattern(text, re.IGNORECASE if flags.ignore_case else 0) for text in texts
+        )
     except ValueError as error:
         raise UsageError(
             f"not a regular expression: {error}", where=flag, next="see Python's re"
@@ -164,11 +166,13 @@ def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) ->
     names, hosts = [task.task for task in plan.tasks], {*plan.host_names}
     tasks = {*names}
     if flags.task is not None:
-        roles = group((task.role, task.task) for task in plan.tasks)
-        tasks = matched(",".join(flags.task), names, roles, flag="--task", kind="task", of=suffix)
+        roles = group_by_key((task.role, task.task) for task in plan.tasks)
+        tasks = match_names(
+            ",".join(flags.task), names, roles, flag="--task", kind="task", of=suffix
+        )
     if flags.host is not None:
         given = ",".join(flags.host)
-        hosts = matched(given, plan.host_names, {}, flag="--host", kind="host", of=suffix)
+        hosts = match_names(given, plan.host_names, {}, flag="--host", kind="host", of=suffix)
     if only_hosts is not None:
         hosts &= only_hosts
     wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host in hosts)

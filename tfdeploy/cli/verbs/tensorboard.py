@@ -16,7 +16,7 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import UsageError
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.name_patterns import matched
+from tfdeploy.model.text.name_patterns import match_names
 from tfdeploy.operations.fetch import host_of_deciding_task
 from tfdeploy.operations.tensorboard import tensorboard
 
@@ -53,7 +53,7 @@ def run(flags: Flags) -> int:
 def _match_one_host(plan: Plan, pattern: str) -> str:
     """Return the only host of the run that matches `pattern`. Raises UsageError otherwise."""
     names, suffix = plan.host_names, f" of {plan.run}"
-    matches = matched(pattern, names, {}, flag="--host", kind="host", of=suffix)
+    matches = match_names(pattern, names, {}, flag="--host", kind="host", of=suffix)
     if len(matches) > 1:
         named = fold_names(name for name in names if name in matches)
         raise UsageError(

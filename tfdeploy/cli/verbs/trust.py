@@ -18,7 +18,7 @@ from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.trust import (
     file_to_write,
     find_machine,
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
     if not flags.json:
         _show_keys(flags, keys)
     verb = "is" if len(keys_to_record) == 1 else "are"
-    what = f"{count(len(keys_to_record), 'host key')} {verb} not known"
+    what = f"{format_count(len(keys_to_record), 'host key')} {verb} not known"
     recorded = record_new_keys(_confirm_keys(flags, keys_to_record, what, "Record these keys?"))
     recorded_hosts = {key.host for key in recorded}
     unrecorded = [key for key in new_keys if key.host not in recorded_hosts]

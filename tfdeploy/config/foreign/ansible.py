@@ -17,7 +17,7 @@ from tfdeploy.config.foreign.host_list import mapping_node
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text
 from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.text.nexts import similar
+from tfdeploy.model.text.nexts import most_similar
 from tfdeploy.model.text.ranges import MAX_NAMES
 
 ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
@@ -179,7 +179,7 @@ def _misspelling_notes(variables: Mapping[str, Node]) -> Iterator[str]:
     """Yield a note for each variable whose name may be a misspelling of a variable that tfdeploy
     reads."""
     for name, node in variables.items():
-        near = similar(name, _KEYS, 0.9) or name
+        near = most_similar(name, _KEYS, 0.9) or name
         if near != name:
             yield f"{node.location}: the variable {name} has no effect: did you mean {near}?"
 

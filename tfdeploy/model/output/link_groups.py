@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.output.rows import LinkRow
-from tfdeploy.model.text.folding import fold_equal, fold_names
-from tfdeploy.model.text.nexts import with_names, without_name
+from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.nexts import insert_host_names, replace_host_name
 
 # In the text `fix` of a link, these placeholders stand for the names of the link's two hosts.
 _FROM, _TO = "\1", "\2"
@@ -37,7 +37,9 @@ def group_links(links: Sequence[LinkRow]) -> list[LinkGroup]:
     for each in links:
         pair = source, target = each["from"], each["to"]
         if each["why"] is not None:
-            fix = without_name(without_name(each["fix"] or "", target, _TO), source, _FROM)
+            fix = replace_host_name(
+                replace_host_name(each["fix"] or "", target, _TO), source, _FROM
+            )
             trouble = troubles.setdefault(pair, (each["why"], fix, each["ok"]))
             ports.setdefault(trouble, {}).setdefault(pair, set()).add(each["port"])
     return [
@@ -65,14 +67,14 @@ def _groups_of_trouble(
     for source, target in pairs:
         if source not in mute:
             targets_by_source[source] = (*targets_by_source.get(source, ()), target)
-    for sources, targets in fold_equal(targets_by_source):
+    for sources, targets in group_equal(targets_by_source):
         verb = f"do{'es' if len(sources) == 1 else ''} not reach{' well:' if ok else ''}"
         subject = f"{fold_names(sources)} {verb} {fold_names(targets)}"
         groups[subject] = _pairs_with_host(pairs, 0, sources)
     for subject, chosen in groups.items():
         if chosen:
-            named_fix = with_names(fix, (source for source, _ in chosen), _FROM)
-            named_fix = with_names(named_fix, (target for _, target in chosen), _TO)
+            named_fix = insert_host_names(fix, (source for source, _ in chosen), _FROM)
+            named_fix = insert_host_names(named_fix, (target for _, target in chosen), _TO)
             all_ports = set[int]().union(*(ports[pair] for pair in chosen))
             yield LinkGroup(subject, why, named_fix, tuple(sorted(all_ports)), ok)
 

@@ -12,7 +12,7 @@ _GOAL = re.compile(
 )
 
 
-def goal_of(argv: Sequence[str]) -> int | None:
+def requested_steps(argv: Sequence[str]) -> int | None:
     """Return the number of training steps that a command requests. Return None if the command
     requests none, or two different numbers."""
     goals = set()

@@ -9,7 +9,7 @@ from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
 from tfdeploy.model.progress.run_progress import RunProgress
 
 
-class Headway(NamedTuple):
+class RunCompletion(NamedTuple):
     """How much of a run is done. `part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of
     40"."""
 
@@ -17,7 +17,7 @@ class Headway(NamedTuple):
     words: str
 
 
-def headway(progress: RunProgress) -> Headway | None:
+def run_completion(progress: RunProgress) -> RunCompletion | None:
     """Return how much of the run is done, by the epoch of its leading task or else by its highest
     step. Return None if the goal is not known."""
     lead = progress.lead
@@ -28,8 +28,8 @@ def headway(progress: RunProgress) -> Headway | None:
     if epoch and epochs and epoch <= epochs:
         batch, batches = values.get(BATCH, 0.0), values.get(BATCHES, 0.0)
         part = (epoch - 1 + (min(1.0, batch / batches) if batches else 0.0)) / epochs
-        return Headway(part, f"epoch {epoch:.0f} of {epochs:.0f}")
+        return RunCompletion(part, f"epoch {epoch:.0f} of {epochs:.0f}")
     goal, step = progress.goal, progress.highest_step
     if goal is None or step is None:
         return None
-    return Headway(min(1.0, step / goal), f"step {step:,} of {goal:,}")
+    return RunCompletion(min(1.0, step / goal), f"step {step:,} of {goal:,}")

@@ -26,7 +26,7 @@ SEEN_S = 15.0  # line rates are compared only if they cover at least this time
 BEHIND_S = 30.0
 
 
-class Slow(NamedTuple):
+class SlowTask(NamedTuple):
     """A slow task. `short`, for a table cell: "2.1x slower". `words`: "2.1x slower than the median
     of 16 tasks"."""
 
@@ -35,7 +35,7 @@ class Slow(NamedTuple):
     words: str
 
 
-def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
+def find_slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, SlowTask]:
     """Return the slow tasks by name. Only running tasks whose hosts answer are compared."""
     trainers = [
         task
@@ -47,37 +47,42 @@ def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
     if len(trainers) < FEWEST:
         return {}
     if progress.plan is not None and rules_of(progress.plan.mode).lockstep:
-        return _busy(trainers, trends)
+        return _busier_than_median(trainers, trends)
     rates = {task.task: rate for task in trainers if (rate := progress.own_rate(task)) is not None}
     if len(rates) >= FEWEST:
-        return _slower(rates, "")
+        return _slower_than_median(rates, "")
     if not progress.shares_step:
         return {}
-    paces = {task.task: pace for task in trainers if (pace := _pace(task, trends)) is not None}
-    return {**_stale(trainers, progress), **_slower(paces, ", by the lines that it writes")}
+    paces = {
+        task.task: pace for task in trainers if (pace := _lines_per_s(task, trends)) is not None
+    }
+    return {
+        **_far_behind(trainers, progress),
+        **_slower_than_median(paces, ", by the lines that it writes"),
+    }
 
 
-def _pace(task: TaskProgress, trends: Trends) -> float | None:
+def _lines_per_s(task: TaskProgress, trends: Trends) -> float | None:
     lines = trends.trend(task.task, LINES)
     if lines is None or lines.times[-1] - lines.times[0] < SEEN_S:
         return None
     return lines.slope(OVER_S)
 
 
-def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
+def _slower_than_median(rates: Mapping[str, float], by: str) -> dict[str, SlowTask]:
     if len(rates) < FEWEST:
         return {}
     usual = median(rates.values())
     factors = {task: usual / rate for task, rate in rates.items() if rate > 0}
     than = f"slower than the median of {len(rates)} tasks{by}"
     return {
-        task: Slow(times, f"{times:.1f}x slower", f"{times:.1f}x {than}")
+        task: SlowTask(times, f"{times:.1f}x slower", f"{times:.1f}x {than}")
         for task, times in factors.items()
         if times >= SLOW
     }
 
 
-def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
+def _busier_than_median(trainers: list[TaskProgress], trends: Trends) -> dict[str, SlowTask]:
     """Return the tasks that compute much more than the others, by the use of their GPUs, or of
     their CPUs if they have no GPUs. All tasks make each step together, so such a task keeps the
     others waiting."""
@@ -92,7 +97,7 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
             factors = {task: mean / usual for task, mean in means.items()}
             reason = "likely slowest: uses"
             return {
-                task: Slow(
+                task: SlowTask(
                     times, f"{times:.1f}x {label}", f"{reason} {times:.1f}x the median's {label}"
                 )
                 for task, times in factors.items()
@@ -101,7 +106,7 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
     return {}
 
 
-def _stale(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, Slow]:
+def _far_behind(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, SlowTask]:
     """Return workers whose last known step is far behind the highest."""
     rate, highest = progress.shared_rate(), progress.highest_step
     if not rate or highest is None:
@@ -111,7 +116,9 @@ def _stale(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, Slo
         return {}
     usual = median(behind.values())
     return {
-        task: Slow(steps / max(usual, 1), f"{steps:,} behind", f"{steps:,} steps behind the newest")
+        task: SlowTask(
+            steps / max(usual, 1), f"{steps:,} behind", f"{steps:,} steps behind the newest"
+        )
         for task, steps in behind.items()
         if steps / rate >= BEHIND_S and steps > 3 * max(usual, 1)
     }

@@ -26,12 +26,17 @@ from tfdeploy.model.measures import (
     metric_patterns_of,
 )
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.progress.goal import goal_of
-from tfdeploy.model.progress.samples import gpu_use
+from tfdeploy.model.progress.goal import requested_steps
+from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.transfers import Transfer
 from tfdeploy.model.status import deaths
-from tfdeploy.model.status.attempts import Attempt, attempt_of, closed, merge_recorded
+from tfdeploy.model.status.attempts import (
+    Attempt,
+    attempt_after,
+    merge_recorded_attempts,
+    with_inferred_end,
+)
 from tfdeploy.model.status.verdict import FINAL_STATES
 from tfdeploy.model.text.words import stall_words
 from tfdeploy.model.typed import convert
@@ -116,7 +121,7 @@ class RunProgress:
         for host in plan.hosts:
             self.host(host.host)
         deciding = next((task.argv for task in plan.tasks if task.deciding), ())
-        self.goal = goal_of(deciding or plan.command)
+        self.goal = requested_steps(deciding or plan.command)
 
     def host(self, name: str) -> HostProgress:
         """Return the host of that name. A new host is added."""
@@ -190,7 +195,7 @@ class RunProgress:
         host = self.hosts.get(task.host)
         if host is None or task.state != "running":
             return None, None
-        return gpu_use(host.gpus[number] for number in task.gpus if number in host.gpus)
+        return combine_gpu_use(host.gpus[number] for number in task.gpus if number in host.gpus)
 
     @property
     def final(self) -> bool:
@@ -202,7 +207,9 @@ class RunProgress:
         deaths are consequences."""
         if self.state in ("succeeded", "stopped"):
             return None
-        death = deaths.first(deaths.death_of(task) for task in self.tasks.values() if task.dead)
+        death = deaths.earliest_death(
+            deaths.death_of(task) for task in self.tasks.values() if task.dead
+        )
         return self.tasks[death.task] if death else None
 
     @property
@@ -276,7 +283,7 @@ class RunProgress:
             self.broadcasts.pop(fields["what"], None)
 
     def _fold_task(self, event: Event) -> None:
-        attempt = attempt_of(event, self.attempts)
+        attempt = attempt_after(event, self.attempts)
         task = self._task(event.task or event.data.get("task") or "?", event.host)
         if attempt is not None:
             before = self.attempts.get((task.task, task.attempt))
@@ -289,11 +296,16 @@ class RunProgress:
         """Record attempts that the hosts recorded earlier. Return the attempts whose end was not
         known before."""
         known_tasks = recorded.keys() & self.tasks.keys()
-        return merge_recorded(self.attempts, {task: recorded[task] for task in known_tasks})
+        return merge_recorded_attempts(
+            self.attempts, {task: recorded[task] for task in known_tasks}
+        )
 
     def attempts_of(self, task: str) -> list[Attempt]:
         task_attempts = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
-        return [closed(each, self.attempts.get((task, each.number + 1))) for each in task_attempts]
+        return [
+            with_inferred_end(each, self.attempts.get((task, each.number + 1)))
+            for each in task_attempts
+        ]
 
     def _fold_sample(self, event: Event) -> None:
         newest = convert(event.data, NewestSamples)

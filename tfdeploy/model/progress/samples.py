@@ -10,7 +10,9 @@ from tfdeploy.model.answers.samples import HostSample, SampledHost, TaskSample
 from tfdeploy.model.status.attempts import Attempt
 
 
-def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | None, int | None]:
+def combine_gpu_use(
+    seen: Iterable[tuple[float | None, int | None]],
+) -> tuple[float | None, int | None]:
     """Return the mean use of several GPUs in percent, and the bytes in use in all of them.
 
     `seen`: (percent, bytes) of each GPU. A value is None if it was not measured.

@@ -90,7 +90,7 @@ class TaskProgress:
     def apply(self, fields: TaskFields) -> None:
         """Record the fields of a TaskStatus, unless they are older than the known ones."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
-        if _order(attempt, state) < _order(self.attempt, self.state):
+        if _status_order(attempt, state) < _status_order(self.attempt, self.state):
             return
         if attempt > self.attempt:
             self.measures.restart()
@@ -100,7 +100,7 @@ class TaskProgress:
                 setattr(self, name, value)
 
 
-def _order(attempt: int, state: str) -> tuple[int, int]:
+def _status_order(attempt: int, state: str) -> tuple[int, int]:
     """Return a sort key that grows over time. A task that waits to restart is `pending` and still
     has the number of its last attempt, so this state comes after all other states of that
     attempt."""

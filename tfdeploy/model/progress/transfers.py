@@ -62,7 +62,7 @@ class Transfer:
         return (self.total_bytes - self.sent_bytes) / rate
 
 
-class Totals(NamedTuple):
+class TransferTotals(NamedTuple):
     """Bytes, bytes a second and seconds of several transfers."""
 
     sent: int
@@ -71,7 +71,7 @@ class Totals(NamedTuple):
     left_s: float | None
 
 
-def all_of(transfers: Iterable[Transfer]) -> Totals:
+def sum_transfers(transfers: Iterable[Transfer]) -> TransferTotals:
     """Return the totals of transfers that run in parallel. The remaining time is not less than that
     of the slowest transfer."""
     every = list(transfers)
@@ -79,4 +79,6 @@ def all_of(transfers: Iterable[Transfer]) -> Totals:
     rates = [t.rate for t in every if t.active and t.rate]
     rate = sum(rates) if rates else None
     left_s = [t.left_s for t in every if t.left_s is not None]
-    return Totals(sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None)
+    return TransferTotals(
+        sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None
+    )

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from tfdeploy.model.answers.samples import HostSample, TaskSample
 from tfdeploy.model.measures import STANDARD_METRICS
-from tfdeploy.model.progress.headway import headway
+from tfdeploy.model.progress.headway import run_completion
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.samples import Samples, gpu_use
+from tfdeploy.model.progress.samples import Samples, combine_gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 
 MOST = 256  # the most points of a series
@@ -111,37 +111,41 @@ class Trends:
                 self._begin(name, samples, recorded.hosts.get(task.host, []), task.gpus)
         lead_samples = recorded.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
-            _trend(self.printed, RUN, metric).prepend(_printed(lead_samples, metric))
+            _find_or_add_trend(self.printed, RUN, metric).prepend(
+                _points_of_metric(lead_samples, metric)
+            )
 
     def _begin(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
-            _trend(self.printed, name, metric).prepend(_printed(samples, metric))
+            _find_or_add_trend(self.printed, name, metric).prepend(
+                _points_of_metric(samples, metric)
+            )
         task_rows = [(each.time, each.cpu, each.memory) for each in samples]
         gpu_rows = []
         for each in host:
             used = ((gpu.busy, gpu.used_bytes) for gpu in each.gpus if gpu.number in gpus)
-            gpu_rows.append((each.time, *gpu_use(used)))
+            gpu_rows.append((each.time, *combine_gpu_use(used)))
         for rows, uses in ((task_rows, USES[:2]), (gpu_rows, USES[2:])):
             for column, use in enumerate(uses, 1):
                 values = ((row[0], row[column]) for row in rows)
                 points = [(time, float(value)) for time, value in values if value is not None]
                 if points:
-                    _trend(self.used, name, use).prepend(points)
+                    _find_or_add_trend(self.used, name, use).prepend(points)
 
     def _add_task(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
         for metric, value in task.measures.values().items():
             if metric in (STEP, LOSS) or metric not in STANDARD_METRICS:
-                _trend(self.printed, name, metric).add(now, value)
+                _find_or_add_trend(self.printed, name, metric).add(now, value)
         busy, memory = progress.gpu_use(task)
         figures = (task.lines, progress.own_rate(task), task.cpu, task.memory, busy, memory)
         for use, used in zip((LINES, PACE, *USES), figures, strict=True):
             if used is not None:
-                _trend(self.used, name, use).add(now, float(used))
+                _find_or_add_trend(self.used, name, use).add(now, float(used))
 
     def _add_run(self, progress: RunProgress, now: float) -> None:
-        done = headway(progress)
+        done = run_completion(progress)
         lead = progress.lead
         figures = {
             STEP: progress.highest_step,
@@ -151,12 +155,12 @@ class Trends:
         }
         for name, value in figures.items():
             if value is not None:
-                _trend(self.printed, RUN, name).add(now, float(value))
+                _find_or_add_trend(self.printed, RUN, name).add(now, float(value))
 
 
-def _printed(samples: Iterable[TaskSample], metric: str) -> list[tuple[float, float]]:
+def _points_of_metric(samples: Iterable[TaskSample], metric: str) -> list[tuple[float, float]]:
     return [(each.time, each.printed[metric]) for each in samples if metric in each.printed]
 
 
-def _trend(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:
+def _find_or_add_trend(trends: dict[str, dict[str, Trend]], task: str, name: str) -> Trend:
     return trends.setdefault(task, {}).setdefault(name, Trend())

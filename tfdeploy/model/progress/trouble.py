@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tfdeploy.model.progress.pace import Slow
+from tfdeploy.model.progress.pace import SlowTask
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
-from tfdeploy.model.text.units import roughly
+from tfdeploy.model.text.units import format_roughly
 from tfdeploy.model.text.words import outcome_words, short_error
 
 # Ranks, the worst first. FIRST is the first death; CUT is a task whose host is unreachable; AGAIN
@@ -20,7 +20,7 @@ RESTARTED = "restarted"  # the state shown for a task that runs after a recent r
 _AGAIN_S = 120.0  # a restart is recent for this long
 
 
-class Mark(NamedTuple):
+class TaskTrouble(NamedTuple):
     """The trouble of a task. `rank`: one of the constants from FIRST to DONE. `state`: text for a
     table cell. `why`: the reason; "" if there is none."""
 
@@ -33,64 +33,66 @@ class Mark(NamedTuple):
         return self.rank <= SLOW
 
 
-def marks(
-    progress: RunProgress, slow: Mapping[str, Slow] = MappingProxyType({}), now: float | None = None
-) -> dict[str, Mark]:
+def classify_tasks(
+    progress: RunProgress,
+    slow: Mapping[str, SlowTask] = MappingProxyType({}),
+    now: float | None = None,
+) -> dict[str, TaskTrouble]:
     """Return {task: its Mark}, in the plan's order. `now`: UTC seconds, to decide whether a restart
     is recent."""
     first = progress.first_death
     ended = progress.state in ("succeeded", "stopped")
     return {
-        name: _mark(progress, task, slow.get(name), task is first, ended, now)
+        name: _classify_task(progress, task, slow.get(name), task is first, ended, now)
         for name, task in progress.tasks.items()
     }
 
 
-def _mark(
+def _classify_task(
     progress: RunProgress,
     task: TaskProgress,
-    slow: Slow | None,
+    slow: SlowTask | None,
     first: bool,
     ended: bool,
     now: float | None,
-) -> Mark:
+) -> TaskTrouble:
     why = task.reason or ""
     is_running = task.state == "running"
     if task.outcome and task.state in ("ended", "lost"):
         rank = FIRST if first else DEAD if task.dead and not ended else DONE
         outcome = outcome_words(task.outcome, task.exit_code, task.signal)
-        return Mark(rank, outcome, why or (short_error(task.last_line) if task.dead else ""))
+        return TaskTrouble(rank, outcome, why or (short_error(task.last_line) if task.dead else ""))
     if health := progress.health(task):
         rank = STALLED
         if health == "unreachable":
             # A task is unreachable only if its host is in `progress.hosts` and is unreachable.
             rank, why = CUT, progress.hosts[task.host].text or ""
-        return Mark(rank, health, progress.stalled_because(task, now) or why)
+        return TaskTrouble(rank, health, progress.stalled_because(task, now) or why)
     lasted = now - task.started if is_running and now and task.started else 0.0
     if task.restarts and lasted < _AGAIN_S:
         state = RESTARTED if is_running else task.state
-        return Mark(AGAIN, state, why or _again(progress, task, now))
+        return TaskTrouble(AGAIN, state, why or _restart_words(progress, task, now))
     if slow is not None:
-        return Mark(SLOW, slow.short, slow.words)
-    return Mark(RUNNING if is_running else STARTING, task.state, why)
+        return TaskTrouble(SLOW, slow.short, slow.words)
+    return TaskTrouble(RUNNING if is_running else STARTING, task.state, why)
 
 
-def last_cause(progress: RunProgress, task: TaskProgress) -> str:
+def last_restart_cause(progress: RunProgress, task: TaskProgress) -> str:
     """Return why the task last restarted, such as 'restart 2, after failed: 1', or only 'restart 2'
     if the cause is not known."""
-    return f"restart {task.restarts}{_words_before(progress, task, ', after ')}"
+    return f"restart {task.restarts}{_previous_end_words(progress, task, ', after ')}"
 
 
-def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
+def _restart_words(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
     """Return text such as '2x, 40 s ago: failed: 1', short enough to stand beside the figures of a
     running task."""
     if task.state != "running" or now is None or task.started is None:
-        return last_cause(progress, task)
-    before = _words_before(progress, task, ": ")
-    return f"{task.restarts}x, {roughly(now - task.started)} ago{before}"
+        return last_restart_cause(progress, task)
+    before = _previous_end_words(progress, task, ": ")
+    return f"{task.restarts}x, {format_roughly(now - task.started)} ago{before}"
 
 
-def _words_before(progress: RunProgress, task: TaskProgress, prefix: str) -> str:
+def _previous_end_words(progress: RunProgress, task: TaskProgress, prefix: str) -> str:
     """Return `prefix`, followed by text that says how the second newest attempt ended. Return "" if
     that is not known."""
     before = progress.attempts.get((task.task, task.attempt - 1))

@@ -40,7 +40,7 @@ def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
     return changed[:MOST_FILES]
 
 
-def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
+def select_comparable(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
     """Return those of `paths` that exist and are small enough to compare."""
     return {path: files[path] for path in paths if path in files and files[path].size <= MOST_BYTES}
 
@@ -51,7 +51,7 @@ def lines_of_files(
     contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
     """Yield the differing lines of each changed file. `contents`: for each run, the contents of the
-    files that `wanted` returned, or None if no host has the run's code any more."""
+    files that `select_comparable` returned, or None if no host has the run's code any more."""
     for path in changed_files(*files):
         texts, why = [], None
         for run, known, content in zip(runs, files, contents, strict=True):
@@ -61,7 +61,7 @@ def lines_of_files(
                 why = f"it is larger than {MOST_BYTES >> 10} KiB"
             elif content is None or path not in content:
                 why = f"no host has the release of {run} any more"
-            elif (text := _text(content[path])) is None:
+            elif (text := _decode_text(content[path])) is None:
                 why = "it is no text"
             else:
                 texts.append(text)
@@ -75,7 +75,7 @@ def lines_of_files(
         yield {"path": path, "runs": runs, "diff": diff or None, "why": why}
 
 
-def _text(content: bytes) -> str | None:
+def _decode_text(content: bytes) -> str | None:
     try:
         return None if b"\0" in content else content.decode()
     except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import pairwise
 
 from tfdeploy.model.manifest import Manifest
-from tfdeploy.model.text.units import in_bytes
+from tfdeploy.model.text.units import format_bytes
 
 MOST_BYTES = 50_000_000  # more bytes of code cause a warning
 _MOST_PATHS = 3  # how many paths the warning names
@@ -20,22 +20,24 @@ _MAIN_SHARE = 0.8
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def large_code(manifest: Manifest) -> str | None:
+def warn_of_large_code(manifest: Manifest) -> str | None:
     """Return a warning if the code has more than MOST_BYTES, with its largest paths and a remedy;
     None if it is smaller."""
     total = manifest.total_bytes
     if total <= MOST_BYTES:
         return None
-    largest = _largest(manifest)
+    largest = _largest_paths(manifest)
     named = [(path, size) for path, size in largest[:_MOST_PATHS] if size >= total * _LEAST_SHARE]
-    listed = f": {', '.join(f'{path} ({in_bytes(size)})' for path, size in named)}" if named else ""
+    listed = (
+        f": {', '.join(f'{path} ({format_bytes(size)})' for path, size in named)}" if named else ""
+    )
     return (
-        f"code: {in_bytes(total)} that .gitignore does not name{listed}. Every run has its own "
-        "copy of it" + _remedy(largest)
+        f"code: {format_bytes(total)} that .gitignore does not name{listed}. Every run has its own "
+        "copy of it" + _suggest_remedy(largest)
     )
 
 
-def _remedy(largest: list[tuple[str, int]]) -> str:
+def _suggest_remedy(largest: list[tuple[str, int]]) -> str:
     """Return what to write so that the largest path is either sent once as data or left out."""
     path = largest[0][0]
     name = _NAME.sub("_", path.rstrip("/").rpartition("/")[2]).strip("_-") or "data"
@@ -52,7 +54,7 @@ def _remedy(largest: list[tuple[str, int]]) -> str:
     )
 
 
-def _largest(manifest: Manifest) -> list[tuple[str, int]]:
+def _largest_paths(manifest: Manifest) -> list[tuple[str, int]]:
     """Return (path, bytes) of files and folders, the largest first. A folder ends with "/". No path
     is inside another path."""
     sizes: Counter[str] = Counter()
@@ -62,11 +64,11 @@ def _largest(manifest: Manifest) -> list[tuple[str, int]]:
         for folder, path in pairwise(entry.path[:end] for end in (0, *ends, len(entry.path))):
             sizes[path] += entry.size
             below.setdefault(folder, set()).add(path)
-    paths = [_narrowed(path, sizes, below) for path in below.get("", ())]
+    paths = [_deepest_main_folder(path, sizes, below) for path in below.get("", ())]
     return sorted(((path, sizes[path]) for path in paths), key=lambda each: (-each[1], each[0]))
 
 
-def _narrowed(path: str, sizes: Counter[str], below: dict[str, set[str]]) -> str:
+def _deepest_main_folder(path: str, sizes: Counter[str], below: dict[str, set[str]]) -> str:
     """Return the deepest subfolder that has almost all bytes of `path`, or `path` itself."""
     while path in below:
         largest = max(sorted(below[path]), key=lambda child: sizes[child])

@@ -15,8 +15,8 @@ from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.measures import SHOWN_APART, STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
-from tfdeploy.model.report.run_report import Curves, Line, Pieces, pieces_of
-from tfdeploy.model.text.folding import group
+from tfdeploy.model.report.run_report import Chart, ChartLine, CurvePieces, pieces_of
+from tfdeploy.model.text.folding import group_by_key
 
 What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000  # the most changed files that are listed
@@ -67,15 +67,15 @@ class ComparedRun:
         return next(deciding, max(printed.values(), key=len, default=[]))
 
 
-def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
+def find_differences(runs: Sequence[ComparedRun]) -> list[Difference]:
     differing: list[Difference] = []
     plans = [run.plan for run in runs]
     subjects: dict[What, list[dict[str, str]]] = {
-        "command": list(map(_command, plans)),
-        "env": list(map(_env, plans)),
-        "code": _code(runs),
-        "plan": list(map(_plan, plans)),
-        "versions": [_counted_by_name(plan.versions.values()) for plan in plans],
+        "command": list(map(_flags_by_name, plans)),
+        "env": list(map(_job_env, plans)),
+        "code": _code_by_run(runs),
+        "plan": list(map(_plan_facts, plans)),
+        "versions": [_count_values_by_name(plan.versions.values()) for plan in plans],
     }
     for subject, values_by_run in subjects.items():
         for key in dict.fromkeys(chain.from_iterable(values_by_run)):
@@ -85,7 +85,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
     return differing
 
 
-def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
+def differing_code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
     """Return the differing lines between the code of the first run and of each other run."""
     changed_files: list[LinesOfFile] = []
     first = runs[0]
@@ -99,7 +99,7 @@ def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
     return changed_files
 
 
-def finals(runs: Sequence[ComparedRun]) -> list[Final]:
+def final_metrics(runs: Sequence[ComparedRun]) -> list[Final]:
     """Return the last value of each metric in each run's samples, and the step that the run had
     reached then."""
     final_values: list[Final] = []
@@ -125,24 +125,24 @@ def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
     )
 
 
-def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
+def comparison_charts(runs: Sequence[ComparedRun]) -> list[Chart]:
     """Return a chart for each metric, with a line for each run. Time counts from the start of each
     run."""
     names = dict.fromkeys(name for run in runs for row in run.samples for name in row.printed)
     charts = []
     for name in _compared_metrics(names, runs[0]):
-        lines = (Line(run.plan.run, _pieces(run, name)) for run in runs)
-        charts.append(Curves(name, "", tuple(line for line in lines if line.pieces)))
+        lines = (ChartLine(run.plan.run, _metric_pieces(run, name)) for run in runs)
+        charts.append(Chart(name, "", tuple(line for line in lines if line.pieces)))
     return charts
 
 
-def _pieces(run: ComparedRun, name: str) -> Pieces:
+def _metric_pieces(run: ComparedRun, name: str) -> CurvePieces:
     return pieces_of(
         (row.attempt, row.time - run.started, row.printed.get(name)) for row in run.samples
     )
 
 
-def _command(plan: Plan) -> dict[str, str]:
+def _flags_by_name(plan: Plan) -> dict[str, str]:
     """Return the flags of the run's command by name. `--lr=0.1` and `--lr 0.1` are the same. All
     positional arguments are under the key "command"."""
     flags: list[tuple[str, str]] = []
@@ -157,14 +157,14 @@ def _command(plan: Plan) -> dict[str, str]:
         if not equals and following and not following[0].startswith("-"):
             value = following.popleft()
         flags.append((name, value))
-    values = {name: " ".join(given) for name, given in group(flags).items()}
+    values = {name: " ".join(given) for name, given in group_by_key(flags).items()}
     return {"command": shlex.join(positional), **values}
 
 
-def _env(plan: Plan) -> dict[str, str]:
+def _job_env(plan: Plan) -> dict[str, str]:
     """Return the job's environment variables. If the tasks have different values, the text says how
     many tasks have which value."""
-    values = _counted_by_name(task.env for task in plan.tasks)
+    values = _count_values_by_name(task.env for task in plan.tasks)
     job_names = values.keys() - {*_OF_THE_PLAN.split()}
     return {
         name: value
@@ -173,7 +173,7 @@ def _env(plan: Plan) -> dict[str, str]:
     }
 
 
-def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+def _code_by_run(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     known = [run.files for run in runs if run.files is not None]
     if len(known) < len(runs):
         return [{"release": run.plan.release} for run in runs]
@@ -186,7 +186,7 @@ def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     return [{path: each[path] for path in kept if path in each} for each in contents]
 
 
-def _plan(plan: Plan) -> dict[str, str]:
+def _plan_facts(plan: Plan) -> dict[str, str]:
     roles = Counter(task.role for task in plan.tasks)
     gpus = Counter(f"{task.role}: {len(task.gpus)}" for task in plan.tasks if task.gpus)
     return {
@@ -194,7 +194,7 @@ def _plan(plan: Plan) -> dict[str, str]:
         "mode": plan.mode,
         "tasks": ", ".join(f"{count} {role}" for role, count in roles.items()),
         "hosts": ", ".join(dict.fromkeys(task.host for task in plan.tasks)),
-        "GPUs of a task": _counted(gpus) if gpus else "",
+        "GPUs of a task": _format_counts(gpus) if gpus else "",
         "keep": ", ".join(plan.keep),
         "data": ", ".join(plan.data),
         "began from": plan.resume or "zero",
@@ -203,12 +203,12 @@ def _plan(plan: Plan) -> dict[str, str]:
     }
 
 
-def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    values = group(chain.from_iterable(each.items() for each in several))
-    return {name: _counted(Counter(given)) for name, given in values.items()}
+def _count_values_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    values = group_by_key(chain.from_iterable(each.items() for each in several))
+    return {name: _format_counts(Counter(given)) for name, given in values.items()}
 
 
-def _counted(counts: Counter[str]) -> str:
+def _format_counts(counts: Counter[str]) -> str:
     """Return the value if all tasks have the same value, else text such as `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))

@@ -16,13 +16,18 @@ from tfdeploy.model.measures import STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.status.attempts import Attempt as Attempt
-from tfdeploy.model.status.attempts import attempt_of, closed, merge_recorded, merge_status
+from tfdeploy.model.status.attempts import (
+    attempt_after,
+    merge_recorded_attempts,
+    merge_status,
+    with_inferred_end,
+)
 from tfdeploy.model.status.run_status import RunView
-from tfdeploy.model.text.folding import group
+from tfdeploy.model.text.folding import group_by_key
 
 RATE_S = 30.0  # steps per second are averaged over at least this time
 # a curve as pieces with gaps between them; each piece is a tuple of (time, value)
-Pieces = tuple[tuple[tuple[float, float], ...], ...]
+CurvePieces = tuple[tuple[tuple[float, float], ...], ...]
 
 
 class LastLine(NamedTuple):
@@ -44,53 +49,53 @@ class RunReport(Samples):
     last_lines: tuple[LastLine, ...] = ()
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One curve of points (seconds since the run began, value), in pieces with gaps between them. A
     task's curve has a piece for each attempt."""
 
     name: str
-    pieces: Pieces
+    pieces: CurvePieces
 
     @property
     def last(self) -> float | None:
         return self.pieces[-1][-1][1] if self.pieces else None
 
 
-class Curves(NamedTuple):
+class Chart(NamedTuple):
     """One chart. `unit`: "", "cores", "bytes", "%", "/s"."""
 
     name: str
     unit: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
 
 
 _MOVED = ("received", "sent", "read", "written")
 
 
-def curves(report: RunReport) -> list[Curves]:
+def report_charts(report: RunReport) -> list[Chart]:
     """Return the charts: step rate, loss, the other metrics, the use of resources by tasks, GPUs
     and hosts. A chart whose values are all zero is left out."""
     began = report.view.started
 
-    def used(of: Callable[[TaskSample], float | None]) -> tuple[Line, ...]:
-        return _per_task(
+    def used(of: Callable[[TaskSample], float | None]) -> tuple[ChartLine, ...]:
+        return _lines_per_task(
             report, lambda rows: pieces_of((row.attempt, row.time - began, of(row)) for row in rows)
         )
 
-    def printed(name: str) -> tuple[Line, ...]:
+    def printed(name: str) -> tuple[ChartLine, ...]:
         return used(lambda row: row.printed.get(name))
 
     names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
     other_metrics = sort_metrics(sorted(names - STANDARD_METRICS), report.view.job_metrics)
     all_curves = [
-        Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))),
-        *(Curves(name, "", printed(name)) for name in ("loss", *other_metrics)),
-        Curves("CPU", "cores", used(lambda row: row.cpu)),
-        Curves("memory", "bytes", used(lambda row: row.memory)),
-        Curves("GPU", "%", _gpus(report, began, lambda gpu: gpu.busy)),
-        Curves("GPU memory", "bytes", _gpus(report, began, lambda gpu: gpu.used_bytes)),
-        Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")),
-        *(Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED),
+        Chart("steps/s", "/s", _lines_per_task(report, lambda rows: _step_rates(rows, began))),
+        *(Chart(name, "", printed(name)) for name in ("loss", *other_metrics)),
+        Chart("CPU", "cores", used(lambda row: row.cpu)),
+        Chart("memory", "bytes", used(lambda row: row.memory)),
+        Chart("GPU", "%", _gpu_lines(report, began, lambda gpu: gpu.busy)),
+        Chart("GPU memory", "bytes", _gpu_lines(report, began, lambda gpu: gpu.used_bytes)),
+        Chart("hosts: CPU", "cores", _host_lines(report, began, "cpu")),
+        *(Chart(f"hosts: {name}", "bytes/s", _host_lines(report, began, name)) for name in _MOVED),
     ]
     return [
         chart
@@ -99,21 +104,23 @@ def curves(report: RunReport) -> list[Curves]:
     ]
 
 
-def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -> tuple[Line, ...]:
+def _lines_per_task(
+    report: RunReport, pieces: Callable[[list[TaskSample]], CurvePieces]
+) -> tuple[ChartLine, ...]:
     lines = ((task.task, pieces(report.tasks.get(task.task, []))) for task in report.view.tasks)
-    return tuple(Line(name, task_lines) for name, task_lines in lines if task_lines)
+    return tuple(ChartLine(name, task_lines) for name, task_lines in lines if task_lines)
 
 
-def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
+def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> CurvePieces:
     """Return one piece of the curve for each attempt: the attempt's points as (time, value).
     `points`: (attempt, time, value). A point whose value is None is left out."""
     known = (
         (attempt, (time, float(value))) for attempt, time, value in points if value is not None
     )
-    return tuple(map(tuple, group(known).values()))
+    return tuple(map(tuple, group_by_key(known).values()))
 
 
-def _rates(rows: list[TaskSample], began: float) -> Pieces:
+def _step_rates(rows: list[TaskSample], began: float) -> CurvePieces:
     points: list[tuple[int, float, float]] = []
     last: dict[int, tuple[float, float]] = {}
     counts: Counter[int] = Counter()
@@ -131,11 +138,11 @@ def _rates(rows: list[TaskSample], began: float) -> Pieces:
     return pieces_of(points)
 
 
-def _gpus(
+def _gpu_lines(
     report: RunReport, began: float, value: Callable[[GpuSample], float | None]
-) -> tuple[Line, ...]:
+) -> tuple[ChartLine, ...]:
     """Return one curve for each GPU of each task."""
-    return _lines(
+    return _single_piece_lines(
         (
             f"{task.task} GPU {number}",
             [
@@ -150,8 +157,8 @@ def _gpus(
     )
 
 
-def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
-    return _lines(
+def _host_lines(report: RunReport, began: float, name: str) -> tuple[ChartLine, ...]:
+    return _single_piece_lines(
         (
             host,
             [(row.time - began, row.cpu if name == "cpu" else row.rates.get(name)) for row in rows],
@@ -160,30 +167,32 @@ def _of_hosts(report: RunReport, began: float, name: str) -> tuple[Line, ...]:
     )
 
 
-def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tuple[Line, ...]:
+def _single_piece_lines(
+    named: Iterable[tuple[str, list[tuple[float, float | None]]]],
+) -> tuple[ChartLine, ...]:
     """Return one curve for each name that has points. The curve has a single piece."""
     known = [
         (name, tuple((time, float(value)) for time, value in points if value is not None))
         for name, points in named
     ]
-    return tuple(Line(name, (points,)) for name, points in known if points)
+    return tuple(ChartLine(name, (points,)) for name, points in known if points)
 
 
-def attempts(report: RunReport) -> list[Attempt]:
+def collect_attempts(report: RunReport) -> list[Attempt]:
     """Return all attempts that the events, the tasks' status and the hosts report. The status of a
     task shows only its newest attempt."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
-        if event.kind == "task" and (attempt := attempt_of(event, known_attempts)):
+        if event.kind == "task" and (attempt := attempt_after(event, known_attempts)):
             known_attempts[attempt.task, attempt.number] = attempt
     for view in report.view.tasks:
         if view.attempt and view.started is not None:
             key = view.task, view.attempt
             attempt = copy_fields(Attempt, view, number=view.attempt, last_line="")
             known_attempts[key] = merge_status(known_attempts.get(key), attempt)
-    merge_recorded(known_attempts, report.attempts)
+    merge_recorded_attempts(known_attempts, report.attempts)
     known_attempts = {
-        key: closed(each, known_attempts.get((each.task, each.number + 1)))
+        key: with_inferred_end(each, known_attempts.get((each.task, each.number + 1)))
         for key, each in known_attempts.items()
     }
     order = {view.task: number for number, view in enumerate(report.view.tasks)}

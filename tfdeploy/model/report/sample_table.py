@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.measures import SHOWN_APART
-from tfdeploy.model.progress.samples import gpu_use
+from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.report.run_report import RunReport
 from tfdeploy.model.text.words import iso_z
 
@@ -38,7 +38,9 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
             index = bisect_right(times, row.time) - 1
             is_fresh = index >= 0 and row.time - times[index] <= OLDEST_GPU_S
             newest = host_samples[index].gpus if is_fresh else []
-            gpus = gpu_use((gpu.busy, gpu.used_bytes) for gpu in newest if gpu.number in task.gpus)
+            gpus = combine_gpu_use(
+                (gpu.busy, gpu.used_bytes) for gpu in newest if gpu.number in task.gpus
+            )
             cells = [
                 iso_z(row.time),
                 round(row.time - report.view.started, 3),

@@ -17,7 +17,7 @@ from tfdeploy.model.measures import extra_metrics
 _PER_STEP = "ms/step"  # a metric that Keras prints
 
 
-def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
+def metrics_for_tables(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
     """Return the task's metrics that tables may show, the most important first. `job_metrics`: the
     names of the job's own metrics."""
     shown_names = (
@@ -32,27 +32,27 @@ def is_rate(name: str) -> bool:
     return name.endswith(RATE)
 
 
-def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
+def has_value_to_show(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
     """True if the metric has a value to show. A rate of 0 is shown only if the job file defines
     the metric: TensorFlow itself writes a rate of 0 if the program does not count its steps."""
     return value is not None and (value > 0 or not is_rate(name) or name in job_metrics)
 
 
-def label(name: str) -> str:
+def metric_label(name: str) -> str:
     """Return the metric's name as tables show it. The label of a rate omits the folder of the event
     file: it is `global_step/sec` for the metric `train/global_step/sec`."""
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 
 
-def table_values(
+def labelled_values(
     values: Mapping[str, float], job_metrics: Collection[str] = ()
 ) -> dict[str, float]:
     """Return label -> value of the metrics that tables show. If several rates have one label, a
     rate from lines takes precedence over one from event files."""
     shown: dict[str, float] = {}
     for name in sorted(
-        table_names(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")
+        metrics_for_tables(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")
     ):
-        if is_shown(name, values[name], job_metrics):
-            shown.setdefault(label(name), values[name])
+        if has_value_to_show(name, values[name], job_metrics):
+            shown.setdefault(metric_label(name), values[name])
     return shown

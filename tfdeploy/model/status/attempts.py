@@ -46,7 +46,7 @@ def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
     return copy_fields(Attempt, row, task=task, last_line="")
 
 
-def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
+def with_inferred_end(attempt: Attempt, following: Attempt | None) -> Attempt:
     """Return the attempt. If its end was not recorded, the returned attempt ends at the start of
     `following`."""
     if attempt.ended is not None or following is None:
@@ -58,7 +58,7 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
     )
 
 
-def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
+def attempt_after(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
     """Return what is known about an attempt after this event of its task; None if the event
     concerns no attempt. `before`: the attempts known so far."""
     fields = event.data
@@ -89,7 +89,7 @@ def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
     )
 
 
-def merge_recorded(
+def merge_recorded_attempts(
     by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
     """Add to `by_key` the attempts that hosts have recorded, by task. A recorded end replaces the
@@ -110,7 +110,7 @@ def merge_recorded(
     return ended
 
 
-def event_of(attempt: Attempt, host: str) -> Event:
+def end_event_of(attempt: Attempt, host: str) -> Event:
     """Return the event of the attempt's end, as an observer would have received it at that time."""
     task, number = attempt.task, attempt.number
     data = {name: getattr(attempt, name) for name in ("started", *_END)}

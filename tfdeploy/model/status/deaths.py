@@ -30,7 +30,7 @@ class Death(NamedTuple):
         return f"{self.task} on {self.host} {ending}" if self.host else f"{self.task} {ending}"
 
 
-def first(deaths: Iterable[Death]) -> Death | None:
+def earliest_death(deaths: Iterable[Death]) -> Death | None:
     """Return the earliest death; None if there is none. A task with the outcome `lost` may not have
     died, so such a death is returned only if there is no other."""
     return min(
@@ -40,11 +40,11 @@ def first(deaths: Iterable[Death]) -> Death | None:
     )
 
 
-def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
+def deaths_reported_by(states: Iterable[wire.HostRunState]) -> list[Death]:
     """Return the deaths that the minders (the processes that supervise the tasks) of these hosts
     report as the cause of the run's failure."""
     reports = (state.first_death for state in states)
-    return [_death(fields) for fields in reports if fields and fields.get("task")]
+    return [_death_from_report(fields) for fields in reports if fields and fields.get("task")]
 
 
 def death_of(task: Any) -> Death:
@@ -52,7 +52,7 @@ def death_of(task: Any) -> Death:
     return copy_fields(Death, task, outcome=task.outcome or "ended", time=task.ended)
 
 
-def _death(fields: Mapping[str, Any]) -> Death:
+def _death_from_report(fields: Mapping[str, Any]) -> Death:
     """Return the death that a minder describes in these fields. Fields that are missing become
     None."""
     known = {name: fields.get(name) for name in ("host", "exit_code", "signal", "reason", "time")}

@@ -27,7 +27,7 @@ _MOST_CALLERS = 256
 _NO_METRICS: Metrics = MappingProxyType({})
 
 
-class Caller(NamedTuple):
+class UnplannedCaller(NamedTuple):
     """A connection from the minder of the host `member` to the minder of the host `host`. It came
     from `address`, an address that the plan did not contain."""
 
@@ -68,9 +68,9 @@ class RunView:
     open_ports: tuple[str, ...] = ()
     protect: Protection = field(default_factory=Protection)
     # callers whose address the tasks' ports admit, because `member` stated it as its own address
-    admitted: tuple[Caller, ...] = ()
+    admitted: tuple[UnplannedCaller, ...] = ()
     # callers whose address the tasks' ports refuse, because `member` did not state it as its own
-    not_admitted: tuple[Caller, ...] = ()
+    not_admitted: tuple[UnplannedCaller, ...] = ()
     job_metrics: tuple[str, ...] = ()  # names of the job's own metrics
 
     @property
@@ -109,10 +109,10 @@ def run_view(
         )
         for task in plan.tasks
     )
-    admitted = _callers(
+    admitted = _valid_callers(
         (s.host, *each) for s in states for each in islice(s.admitted.items(), _MOST_CALLERS)
     )
-    turned_away = _callers(
+    turned_away = _valid_callers(
         (s.host, address, name)
         for s in states
         for name, address in islice(s.not_admitted.items(), _MOST_CALLERS)
@@ -124,7 +124,7 @@ def run_view(
     )
     exceptions = [*open_ports[:_MOST_OPEN], *(each.turned_away for each in turned_away)]
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
-    views = _with_collateral(views, first)
+    views = _blame_first_death(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]
     return copy_fields(
         RunView,
@@ -147,14 +147,14 @@ def run_view(
     )
 
 
-def _callers(reported: Iterable[tuple[str, str, str]]) -> tuple[Caller, ...]:
+def _valid_callers(reported: Iterable[tuple[str, str, str]]) -> tuple[UnplannedCaller, ...]:
     """Return the reported callers (host, address, member) whose address is an IP address and whose
     member has a valid name."""
-    known = (Caller(*each) for each in reported)
+    known = (UnplannedCaller(*each) for each in reported)
     return tuple(each for each in known if is_ip(each.address) and is_name(each.member))
 
 
-def _with_collateral(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
+def _blame_first_death(views: tuple[TaskView, ...], first: str | None) -> tuple[TaskView, ...]:
     """For each task that died after the first death and has no reason, set the first death as the
     reason."""
     began = next((view.ended for view in views if view.task == first), None)
@@ -228,5 +228,5 @@ def run_view_json(view: RunView) -> RunAnswer:
     )
 
 
-def _caller_rows(callers: Iterable[Caller]) -> list[CallerRow]:
+def _caller_rows(callers: Iterable[UnplannedCaller]) -> list[CallerRow]:
     return [copy_fields(CallerRow, each, of=each.member) for each in callers]

@@ -67,9 +67,9 @@ def task_view(
     if status is None or (unreachable and status.state != "ended"):
         status = (
             _reported_by_others(planned, states)
-            or _without_minder(planned, status, states)
+            or _lost_without_minder(planned, status, states)
             or status
-            or _without_status(planned, host_state, states, unreachable)
+            or _status_if_unreported(planned, host_state, states, unreachable)
         )
     return copy_fields(
         TaskView,
@@ -111,19 +111,19 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
     return None
 
 
-def _without_minder(
+def _lost_without_minder(
     planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
 ) -> TaskStatus | None:
     """Return a `lost` status if other hosts have found that the run has no minder on this host;
     else None."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
-    last = status or _pending(planned)
+    last = status or _pending_status(planned)
     reason = "the other hosts report that no process of tfdeploy supervises the task"
     return wire.replace(last, state="lost", outcome="lost", up=False, reason=reason)
 
 
-def _without_status(
+def _status_if_unreported(
     planned: TaskPlan,
     host_state: HostRunState | None,
     states: list[HostRunState],
@@ -132,12 +132,12 @@ def _without_status(
     phases = {state.phase for state in states}
     known = host_state.phase in ("prepared", "started") if host_state else phases == {"prepared"}
     if known and not unreachable:
-        return _pending(planned)
+        return _pending_status(planned)
     outcome = None if unreachable else "lost"
-    return wire.replace(_pending(planned), state="lost", outcome=outcome)
+    return wire.replace(_pending_status(planned), state="lost", outcome=outcome)
 
 
-def _pending(planned: TaskPlan) -> TaskStatus:
+def _pending_status(planned: TaskPlan) -> TaskStatus:
     return TaskStatus(run="", task=planned.task, host=planned.host)
 
 

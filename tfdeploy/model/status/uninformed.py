@@ -8,20 +8,24 @@ from collections.abc import Mapping
 from tfdeploy.agent.wire import HostRunState
 
 
-def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[str, ...]] | None:
+def find_uninformed_hosts(
+    states: Mapping[str, HostRunState | None],
+) -> tuple[str, tuple[str, ...]] | None:
     """Return a host that knows that the run is over, and the hosts that still run it because they
     do not know.
 
     Return None if no host knows that the run is over, or if all hosts know.
     """
     known = {host: state for host, state in sorted(states.items()) if state is not None}
-    knowing = [host for host, state in known.items() if _says_over(state)]
+    knowing = [host for host, state in known.items() if _knows_run_over(state)]
     lacking = tuple(
-        h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s)
+        h
+        for h, s in known.items()
+        if s.phase in ("started", "committed") and not _knows_run_over(s)
     )
     return (knowing[0], lacking) if knowing and lacking else None
 
 
-def _says_over(state: HostRunState) -> bool:
+def _knows_run_over(state: HostRunState) -> bool:
     stopped = state.stop_requested and state.phase in ("ending", "ended")
     return stopped or bool(state.abort_reason or state.first_death) or "decided" in state.marks

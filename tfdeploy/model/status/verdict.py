@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tfdeploy.agent.wire import HostRunState
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.deaths import DEATHS, Death, death_of, first, reported
+from tfdeploy.model.status.deaths import DEATHS, Death, death_of, deaths_reported_by, earliest_death
 from tfdeploy.model.status.task_status import TaskView
 
 FINAL_STATES = frozenset({"succeeded", "failed", "stopped", "lost"})
@@ -25,10 +25,12 @@ def verdict(
     silent = {*unreachable, *unasked}
     # A minder is the process that supervises a host's tasks. The deaths that minders report as the
     # cause take precedence over the tasks' own outcomes.
-    death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
+    death = earliest_death(
+        deaths_reported_by(states) or [death_of(view) for view in views if view.outcome in DEATHS]
+    )
     cause = death.describe if death else _abort_reason(states)
     task = death.task if death else None
-    if not _over(states, views, silent):
+    if not _is_over(states, views, silent):
         return _unfinished_state(states, views), cause, task
     deciding = [view.outcome for view in views if view.task in plan.deciding]
     too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
@@ -42,17 +44,19 @@ def verdict(
     if cause is not None and (failed or (death and death.outcome != "lost")):
         return "failed", cause, task
     if cause is None or not states:
-        return "lost", _unknown_end(states, unreachable, unasked), None
+        return "lost", _explain_unknown_end(states, unreachable, unasked), None
     return "lost", cause, task
 
 
-def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
+def _is_over(
+    states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]
+) -> bool:
     """True if every host that answers reports that nothing of the run is alive there."""
     answering = [s for s in states if s.host not in silent]
-    return all(_host_over(s, views) for s in answering or states)
+    return all(_is_over_on_host(s, views) for s in answering or states)
 
 
-def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
+def _is_over_on_host(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
     task_states = {view.state for view in views if view.host == state.host}
     return state.phase == "ended" or ("lost" in task_states and task_states <= {"ended", "lost"})
 
@@ -81,7 +85,7 @@ def _abort_reason(states: list[HostRunState]) -> str | None:
     return min(reasons, default=(0.0, None))[1]
 
 
-def _unknown_end(
+def _explain_unknown_end(
     states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]
 ) -> str:
     hosts = {"cannot be reached": unreachable, "not asked": unasked}

@@ -35,7 +35,7 @@ def fold_names(names: Iterable[str]) -> str:
     return ",".join([*folded, *plain])
 
 
-def group(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
+def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
     """Return key -> its values, for pairs (key, value), in order of first appearance."""
     groups: dict[V, list[T]] = {}
     for key, value in pairs:
@@ -43,16 +43,16 @@ def group(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
     return groups
 
 
-def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
+def group_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     """Return groups of names with equal content, in order of first appearance."""
-    names_by_content = group((content, name) for name, content in contents.items())
+    names_by_content = group_by_key((content, name) for name, content in contents.items())
     return [(tuple(names), content) for content, names in names_by_content.items()]
 
 
 def fold_errors(errors: Mapping[str, str]) -> dict[str, str]:
     """Return folded names -> error. Errors of several hosts that differ only in the host's own name
     and address become one, without the address. `errors`: host -> error."""
-    groups = fold_equal({host: without_host(text, host) for host, text in errors.items()})
+    groups = group_equal({host: replace_own_name(text, host) for host, text in errors.items()})
     folded = ((names, fold_names(names), text) for names, text in groups)
     return {
         shown: text.replace(_HOST, shown) if len(names) > 1 else errors[names[0]]
@@ -60,13 +60,13 @@ def fold_errors(errors: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def without_host(error: str, host: str, mark: str = _HOST) -> str:
+def replace_own_name(error: str, host: str, mark: str = _HOST) -> str:
     """Return the error of a host without the host's address, and with `mark` as its name."""
     own_name = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
-    return own_name.sub(mark, without_place(error))
+    return own_name.sub(mark, without_address(error))
 
 
-def without_place(error: str) -> str:
+def without_address(error: str) -> str:
     """Return the error of a host without the host's address, so that equal errors of several hosts
     become one line."""
     return _PLACE.sub("", error)

@@ -6,7 +6,7 @@ import re
 import time
 from datetime import datetime
 
-from tfdeploy.model.text.units import seconds_of
+from tfdeploy.model.text.units import parse_duration
 
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?)?", re.ASCII
@@ -14,7 +14,7 @@ _TIME = re.compile(
 EXAMPLES = "1h30m, 2026-11-22T10:00:00Z or 2026-11-22"
 
 
-def moment_of(text: str, now: float | None = None) -> float:
+def parse_moment(text: str, now: float | None = None) -> float:
     """Return the point in time in UTC seconds. `now`: the clock's time by default.
 
     A time without an offset is local; a date alone is midnight, local time. Raises ValueError.
@@ -22,7 +22,7 @@ def moment_of(text: str, now: float | None = None) -> float:
     match = _TIME.fullmatch(text)
     try:
         if match is None:
-            return (time.time() if now is None else now) - seconds_of(text)
+            return (time.time() if now is None else now) - parse_duration(text)
         date, minutes, seconds, fraction, zone = match.groups()
         offset = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
         moment = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{offset}")

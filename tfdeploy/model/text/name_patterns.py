@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.ranges import split_list, unfold
+from tfdeploy.model.text.ranges import expand_ranges, split_list
 
 EXAMPLES = {"host": "n1,gpu[03-10],worker,n*", "task": "worker,ps:0,worker:[0-2,5],w*"}
 
 
-def matched(
+def match_names(
     patterns: str,
     names: Sequence[str],
     groups: Mapping[str, Collection[str]],
@@ -41,7 +41,7 @@ def matched(
     matching: set[str] = set()
     for part in parts:
         try:
-            fitting = _match(part, names, groups)
+            fitting = _match_pattern(part, names, groups)
         except UsageError as error:  # The pattern is malformed.
             raise UsageError(error.what, where=f"{flag} {patterns}", next=error.next) from None
         if not fitting:
@@ -54,12 +54,14 @@ def matched(
     return matching
 
 
-def _match(pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]]) -> set[str]:
+def _match_pattern(
+    pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]]
+) -> set[str]:
     if pattern in names:
         return {pattern}
     if pattern in groups:
         return set(groups[pattern])
-    wanted = set(unfold(pattern))
+    wanted = set(expand_ranges(pattern))
     globs = [text for text in wanted if "*" in text or "?" in text]
     return {
         name for name in names if name in wanted or any(fnmatchcase(name, text) for text in globs)

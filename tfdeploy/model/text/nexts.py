@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.folding import fold_names, group_equal
 
 _NAME = "\0"  # placeholder for the host's name
 # Where ssh finds a host: "-p 2222 ml@192.0.2.11".
@@ -28,28 +28,28 @@ _MEANT = {
 MOST = 5
 
 
-def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
+def merge_next_commands(nexts: Mapping[str, str | None]) -> list[str]:
     """Return what to type next, as lines without repetition, in order of appearance. Each line has
     the names of all hosts to which it applies. Of texts that differ only in the host's address, the
     first one is returned. `nexts`: host -> what to type next for this host, or None."""
-    texts = {host: without_name(text, host) for host, text in nexts.items() if text}
+    texts = {host: replace_host_name(text, host) for host, text in nexts.items() if text}
     groups = [
-        (fold_equal({name: texts[name] for name in alike}), alike)
-        for alike, _ in fold_equal({host: _PLACE.sub("", text) for host, text in texts.items()})
+        (group_equal({name: texts[name] for name in alike}), alike)
+        for alike, _ in group_equal({host: _PLACE.sub("", text) for host, text in texts.items()})
     ]
     shown = groups if len(groups) <= MOST else groups[: MOST - 1]
     lines = []
     for (names, text), *others in (each for each, _ in shown):
         similar_hosts = fold_names(name for more, _ in others for name in more)
         lines.append(
-            with_names(text, names)
+            insert_host_names(text, names)
             + (f"; and the like for {similar_hosts}" if similar_hosts else "")
         )
     unshown_hosts = [name for _, names in groups[len(shown) :] for name in names]
     return [*lines, f"and the like for {fold_names(unshown_hosts)}"] if unshown_hosts else lines
 
 
-def without_name(text: str, host: str, mark: str = _NAME) -> str:
+def replace_host_name(text: str, host: str, mark: str = _NAME) -> str:
     """Return the text in which the host's name after `--limit`, `--exclude` or `as root on` is
     replaced by `mark`."""
     return _BOUND.sub(
@@ -57,8 +57,8 @@ def without_name(text: str, host: str, mark: str = _NAME) -> str:
     )
 
 
-def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """Return `text`, a result of `without_name`, with the names of these hosts instead of `mark`.
+def insert_host_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
+    """Return `text`, a result of `replace_host_name`, with the names of these hosts instead of `mark`.
     In commands, the names are quoted for a shell."""
     names = fold_names(hosts)
     return text.replace(f"root on {mark}", f"root on {names}").replace(mark, shlex.quote(names))
@@ -66,38 +66,40 @@ def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return a hint for the unknown `word`: the most similar known word, or `otherwise`."""
-    near = similar(word, known)
+    near = most_similar(word, known)
     return f"did you mean {near}?" if near else otherwise
 
 
-def similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def most_similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the most similar known word, or "" if none has a difflib ratio of `cutoff`."""
     import difflib  # imported here because a hint is rare
 
-    existing, meant = list(known), alias(word)
+    existing, meant = list(known), tfdeploy_term(word)
     near = difflib.get_close_matches(word, existing, 1, cutoff)
     return meant if meant in existing else "".join(near)
 
 
-def alias(word: str) -> str:
+def tfdeploy_term(word: str) -> str:
     """Return tfdeploy's term for `word`, a term of other tools, such as "plain" for "ddp". Return
     `word` if it is no such term."""
     return _MEANT.get(word.lower(), word)
 
 
-def on_host(host: str, *words: str) -> str:
+def command_on_host(host: str, *words: str) -> str:
     """Return the command, in backquotes, that runs `words` on a host. A single word is run by a
     shell. Words that come from hosts are quoted, so they are safe."""
     return f"`{shlex.join(('tfdeploy', 'exec', '--limit', host, '--', *words))}`"
 
 
-def as_root(host: str, user: str | None, *words: str) -> str:
+def root_command_on_host(host: str, user: str | None, *words: str) -> str:
     """Return what to type to run `words` on a host as root. `user`: the inventory's user there."""
     if user == "root":
-        return on_host(host, *words)
+        return command_on_host(host, *words)
     return f"as root on {host}: {words[0] if len(words) == 1 else shlex.join(words)}"
 
 
-def install_on(host: str, package: str, user: str) -> str:
+def install_command(host: str, package: str, user: str) -> str:
     """Return what to type to install a system package on a host, with apt-get or dnf."""
-    return as_root(host, user, f"apt-get install -y {package} || dnf install -y {package}")
+    return root_command_on_host(
+        host, user, f"apt-get install -y {package} || dnf install -y {package}"
+    )

@@ -17,7 +17,7 @@ LONG_LINE = 4096
 Found = TypeVar("Found")
 
 
-def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+def compile_user_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return the compiled expression. Raises ValueError that says what is wrong.
 
     Warnings of `re`, as for `[[a]`, are suppressed, because they would appear in the middle of the
@@ -33,7 +33,7 @@ def compiled(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
         raise ValueError(str(error)) from error
 
 
-def interruptible(longest: int, search: Callable[[], Found]) -> Found:
+def search_interruptibly(longest: int, search: Callable[[], Found]) -> Found:
     """Call `search`, which searches lines of at most `longest` characters, and return its result.
     Call this in the main thread.
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.nexts import similar
+from tfdeploy.model.text.nexts import most_similar
 
 NAMES: dict[str, str] = {
     "ps_hosts": "addresses of the parameter servers, host:port with commas between",
@@ -33,39 +33,39 @@ NAMES: dict[str, str] = {
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
+def known_placeholders(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the names of all placeholders for a job with these data sets and keep paths."""
     return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
 
 
-def names(text: str) -> tuple[str, ...]:
+def placeholder_names(text: str) -> tuple[str, ...]:
     """Return the names of the placeholders in the text, in order and with repetitions. Raises
     UsageError for an unpaired brace."""
     tokens = list(_TOKEN.finditer(text))
     for token in tokens:
         if token[0] in ("{", "}"):
-            raise _alone(token[0], text)
+            raise _unpaired_brace_error(token[0], text)
     return tuple(token[1] for token in tokens if token[1] is not None)
 
 
-def check(text: str, known: Iterable[str]) -> None:
+def check_placeholders(text: str, known: Iterable[str]) -> None:
     """Raise UsageError if the text is malformed or contains a placeholder whose name is not in
     `known`."""
-    used = names(text)
+    used = placeholder_names(text)
     existing = tuple(known) if used else ()
     for name in used:
         if name not in existing:
-            raise _unknown(name, text, existing)
+            raise _unknown_placeholder_error(name, text, existing)
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with every placeholder replaced. Raises UsageError as `check` does; the known
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with every placeholder replaced. Raises UsageError as `check_placeholders` does; the known
     names are those of `values`."""
-    check(text, values)
+    check_placeholders(text, values)
     return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
 
 
-def _alone(brace: str, text: str) -> UsageError:
+def _unpaired_brace_error(brace: str, text: str) -> UsageError:
     kind = "unclosed brace" if brace == "{" else "closing brace without an opening one"
     return UsageError(
         f"{kind} in {text!r}",
@@ -73,8 +73,8 @@ def _alone(brace: str, text: str) -> UsageError:
     )
 
 
-def _unknown(name: str, text: str, known: tuple[str, ...]) -> UsageError:
-    near = similar(name, known, 0.7)
+def _unknown_placeholder_error(name: str, text: str, known: tuple[str, ...]) -> UsageError:
+    near = most_similar(name, known, 0.7)
     data = name.partition("data.")[2]
     if data and not near:
         remedy = f"define the data set in the job file, as in data: {{{data}: ./{data}}}"

@@ -15,7 +15,7 @@ _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 
 
-def unfold(text: str) -> tuple[str, ...]:
+def expand_ranges(text: str) -> tuple[str, ...]:
     """Return all names that the text stands for, in order. Raises UsageError if the text is
     malformed, a range runs backwards, or there are more than MAX_NAMES names."""
     pieces = _BRACKETS.split(text)
@@ -24,7 +24,7 @@ def unfold(text: str) -> tuple[str, ...]:
             f"a bracket without its partner in {text!r}",
             next="write ranges like n[01-16] or n[1-3,7]",
         )
-    spans = [_spans(inner, text) for inner in pieces[1::2]]
+    spans = [_parse_spans(inner, text) for inner in pieces[1::2]]
     count = 1
     for choices in spans:
         # Python refuses to convert a number of 5,000 digits to text, so the count is capped.
@@ -44,7 +44,7 @@ def unfold(text: str) -> tuple[str, ...]:
     )
 
 
-def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
+def _parse_spans(inner: str, text: str) -> list[tuple[int, int, int]]:
     """Return (first, last, width) of each range between commas. If the width is 0, the numbers have
     no leading zeros."""
     spans = []

@@ -25,7 +25,7 @@ _PARTS = ((172800, 86400, "d"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s"))
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return a duration such as 20, 20s, 5m, 1h30m or 2d in seconds. Raises ValueError."""
     parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
     value = sum(float(number) * SECONDS[unit or "s"] for number, unit in parts)
@@ -34,7 +34,7 @@ def seconds_of(text: str) -> float:
     return value
 
 
-def rate_of(text: str) -> int:
+def parse_rate(text: str) -> int:
     """Return a rate such as 500K, 50M or 1.5G in bytes per second. The units are powers of 1024,
     as in rsync's --bwlimit. Raises ValueError."""
     match = _RATE.match(text)
@@ -44,7 +44,7 @@ def rate_of(text: str) -> int:
     return value
 
 
-def bytes_of(text: str) -> int:
+def parse_size(text: str) -> int:
     """Return a size such as 500, 20GB or 1.5GiB as a number of bytes. Raises ValueError."""
     number = text.rstrip("BKMGTki")
     try:
@@ -56,7 +56,7 @@ def bytes_of(text: str) -> int:
     return int(value)
 
 
-def in_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a size as '999 B', '1.2 MB', '12 GB', in decimal units, as for disks and networks."""
     if count < 1000:
         return f"{count:.0f} B"
@@ -67,7 +67,7 @@ def in_bytes(count: float) -> str:
     return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
 
 
-def in_binary_bytes(count: int) -> str:
+def format_binary_bytes(count: int) -> str:
     """Return a size as '999 bytes', '1.5 MiB', '12 GiB', in powers of 1024, as for memory and file
     systems."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
@@ -83,7 +83,7 @@ def version_numbers(version: str | None) -> tuple[int, ...]:
     return tuple(map(int, match[0].split("."))) if match else ()
 
 
-def roughly(seconds: float, *, parts: int = 1) -> str:
+def format_roughly(seconds: float, *, parts: int = 1) -> str:
     """Return a duration as '42 s', '12 min', '3 h', '2 d'. `parts=2` adds the rest in smaller
     units: '3 h 12 min'."""
     whole = max(0, int(seconds))
@@ -91,16 +91,18 @@ def roughly(seconds: float, *, parts: int = 1) -> str:
     number, remainder = divmod(whole, size)
     # After days, the remainder is given in hours; after hours, in minutes.
     smallest = 3600 if unit == "d" else 60
-    more = f" {roughly(remainder)}" if parts > 1 and size > 60 and remainder >= smallest else ""
+    more = (
+        f" {format_roughly(remainder)}" if parts > 1 and size > 60 and remainder >= smallest else ""
+    )
     return f"{number} {unit}{more}"
 
 
-def count(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """Return '1 host', '3 hosts'."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def listed(texts: Sequence[str], most: int) -> str:
+def list_first(texts: Sequence[str], most: int) -> str:
     """Return the first `most` texts and the number of the others: 'a, b and 3 more'."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more

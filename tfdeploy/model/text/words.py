@@ -41,7 +41,7 @@ def short_error(text: str) -> str:
     return _MODULE.sub("", text)
 
 
-def unread_words(metrics: Iterable[str]) -> str:
+def unread_metrics_text(metrics: Iterable[str]) -> str:
     """Return text that says why these metrics of a task have no new values."""
     return (
         f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its "
@@ -61,12 +61,14 @@ def stall_words(
         return None
     when = ""
     if since is not None:
-        lasted = f"since {iso_z(round(since))}" if now is None else f"for {_lasted(now - since)}"
+        lasted = (
+            f"since {iso_z(round(since))}" if now is None else f"for {_format_lasted(now - since)}"
+        )
         when = f" ({lasted})"
     return f"{'when last heard of, stalled: ' if last_known else ''}{reason}{when}"
 
 
-def _lasted(seconds: float) -> str:
+def _format_lasted(seconds: float) -> str:
     if seconds < 100:
         return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

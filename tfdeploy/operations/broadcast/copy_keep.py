@@ -16,7 +16,7 @@ from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
 from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast.delivery import (
     FileBroadcast,
     FileToSend,
@@ -181,7 +181,7 @@ def _place_keep(
             where=host,
             next="run the same command again",
         )
-    text = f"`keep` of {copy.source.name} was copied to {host}: {count(len(files), 'file')}"
+    text = f"`keep` of {copy.source.name} was copied to {host}: {format_count(len(files), 'file')}"
     text += "".join(
         f"; {path} was set aside, because {copy.source.name} does not have this file"
         for path in difference.paths_to_set_aside

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.events import BroadcastFields, Emit, SlowestLink
-from tfdeploy.model.text.folding import group
+from tfdeploy.model.text.folding import group_by_key
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
@@ -117,7 +117,7 @@ def _chain_depths(last_parents: ParentsByStripe) -> dict[str, int]:
     level = [
         host for host, parents in last_parents.items() if not parents or "" in parents.values()
     ]
-    children = group(
+    children = group_by_key(
         (parent, child) for child, parents in last_parents.items() for parent in parents.values()
     )
     level += [parent for parent in children if parent and parent not in last_parents]

@@ -14,7 +14,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.broadcast import DATA_HELD
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import (
     NO_PART,
@@ -85,7 +85,7 @@ def decide_split(
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
     if len(files) < len(request.worker_hosts):
-        what = f"data set {request.name} has {count(len(files), 'file')} for {len(request.worker_hosts)} workers"
+        what = f"data set {request.name} has {format_count(len(files), 'file')} for {len(request.worker_hosts)} workers"
         raise UsageError(
             what,
             where=request.job_file_position,

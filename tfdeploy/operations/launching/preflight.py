@@ -12,7 +12,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.nexts import with_names, without_name
+from tfdeploy.model.text.nexts import insert_host_names, replace_host_name
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
@@ -60,6 +60,6 @@ def preflight(
         for each in host_checks:
             if each.is_error or not (each.ok or each.check in NOTED):
                 problem = f"{each.detail}: {each.fix}" if each.fix else each.detail
-                hosts_by_problem.setdefault(without_name(problem, host), []).append(host)
+                hosts_by_problem.setdefault(replace_host_name(problem, host), []).append(host)
     for text, names in hosts_by_problem.items():
-        emit_warning(emit, f"{fold_names(names)}: {with_names(text, names)}", run=plan.run)
+        emit_warning(emit, f"{fold_names(names)}: {insert_host_names(text, names)}", run=plan.run)

@@ -15,8 +15,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import RUN_LINKS, UnreachablePort
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.text.folding import fold_names, group
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.folding import fold_names, group_by_key
+from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.launching.renewal import raise_if_run_ended, renew_prepared_run
 from tfdeploy.operations.outcomes import values_or_error
 from tfdeploy.operations.run_lookup.call_hosts import call_all
@@ -102,7 +102,7 @@ def unreachable_error(
     hosts. `closed_ports`: host -> the ports that this host does not reach on others. `tries`:
     host -> how many hosts tried to reach it.
     """
-    pairs = group(
+    pairs = group_by_key(
         ((seen_from, each.host), each)
         for seen_from, ports in closed_ports.items()
         for each in ports
@@ -125,7 +125,9 @@ def unreachable_error(
         for (seen_from, to), ports in other_pairs.items()
     ]
     omitted = (
-        [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
+        [f"and {format_count(len(lines) - MOST_LINES, 'more pair')}"]
+        if len(lines) > MOST_LINES
+        else []
     )
     nat = (
         _BEHIND_NAT

@@ -15,7 +15,7 @@ from tfdeploy.model.answers.runs import RUNS, ListedRun
 from tfdeploy.model.inventory import Host, Hosts, hosts_named
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.units import format_count
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.model.typed import convert
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
@@ -189,7 +189,9 @@ def find_run(
         problem = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         next_line = "`tfdeploy runs`" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(
-            f"{problem} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
+            f"{problem} on these hosts",
+            where=f"{format_count(len(hosts), 'host')} asked",
+            next=next_line,
         )
     plan = store.plan(chosen.run, chosen.job)
     request = _plan_request(hosts, chosen, metrics)

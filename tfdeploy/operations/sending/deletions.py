@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.folding import fold_names, group_equal
 
 A_FEW = 5  # number of files that may be deleted without a question
 # Limit for the total length of the file names in a data set. If the names are longer, they are not
@@ -54,7 +54,7 @@ def deletion_notes(deletions: Deletions) -> list[str]:
     """Return one line for each data set and each group of hosts that lose equally many files."""
     lines = []
     for name, hosts in deletions.items():
-        for same_hosts, (lost, total) in fold_equal(hosts):
+        for same_hosts, (lost, total) in group_equal(hosts):
             files = f"{lost:,} of the {total:,} files"
             lines.append(
                 f"data {name}: the source lacks {files} that are on "

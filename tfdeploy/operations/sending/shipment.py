@@ -11,7 +11,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.manifest import Manifest
-from tfdeploy.model.report.code_size import large_code
+from tfdeploy.model.report.code_size import warn_of_large_code
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.operations.sending.withheld_files import list_withheld_files
 from tfdeploy.tree import DataListing, list_data_set, read_sources, read_tree
@@ -66,7 +66,7 @@ class Shipment:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings about the code."""
-        large = large_code(self.manifest)
+        large = warn_of_large_code(self.manifest)
         return (*self.manifest.warnings, *([large] if large else []))
 
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.text.patterns import interruptible
+from tfdeploy.model.text.patterns import search_interruptibly
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
 
@@ -58,7 +58,7 @@ class LineFilter:
             return []
         if not (self._matches_grep or self._excluded or self._query.errors):
             return batch
-        return interruptible(max(map(len, map(_BYTES, batch))), lambda: self._select(batch))
+        return search_interruptibly(max(map(len, map(_BYTES, batch))), lambda: self._select(batch))
 
     def _select(self, batch: list[LogLine]) -> list[LogLine]:
         if self._matches is not None:

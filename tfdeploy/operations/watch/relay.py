@@ -11,7 +11,7 @@ import time
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.uninformed import uninformed
+from tfdeploy.model.status.uninformed import find_uninformed_hosts
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
@@ -46,7 +46,7 @@ class Relay:
             for host, state in self._watch.states.items()
             if host not in self._watch.errors
         }
-        uninformed_hosts = uninformed(answering)
+        uninformed_hosts = find_uninformed_hosts(answering)
         if uninformed_hosts is None:
             self._since, self._noted = None, ()
         elif self._since is None:

@@ -17,9 +17,9 @@ from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
 from tfdeploy.model.answers.samples import AttemptRow, NewestSamples, TaskSample
 from tfdeploy.model.events import Emit, Event, Kind
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.attempts import attempt_of_host, event_of
+from tfdeploy.model.status.attempts import attempt_of_host, end_event_of
 from tfdeploy.model.status.run_status import RunView, run_view
-from tfdeploy.model.text.words import unread_words
+from tfdeploy.model.text.words import unread_metrics_text
 from tfdeploy.operations.emit import emit_host, emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
@@ -221,7 +221,8 @@ class Watch:
                 self._emitted_ends.add((status.task, row.number))
                 self.emit(
                     replace(
-                        event_of(attempt_of_host(status.task, row), status.host), run=self.plan.run
+                        end_event_of(attempt_of_host(status.task, row), status.host),
+                        run=self.plan.run,
                     )
                 )
 
@@ -237,7 +238,9 @@ class Watch:
             ]
             if new_metrics:
                 self.stopped[task] = [*known_metrics, *new_metrics]
-                emit_warning(self.emit, f"{task}: {unread_words(new_metrics)}", run=self.plan.run)
+                emit_warning(
+                    self.emit, f"{task}: {unread_metrics_text(new_metrics)}", run=self.plan.run
+                )
         if is_change:
             self._emit_event("sample", msgspec.to_builtins(samples), host)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfdeploy.model.text.folding import group
+from tfdeploy.model.text.folding import group_by_key
 
 CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
 
@@ -136,7 +136,7 @@ def group_by_site(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return site -> its members. Sites with a complete member come first.
 
     Otherwise the sites have the order in which their first members appear in `members`."""
-    sites = group((member.site, member) for member in members)
+    sites = group_by_key((member.site, member) for member in members)
     return dict(
         sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1]))
     )

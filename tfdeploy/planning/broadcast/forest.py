@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from tfdeploy.model.text.folding import group
+from tfdeploy.model.text.folding import group_by_key
 from tfdeploy.planning.broadcast.feeds import Feed, Member
 
 # A host that failed to reach this many hosts gets its data from the control machine.
@@ -54,7 +54,7 @@ class Forest:
 
     def children(self, stripe: int) -> dict[str, list[str]]:
         """Return parent -> the hosts to which it sends this stripe."""
-        return group((parent, child) for child, parent in self.parents[stripe].items())
+        return group_by_key((parent, child) for child, parent in self.parents[stripe].items())
 
     def ancestors(self, child: str, stripe: int) -> list[str]:
         """Return the child's former parent, the former parent of that host, and so on."""

@@ -16,8 +16,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_equal, fold_names
-from tfdeploy.model.text.units import listed
+from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.units import list_first
 
 # Limits the number of addresses of one host, because other hosts list these addresses in packet
 # filters, whose length is limited.
@@ -146,8 +146,8 @@ def is_loopback(address: str) -> bool:
 
 def notes(advertised_by_host: Mapping[str, AdvertisedAddress]) -> Notes:
     """Return notes that say where the addresses of the hosts come from, one for each source."""
-    by_why = fold_equal({name: each.why for name, each in advertised_by_host.items()})
-    return tuple(f"addresses of {listed(names, 6)}: {why}" for names, why in by_why)
+    by_why = group_equal({name: each.why for name, each in advertised_by_host.items()})
+    return tuple(f"addresses of {list_first(names, 6)}: {why}" for names, why in by_why)
 
 
 def _parse_ip(address: str) -> _Address | None:
@@ -191,7 +191,7 @@ def _unequal_resolution_note(name: str, address: str, facts: FactsByHost) -> str
     }
     groups = [
         (fold_names(hosts), ", ".join(answer[:4]) or "no address")
-        for hosts, answer in fold_equal(answers)
+        for hosts, answer in group_equal(answers)
     ]
     if len(groups) < 2:
         return ""

@@ -12,10 +12,10 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.units import in_binary_bytes
+from tfdeploy.model.text.units import format_binary_bytes
 
 BUSY_MIB = 1024  # a GPU with more memory than this in use counts as busy
-_MUCH = in_binary_bytes(BUSY_MIB << 20)
+_MUCH = format_binary_bytes(BUSY_MIB << 20)
 
 
 def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ def busy_error(host: Host, facts: HostFacts, what: str) -> Refused:
 def gpus_text(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     """Return a text such as "GPU 0 (H200, 140 GiB)" or "GPUs 0 and 1 (H200, 140 GiB each)"."""
     models = dict.fromkeys(
-        f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name
+        f"{gpu.name}, {format_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name
         for gpu in facts.gpus
         if gpu.index in gpus
     )
@@ -104,8 +104,8 @@ def _busy_gpus(facts: HostFacts) -> list[Gpu]:
 
 def _usage_text(gpus: Iterable[Gpu]) -> str:
     return ", ".join(
-        f"GPU {gpu.index} ({gpu.name}) uses {in_binary_bytes(gpu.used_mib << 20)} of "
-        f"{in_binary_bytes(gpu.memory_mib << 20)}"
+        f"GPU {gpu.index} ({gpu.name}) uses {format_binary_bytes(gpu.used_mib << 20)} of "
+        f"{format_binary_bytes(gpu.memory_mib << 20)}"
         for gpu in gpus
     )
 

@@ -17,7 +17,7 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.modes import ModeRules
-from tfdeploy.model.text.units import listed
+from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
 
@@ -201,7 +201,7 @@ class _RolePlacement:
                 where="inventory: roles",
                 next=f"write `roles: {{{request.role}: [HOST, ...]}}` in the inventory",
             )
-        places = listed([f"{name} {quota[name]}" for name in self.order], 8)
+        places = list_first([f"{name} {quota[name]}" for name in self.order], 8)
         by_gpu = "one per GPU, unless the job says `gpus: 0`"
         rule = by_gpu if request.per_host is None else "`per_host` of the job"
         return Refused(

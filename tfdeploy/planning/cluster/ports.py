@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host, HostsByName
-from tfdeploy.model.text.units import listed
+from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.cluster.addresses import is_loopback
 
 _SHOWN = 8  # limits the number of ports that a message lists
@@ -75,7 +75,7 @@ def _taken_ports_text(facts: HostFacts, low: int, high: int) -> str:
         for port, owner in owners
         if low <= port <= high
     ]
-    return f"taken: {listed(texts, _SHOWN)}" if texts else ""
+    return f"taken: {list_first(texts, _SHOWN)}" if texts else ""
 
 
 def _too_few_ports_error(
@@ -85,7 +85,7 @@ def _too_few_ports_error(
     planned = [
         f"{port} by {name}" for port, name in sorted(by_others.items()) if low <= port <= high
     ]
-    at_address = f"used at the same address: {listed(planned, _SHOWN)}" if planned else ""
+    at_address = f"used at the same address: {list_first(planned, _SHOWN)}" if planned else ""
     reasons = filter(None, [_taken_ports_text(facts, low, high), at_address])
     because = "".join(f"; {reason}" for reason in reasons)
     return Refused(

@@ -54,7 +54,10 @@ def _choose_from_offered(
     job: Job, program: Program, roles: Collection[str], offered: ClusterFlags
 ) -> AppendedFlags:
     named = [
-        name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER
+        name
+        for word in job.command
+        for name in placeholders.placeholder_names(word)
+        if name in _OF_CLUSTER
     ]
     if named:
         return AppendedFlags((), f"no flags appended: the command names {{{named[0]}}} itself")

@@ -106,14 +106,14 @@ class Flag:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all cluster values, such as "task_index", that this flag contains."""
-        return tuple(placeholders.names(self.template)) or (self.name,)
+        return tuple(placeholders.placeholder_names(self.template)) or (self.name,)
 
     def text(self, given: Mapping[str, str]) -> str:
         """Return the flag's value for a task. `given`: placeholder -> its value for the task."""
         if self.name == "issync":
             return self.sync_values[given["issync"] == "1"]
         if self.template:
-            return placeholders.fill(self.template, given)
+            return placeholders.fill_placeholders(self.template, given)
         value = given[self.name]
         if self.name not in ADDRESSES or self.separator in ("", "multi"):
             return value

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.text.folding import fold_equal
+from tfdeploy.model.text.folding import group_equal
 from tfdeploy.planning.source import source
 from tfdeploy.planning.source.entry_point import Command, program_index
 from tfdeploy.planning.source.source import Program
@@ -49,7 +49,7 @@ def group_by_program(
 
     `program`: all programs of the job, merged into one.
     """
-    by_command = fold_equal({role: _role_command(job, role) for role in roles})
+    by_command = group_equal({role: _role_command(job, role) for role in roles})
     if [command for _, command in by_command] == [job.command] and len(distinct_commands(job)) == 1:
         return (RoleProgram(tuple(roles), job, program),)
     return tuple(

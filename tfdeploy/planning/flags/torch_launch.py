@@ -47,7 +47,7 @@ def refuse_launcher(job: Job) -> None:
     The error suggests a command without the launcher.
     """
     launcher = _launcher(job.command)
-    used = {name for word in job.command for name in placeholders.names(word)}
+    used = {name for word in job.command for name in placeholders.placeholder_names(word)}
     if launcher is None or used & {*_RANK_PLACEHOLDERS}:
         return
     own = _without_launcher(job.command)

@@ -11,7 +11,7 @@ import re
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.model.text.nexts import similar
+from tfdeploy.model.text.nexts import most_similar
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.required_flags import reads_flags_elsewhere
 from tfdeploy.planning.source.entry_point import flags_end_index, program_index
@@ -35,7 +35,7 @@ def refuse_undefined_flags(job: Job, program: Program) -> None:
         return
     for flag in given:
         if not any(each.startswith(flag) for each in known):
-            near = similar(flag[2:], (each[2:] for each in known))
+            near = most_similar(flag[2:], (each[2:] for each in known))
             hint = f"did you mean --{near}?" if near else f"it defines {' '.join(known)}."
             raise Refused(
                 f"the command contains {flag}, which {program.path} does not define",

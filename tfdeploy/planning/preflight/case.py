@@ -16,7 +16,7 @@ from tfdeploy.model.output.check import Level
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
-from tfdeploy.model.text.nexts import as_root
+from tfdeploy.model.text.nexts import root_command_on_host
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import
@@ -111,7 +111,7 @@ class HostCase:
 
     def command(self, *words: str, root: bool = False) -> str:
         """Return what to type to run a command on this host. `root`: the command needs root."""
-        return as_root(self.host.name, self.facts.user if root else "root", *words)
+        return root_command_on_host(self.host.name, self.facts.user if root else "root", *words)
 
     def pip_install(self, *packages: str) -> str:
         """Return what to type to install packages for the Python of this host."""

@@ -13,7 +13,7 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import LinkResult
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.text.nexts import as_root, on_host
+from tfdeploy.model.text.nexts import command_on_host, root_command_on_host
 from tfdeploy.planning.cluster.addresses import advertised_address
 from tfdeploy.planning.cluster.ports import shared_port_key
 
@@ -78,12 +78,12 @@ def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: 
     answers instead of the host.
     """
     low, high = to.ports
-    opened = as_root(
+    opened = root_command_on_host(
         to.name,
         to.user,
         f"ufw allow {low}:{high}/tcp || firewall-cmd --add-port={low}-{high}/tcp",
     )
-    route = on_host(link.from_host, "ip", "route", "get", address)
+    route = command_on_host(link.from_host, "ip", "route", "get", address)
     advertise = (
         "write `advertise:` of that host in the inventory: the address by which the others reach it"
     )
@@ -101,7 +101,7 @@ def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: 
         "forbidden": (
             "the firewall of the connecting host forbids the connection",
             f"allow TCP to {low}-{high} in the output rules of the connecting host: "
-            f"{as_root(link.from_host, None, 'nft list ruleset')}",
+            f"{root_command_on_host(link.from_host, None, 'nft list ruleset')}",
         ),
         "reset": (
             "the connection is cut off at once: something between the hosts filters connections",
@@ -109,7 +109,9 @@ def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: 
         ),
         "busy": (
             f"too many connections for the kernel of the connecting host ({detail})",
-            as_root(link.from_host, None, "sysctl -w net.ipv4.neigh.default.gc_thresh3=8192"),
+            root_command_on_host(
+                link.from_host, None, "sysctl -w net.ipv4.neigh.default.gc_thresh3=8192"
+            ),
         ),
         "loopback": (
             f"on the connecting host, the name {address} means {detail}",
@@ -165,5 +167,5 @@ def _marked_if_slow(link: LinkResult, speed: float, wait: float) -> LinkResult:
     return replace(
         link,
         why=why,
-        fix=f"look at cable, port and switch: {on_host(link.from_host, 'ip -s link')}",
+        fix=f"look at cable, port and switch: {command_on_host(link.from_host, 'ip -s link')}",
     )

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from tfdeploy.model.text.units import count, in_binary_bytes
+from tfdeploy.model.text.units import format_binary_bytes, format_count
 from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import HostCase, Problem
 
@@ -28,11 +28,11 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 
 def disk(case: HostCase) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
-    detail = f"{in_binary_bytes(free)} free in {case.facts.workdir}"
+    detail = f"{format_binary_bytes(free)} free in {case.facts.workdir}"
     if free < needed:
         yield Problem(
-            f"{detail}, {in_binary_bytes(needed)} needed",
-            f"free {in_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` at "
+            f"{detail}, {format_binary_bytes(needed)} needed",
+            f"free {format_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` at "
             "a larger disk",
             "error",
         )
@@ -44,7 +44,7 @@ def inodes(case: HostCase) -> Iterator[Problem]:
     free = case.facts.free_inodes
     if free < max(FEW_INODES, case.needs.files):
         yield Problem(
-            f"{count(free, 'inode')} free in {case.facts.workdir}",
+            f"{format_count(free, 'inode')} free in {case.facts.workdir}",
             f"remove small files; where they are: {case.command('df -i; du --inodes -x ~')}",
             "error" if free < case.needs.files else "warning",
         )
@@ -58,9 +58,9 @@ def quota(case: HostCase) -> Iterator[Problem]:
     fix = f"remove files, or ask for a larger quota; to see its use: {case.command('quota', '-s')}"
     lacking = ""
     if size is not None and size < case.needs.bytes + RESERVE_BYTES:
-        lacking = in_binary_bytes(size)
+        lacking = format_binary_bytes(size)
     elif files is not None and files < max(FEW_INODES, case.needs.files):
-        lacking = count(files, "file")
+        lacking = format_count(files, "file")
     if lacking:
         yield Problem(f"the quota of {user} leaves {lacking} in {case.facts.workdir}", fix, "error")
     elif quota_state.over:
@@ -71,8 +71,8 @@ def memory(case: HostCase) -> Iterator[Problem]:
     left, tasks = case.preflight.available_bytes, case.needs.tasks_on(case.host.name)
     if left is not None and left < tasks * TASK_BYTES:
         yield Problem(
-            f"{in_binary_bytes(left)} of memory available, and each task takes "
-            f"{in_binary_bytes(TASK_BYTES)} or more",
+            f"{format_binary_bytes(left)} of memory available, and each task takes "
+            f"{format_binary_bytes(TASK_BYTES)} or more",
             case.command("ps -eo rss,user,args --sort=-rss | head"),
         )
 
@@ -96,7 +96,7 @@ def resource_limits(case: HostCase) -> Iterator[Problem]:
         has = case.preflight.limits.get(name)
         if has is not None and has < least:
             yield Problem(
-                detail.format(has=has, name=name, least=least, size=in_binary_bytes(has)),
+                detail.format(has=has, name=name, least=least, size=format_binary_bytes(has)),
                 f"write the line {case.facts.user} - {setting} in /etc/security/limits.conf of "
                 f"{case.host.name}, then log in anew",
             )
@@ -117,7 +117,7 @@ def shared_memory(case: HostCase) -> Iterator[Problem]:
     elif space.free_bytes < SHARED_BYTES:
         enlarge = case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True)
         yield Problem(
-            f"/dev/shm has {in_binary_bytes(space.free_bytes)} free: NCCL and data loaders use it",
+            f"/dev/shm has {format_binary_bytes(space.free_bytes)} free: NCCL and data loaders use it",
             f"{enlarge}; or start the container with --shm-size=8g",
         )
 
@@ -130,7 +130,7 @@ def temporary_folder(case: HostCase) -> Iterator[Problem]:
         yield Problem(f"{case.facts.user} cannot write in {path}", fix)
     elif space.free_bytes < TEMPORARY_BYTES:
         fix = f"remove files; their sizes: {case.command(f'du -xsh {shlex.quote(space.path)}/*')}"
-        yield Problem(f"{space.path} has {in_binary_bytes(space.free_bytes)} free", fix)
+        yield Problem(f"{space.path} has {format_binary_bytes(space.free_bytes)} free", fix)
 
 
 def workdir(case: HostCase) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.protect import LEVELS, Level
-from tfdeploy.model.text.units import count
+from tfdeploy.model.text.units import format_count
 from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import HostCase, Problem
@@ -34,14 +34,14 @@ def ports(case: HostCase) -> Iterator[Problem]:
         )
         taken = f"; taken: {owners}" if owners else ""
         yield Problem(
-            f"{count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free{taken}",
+            f"{format_count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free{taken}",
             f"end the processes that use these ports, or widen `ports:` of {case.host.name}",
             "error",
         )
     if case.preflight.ephemeral_ports:
         setting = f"net.ipv4.ip_local_reserved_ports={low}-{high}"
         yield Problem(
-            f"{count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to "
+            f"{format_count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to "
             "any outgoing connection",
             case.command("sysctl", "-w", setting, root=True),
         )

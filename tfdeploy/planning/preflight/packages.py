@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 
 from tfdeploy.model.output.check import Level
-from tfdeploy.model.text.nexts import similar
-from tfdeploy.model.text.units import listed
+from tfdeploy.model.text.nexts import most_similar
+from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.preflight.case import HostCase, Problem
 from tfdeploy.planning.source import packages as package_names
 from tfdeploy.planning.source import python2
@@ -31,7 +31,7 @@ def packages(case: HostCase) -> Iterator[Problem]:
     for sure, level in _LEVELS.items():
         for fix in dict.fromkeys(fixes.values()):
             missing = [each for each in lacking if each.sure is sure and fixes[each] == fix]
-            modules = listed([f"{each.module} ({each.where})" for each in missing], _SHOWN)
+            modules = list_first([f"{each.module} ({each.where})" for each in missing], _SHOWN)
             imports, them = "imports" if sure else "may import", "them" if missing[1:] else "it"
             if missing:
                 yield Problem(
@@ -51,7 +51,7 @@ def _missing_module_fix(case: HostCase, missing: Import) -> str:
         )
     if module in python2.MODULES:
         return f"{module} is a module of Python 2: `2to3 -w {missing.where.rpartition(':')[0]}`"
-    if near := similar(module, case.needs.own_modules, 0.8):
+    if near := most_similar(module, case.needs.own_modules, 0.8):
         return f"did you mean {near}, which is in the code?"
     if package_names.package_providing(module):
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tfdeploy.model.text.nexts import install_on
+from tfdeploy.model.text.nexts import install_command
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import HostCase, Problem
@@ -71,7 +71,7 @@ def tensorflow(case: HostCase) -> Iterator[Problem]:
 
 def rsync(case: HostCase) -> Iterator[Problem]:
     version = case.facts.rsync
-    fix = install_on(case.host.name, "rsync", case.facts.user)
+    fix = install_command(case.host.name, "rsync", case.facts.user)
     if version is None:
         yield Problem("rsync is missing", fix, "error" if case.needs.sync else "warning")
     elif version_numbers(version.lstrip("v")) < OLD_RSYNC:

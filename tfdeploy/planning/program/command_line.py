@@ -72,7 +72,7 @@ def task_command(
     `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value, for
     placeholders that have another value in these flags than in the rest of the command.
     """
-    first, *others = (placeholders.fill(word, given) for word in job.command)
+    first, *others = (placeholders.fill_placeholders(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
     elif first.startswith("~/"):

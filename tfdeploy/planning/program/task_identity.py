@@ -67,7 +67,7 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
     )
     if (
         not clustered
-        or any(placeholders.names(word) for word in (*job.command, *job.env.values()))
+        or any(placeholders.placeholder_names(word) for word in (*job.command, *job.env.values()))
         or added.flags
         or added.own
         or program.unread

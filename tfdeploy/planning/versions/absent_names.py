@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.nexts import on_host
-from tfdeploy.model.text.units import listed, version_numbers
+from tfdeploy.model.text.nexts import command_on_host
+from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.versions.tf_names_used import NameUse
 from tfdeploy.runtime.old_names import removed_names
 
@@ -135,7 +135,7 @@ def _names_text(uses: list[NameUse]) -> str:
     """
     first, *others = uses
     names = [f"tf.{first.name}", *(f"tf.{use.name} ({use.where})" for use in others)]
-    return f"{listed(names, _SHOWN)} {'are' if others else 'is'}"
+    return f"{list_first(names, _SHOWN)} {'are' if others else 'is'}"
 
 
 def _names_with_places(uses: list[NameUse]) -> str:
@@ -147,7 +147,7 @@ def _names_with_places(uses: list[NameUse]) -> str:
     places = (
         f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses
     )
-    return listed([*places], _SHOWN)
+    return list_first([*places], _SHOWN)
 
 
 def _all_have(package: str, hosts: FactsByHost) -> bool:
@@ -161,5 +161,7 @@ def _install_advice(package: str, job: Job, hosts: FactsByHost) -> str:
         return f"write a line {package} into {file}, then run `tfdeploy setup`"
     lacking = [each for each in hosts.values() if not each.modules.get(package)]
     names = fold_names(each.host for each in lacking)
-    install = on_host(names, lacking[0].python or "python3", "-m", "pip", "install", package)
+    install = command_on_host(
+        names, lacking[0].python or "python3", "-m", "pip", "install", package
+    )
     return f"{install}; or `setup: {{requirements: FILE}}` with a line {package} in FILE"

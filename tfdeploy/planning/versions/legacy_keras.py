@@ -18,7 +18,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import keras2_only, tf_names_used
@@ -98,7 +98,7 @@ def install_command(lacking: Sequence[HostFacts]) -> str:
     known = version_numbers(first.tensorflow)[:2]
     package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
     names = fold_names(each.host for each in lacking)
-    return on_host(names, first.python or "python3", "-m", "pip", "install", package)
+    return command_on_host(names, first.python or "python3", "-m", "pip", "install", package)
 
 
 def _where_fits_distributed(job: Job, program: Program) -> str | None:

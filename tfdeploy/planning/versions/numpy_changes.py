@@ -16,7 +16,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.units import listed, version_numbers
+from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, elements, last_name, target_names
 from tfdeploy.planning.source.source import Program
@@ -41,7 +41,7 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
         )
         if rules_of(job.mode).tensorflow:
             effect = "tfdeploy supplies it"
-        texts.append(f"{listed(names, _MOST)}, which NumPy has dropped: {effect}")
+        texts.append(f"{list_first(names, _MOST)}, which NumPy has dropped: {effect}")
     if version_numbers(newest) >= _NO_NUMBER and (where := _where_array_is_number(program)):
         hosts = fold_names(
             name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER

@@ -20,7 +20,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.advice import format_advice, quote_host_text
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import InvalidJsonValue, decode_untrusted
-from tfdeploy.model.text.units import in_binary_bytes
+from tfdeploy.model.text.units import format_binary_bytes
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
@@ -246,7 +246,7 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
         )
     if failure.code == "disk":
         return Refused(
-            f"no room for the agent, which needs {in_binary_bytes(len(agent_zip()))}: {reported}",
+            f"no room for the agent, which needs {format_binary_bytes(len(agent_zip()))}: {reported}",
             where=host,
             next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )

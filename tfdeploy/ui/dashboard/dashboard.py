@@ -25,8 +25,8 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.status.attempts import event_of
-from tfdeploy.model.text.words import unread_words
+from tfdeploy.model.status.attempts import end_event_of
+from tfdeploy.model.text.words import unread_metrics_text
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.bell import Bell
 from tfdeploy.ui.dashboard.frame import compose
@@ -149,7 +149,7 @@ class Dashboard:
         self.trends.add_past_samples(samples, self.progress)
         for each in self.progress.take_attempts(samples.attempts):
             if each.outcome not in ("succeeded", "stopped"):
-                self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
+                self.happenings.add_past(end_event_of(each, self.progress.tasks[each.task].host))
 
     def close(self) -> None:
         """Record that no more events arrive, because the launch has failed or the run is no longer
@@ -233,7 +233,7 @@ class Dashboard:
         """Add a note for each metric that this machine no longer reads, because matching its
         regular expression takes too long (see agent/metric_reader.py)."""
         for name, task in self.progress.tasks.items():
-            text = f"{name}: {unread_words(task.measures.stopped)}"
+            text = f"{name}: {unread_metrics_text(task.measures.stopped)}"
             if task.measures.stopped and text not in self._unread_notes:
                 if all(text != known_text for _, _, known_text in self.progress.notes):
                     data = {"level": "warning", "text": text}

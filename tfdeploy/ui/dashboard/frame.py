@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfdeploy.model.progress.pace import slow_tasks
-from tfdeploy.model.progress.trouble import Mark, marks
+from tfdeploy.model.progress.pace import find_slow_tasks
+from tfdeploy.model.progress.trouble import TaskTrouble, classify_tasks
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.dashboard.curves_page import curves_page
@@ -54,7 +54,7 @@ _PAGE_KEYS = (
 def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     """Return one frame of the dashboard: exactly `height` rows of `width` columns. Also record in
     the view what was drawn. `now`: UTC seconds, for elapsed times."""
-    task_marks = marks(scene.progress, slow_tasks(scene.progress, scene.trends), now)
+    task_marks = classify_tasks(scene.progress, find_slow_tasks(scene.progress, scene.trends), now)
     frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
     head = _head(frame)
     foot = [_foot(scene, width)] if height >= 6 else []
@@ -67,7 +67,7 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     return [fit(row, width) for row in rows + foot]
 
 
-def _take_filter(scene: Scene, task_marks: Mapping[str, Mark]) -> list[str]:
+def _take_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[str]:
     """Apply the filter to the log, and return the tasks that pass the filter."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from tfdeploy.model.progress.headway import Headway, headway
+from tfdeploy.model.progress.headway import RunCompletion, run_completion
 from tfdeploy.model.progress.run_progress import STEPS, RunProgress
-from tfdeploy.model.progress.transfers import all_of
+from tfdeploy.model.progress.transfers import sum_transfers
 from tfdeploy.model.progress.trends import DONE, RUN, Trends
-from tfdeploy.model.progress.trouble import RESTARTED, SLOW, Mark
+from tfdeploy.model.progress.trouble import RESTARTED, SLOW, TaskTrouble
 from tfdeploy.model.text.words import run_seconds, short_error
-from tfdeploy.ui.amounts import figure, in_seconds, transferred
+from tfdeploy.ui.amounts import format_duration, format_number, format_transfer
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.sanitise import clean
@@ -31,14 +31,14 @@ def head_row(frame: Frame) -> Row:
     Each part has a number. If there is no room, the part with the highest number is dropped first.
     The state and the duration of the run are never dropped."""
     progress, marks = frame.scene.progress, frame.marks
-    plan, done = progress.plan, headway(progress)
+    plan, done = progress.plan, run_completion(progress)
     away = sum(host.state in _AWAY for host in progress.hosts.values())
     hosts = f"  {len(progress.hosts) - away}/{len(progress.hosts)} hosts up"
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
     parts = [
         (0, Span(state, run_style(state))),
-        (0, Span(f" {in_seconds(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
+        (0, Span(f" {format_duration(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
         (1, Span(f"  {clean(plan.job)}" if plan else "", "bold")),
         (7, Span(f"  {clean(plan.mode)}" if plan else "")),
         (8, Span(f"  {clean(progress.run or '')}", "dim")),
@@ -77,10 +77,10 @@ def steps_row(progress: RunProgress) -> Row:
         text = f"{name}{'...' if state == 'begin' else ''} "
         row.append(Span(text, _STEP_STYLES.get(state, "dim")))
     moving = [transfer for host in progress.hosts.values() for transfer in host.moving]
-    return [*row, Span(f" {transferred(all_of(moving))}")] if moving else row
+    return [*row, Span(f" {format_transfer(sum_transfers(moving))}")] if moving else row
 
 
-def _counts(marks: Mapping[str, Mark]) -> str:
+def _counts(marks: Mapping[str, TaskTrouble]) -> str:
     """Return how many tasks are in each state: '6/8 running, 1 stalled, 1 slow'; "" if there are no
     tasks."""
     if not marks:
@@ -108,12 +108,12 @@ def _rate(progress: RunProgress, silent: Collection[str]) -> str:
     rate = None if progress.final else progress.run_rate(silent)
     if rate is None:
         return ""
-    return f"  {figure(rate, 3)} steps/s{' in all' if progress.shares_step else ''}"
+    return f"  {format_number(rate, 3)} steps/s{' in all' if progress.shares_step else ''}"
 
 
-def _left(progress: RunProgress, done: Headway | None, trends: Trends) -> str:
+def _left(progress: RunProgress, done: RunCompletion | None, trends: Trends) -> str:
     trend = trends.trend(RUN, DONE)
     if progress.final or trend is None or done is None or done.part >= 1:
         return ""
     slope = trend.slope(_LEFT_OVER_S)
-    return f"  {in_seconds((1 - done.part) / slope)} left" if slope and slope > 0 else ""
+    return f"  {format_duration((1 - done.part) / slope)} left" if slope and slope > 0 else ""

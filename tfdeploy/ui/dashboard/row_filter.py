@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trouble import AGAIN, SLOW, Mark
-from tfdeploy.model.text.folding import group
-from tfdeploy.model.text.name_patterns import matched
-from tfdeploy.model.text.patterns import compiled
+from tfdeploy.model.progress.trouble import AGAIN, SLOW, TaskTrouble
+from tfdeploy.model.text.folding import group_by_key
+from tfdeploy.model.text.name_patterns import match_names
+from tfdeploy.model.text.patterns import compile_user_pattern
 
 STATES = frozenset(
     [
@@ -90,7 +90,7 @@ def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> F
     )
 
 
-def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
+def states_of(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[str]:
     """Return the states of a task, by the words that the filter uses for them."""
     task = progress.tasks[name]
     special = {SLOW: "slow", AGAIN: "restarted"}.get(mark.rank, "")
@@ -103,8 +103,8 @@ def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) ->
     without, word = bool(match[1]), match[3]
     if word is None:
         return Term(without, finds=_finder(match[2]))
-    hosts = group((task.host, name) for name, task in progress.tasks.items())
-    roles = group((name.partition(":")[0], name) for name in progress.tasks)
+    hosts = group_by_key((task.host, name) for name, task in progress.tasks.items())
+    roles = group_by_key((name.partition(":")[0], name) for name in progress.tasks)
     if word.startswith("@"):
         matched_hosts = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
         return Term(
@@ -118,7 +118,7 @@ def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) ->
 
 def _names(word: str, names: Mapping[str, object], groups: Mapping[str, list[str]]) -> set[str]:
     try:
-        return matched(word, list(names), groups, flag="/", kind="task")
+        return match_names(word, list(names), groups, flag="/", kind="task")
     except UsageError:
         return set()
 
@@ -127,6 +127,6 @@ def _finder(text: str) -> Finder:
     """Return a function that searches for `text`, ignoring case. The function uses `text` as a
     regular expression, or literally if `text` is not a valid expression (yet)."""
     try:
-        return compiled(text, re.IGNORECASE).search
+        return compile_user_pattern(text, re.IGNORECASE).search
     except ValueError:
         return re.compile(re.escape(text), re.IGNORECASE).search

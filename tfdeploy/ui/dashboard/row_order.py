@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
-from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, Mark
-from tfdeploy.model.text.folding import fold_names, group
+from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, TaskTrouble
+from tfdeploy.model.text.folding import fold_names, group_by_key
 
 # The maximum number of characters in the name of a folded row.
 LONGEST = 24
@@ -23,7 +23,7 @@ class Item(NamedTuple):
 
     name: str
     tasks: tuple[str, ...]
-    mark: Mark
+    mark: TaskTrouble
 
     @property
     def folded(self) -> bool:
@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 def items(
     progress: RunProgress,
-    marks: Mapping[str, Mark],
+    marks: Mapping[str, TaskTrouble],
     shown: Sequence[str],
     rows: int,
     *,
@@ -62,8 +62,8 @@ def items(
 
 def _folded(
     tasks: Sequence[str],
-    marks: Mapping[str, Mark],
-    can_fold: Callable[[Mark], bool],
+    marks: Mapping[str, TaskTrouble],
+    can_fold: Callable[[TaskTrouble], bool],
     open_: str | None,
 ) -> list[Item]:
     """Return the rows of the table. Tasks of the same role and state become one folded row, at the
@@ -77,7 +77,7 @@ def _folded(
             return task, ""
         return role, "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
 
-    groups = group((group_of(task), task) for task in tasks)
+    groups = group_by_key((group_of(task), task) for task in tasks)
     return [Item(_short(names), tuple(names), marks[names[0]]) for names in groups.values()]
 
 
@@ -89,7 +89,7 @@ def _short(names: Sequence[str]) -> str:
 
 
 def _key(
-    progress: RunProgress, marks: Mapping[str, Mark], sort: str
+    progress: RunProgress, marks: Mapping[str, TaskTrouble], sort: str
 ) -> Callable[[str], Any] | None:
     """Return the function that gives the sort key of a task; None for the plan's order. Tasks with
     equal keys keep the plan's order."""

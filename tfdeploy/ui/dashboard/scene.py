@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trends import Trends
-from tfdeploy.model.progress.trouble import Mark
+from tfdeploy.model.progress.trouble import TaskTrouble
 from tfdeploy.ui.dashboard.happenings import Happening, Happenings
 from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState
@@ -62,7 +62,7 @@ class Frame(NamedTuple):
     `shown`: the tasks that pass the filter. `now`: UTC seconds."""
 
     scene: Scene
-    marks: Mapping[str, Mark]
+    marks: Mapping[str, TaskTrouble]
     shown: Sequence[str]
     width: int
     height: int

@@ -13,9 +13,9 @@ from typing import Any
 from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import PACE, STEP, USES, Trend
-from tfdeploy.model.progress.trouble import AGAIN, CUT, Mark, last_cause
+from tfdeploy.model.progress.trouble import AGAIN, CUT, TaskTrouble, last_restart_cause
 from tfdeploy.model.status.attempts import Attempt
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
 from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
 from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
@@ -59,7 +59,7 @@ def task_page(frame: Frame, name: str) -> list[Row]:
     return rows
 
 
-def _title(task: TaskProgress, mark: Mark) -> Row:
+def _title(task: TaskProgress, mark: TaskTrouble) -> Row:
     style = "bold red" if mark.rank < CUT else "bold yellow" if mark.trouble else "green"
     return [
         Span(clean(task.task, 40), f"bold {task_style(task.task)}"),
@@ -69,33 +69,35 @@ def _title(task: TaskProgress, mark: Mark) -> Row:
     ]
 
 
-def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
+def _facts(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]:
     progress, width = frame.scene.progress, frame.width
     values = task.measures.values()
     busy, used = progress.gpu_use(task)
     rate, is_running = progress.own_rate(task), task.state == "running"
     figures = [
-        f"step {figure(values['step'], 7)}" if "step" in values else "",
-        f"{figure(rate, 3)} steps/s" if rate is not None else "",
+        f"step {format_number(values['step'], 7)}" if "step" in values else "",
+        f"{format_number(rate, 3)} steps/s" if rate is not None else "",
         *(
-            f"{clean(name, 40)} {figure(values[name])}"
+            f"{clean(name, 40)} {format_number(values[name])}"
             for name in ("loss", *progress.own_metrics)
             if name in values
         ),
     ]
     use = [
         f"CPU {100 * task.cpu:.0f}%" if task.cpu is not None else "",
-        f"memory {in_bytes(task.memory)}" if task.memory is not None else "",
+        f"memory {format_bytes(task.memory)}" if task.memory is not None else "",
         f"GPU {busy:.0f}%" if busy is not None else "",
-        f"GPU memory {in_bytes(used)}" if used is not None else "",
+        f"GPU memory {format_bytes(used)}" if used is not None else "",
         f"pid {task.pid}" if task.pid and is_running else "",
-        f"up for {in_seconds(frame.now - task.started)}" if task.started and is_running else "",
+        f"up for {format_duration(frame.now - task.started)}"
+        if task.started and is_running
+        else "",
         f"{task.lines:,} lines" if task.lines else "",
     ]
     style = "red" if mark.rank < CUT else "yellow" if mark.trouble else ""
     rows = _lines(clean(mark.why), width, style) if mark.why else []
     if task.restarts and mark.rank != AGAIN:
-        rows += _lines(clean(last_cause(progress, task)), width, "yellow")
+        rows += _lines(clean(last_restart_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
         rows.append([Span("figures and state are those of the last answer of its host", "yellow")])
     lines = ("   ".join(filter(None, parts)) for parts in (figures, use))
@@ -112,7 +114,7 @@ def _lines(text: str, width: int, style: str = "") -> list[Row]:
 
 def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
     known = frame.scene.progress.attempts_of(task.task)
-    rows: list[Row] = [[Span(count(max(task.attempt, len(known)), "attempt"), "dim")]]
+    rows: list[Row] = [[Span(format_count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if (older := len(known) - _MOST_ATTEMPTS) > 0:
         rows.append([Span(f"  {older} older ones: t shows the timeline", "dim")])
     return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(frame, each)]
@@ -120,8 +122,8 @@ def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
 
 def _attempt(frame: Frame, each: Attempt) -> list[Row]:
     began = frame.scene.progress.started or each.started
-    since = f"+{in_seconds(each.started - began)}"
-    lasted = in_seconds((each.ended or frame.now) - each.started)
+    since = f"+{format_duration(each.started - began)}"
+    lasted = format_duration((each.ended or frame.now) - each.started)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
     text = clean(each.describe_end or "goes on", 512)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tfdeploy.model.measures import PRINTED_RATE
 from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
-from tfdeploy.model.progress.transfers import all_of
+from tfdeploy.model.progress.transfers import sum_transfers
 from tfdeploy.model.progress.trends import LOSS
 from tfdeploy.model.progress.trouble import (
     AGAIN,
@@ -21,11 +21,17 @@ from tfdeploy.model.progress.trouble import (
     RESTARTED,
     SLOW,
     STARTING,
-    Mark,
-    last_cause,
+    TaskTrouble,
+    last_restart_cause,
 )
 from tfdeploy.model.report import table_metrics
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, transferred
+from tfdeploy.ui.amounts import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number,
+    format_transfer,
+)
 from tfdeploy.ui.cells import Row, Span, column, task_style
 from tfdeploy.ui.dashboard.row_order import Item
 from tfdeploy.ui.dashboard.scene import Scene
@@ -115,7 +121,7 @@ class Table:
         self.quiet = scene.silent
         progress = scene.progress
         has_rates = any(progress.own_rate(task) is not None for task in progress.tasks.values())
-        names = table_metrics.table_names(progress.own_metrics, progress.job_metrics)
+        names = table_metrics.metrics_for_tables(progress.own_metrics, progress.job_metrics)
         self.metrics = [
             name
             for name in names
@@ -129,7 +135,7 @@ class Table:
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())
         job_metrics = self.progress.job_metrics
-        return any(table_metrics.is_shown(name, value, job_metrics) for value in values)
+        return any(table_metrics.has_value_to_show(name, value, job_metrics) for value in values)
 
 
 class _Figure(NamedTuple):
@@ -157,17 +163,17 @@ def _percent(value: float) -> str:
 _FIGURES = {
     # The use of one whole core is 100%.
     "cpu": _Figure(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
-    "memory": _Figure(lambda _, task: task.memory, in_bytes),
-    "step": _Figure(lambda _, task: task.step, partial(figure, digits=7), max),
-    "steps/s": _Figure(RunProgress.own_rate, partial(figure, digits=3)),
+    "memory": _Figure(lambda _, task: task.memory, format_bytes),
+    "step": _Figure(lambda _, task: task.step, partial(format_number, digits=7), max),
+    "steps/s": _Figure(RunProgress.own_rate, partial(format_number, digits=3)),
     "loss": _Figure(
-        lambda _, task: task.loss, figure, lambda losses: float(f"{median(losses):.3g}")
+        lambda _, task: task.loss, format_number, lambda losses: float(f"{median(losses):.3g}")
     ),
-    "restarts": _Figure(lambda _, task: task.restarts or None, figure, sum),
+    "restarts": _Figure(lambda _, task: task.restarts or None, format_number, sum),
 }
 _GPU = (
     _Figure(lambda progress, task: progress.gpu_use(task)[0], _percent),
-    _Figure(lambda progress, task: progress.gpu_use(task)[1], in_bytes),
+    _Figure(lambda progress, task: progress.gpu_use(task)[1], format_bytes),
 )
 
 
@@ -176,7 +182,9 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     the remaining width."""
     progress, metric_names = table.progress, table.metrics
     hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
-    need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names)
+    need = sum(
+        len(table_metrics.metric_label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names
+    )
     wide = {**_WIDTHS, METRICS: min(_METRICS_WIDTH, need)}
     for name, texts in (
         ("task", [item.name for item in items]),
@@ -256,7 +264,7 @@ def _transfer_words(host: HostProgress) -> str:
     if not host.moving:
         return "all sent" if host.synced else ""
     names = [clean(transfer.what, 40) for transfer in host.moving]
-    return ", ".join([*names, transferred(all_of(host.moving))])
+    return ", ".join([*names, format_transfer(sum_transfers(host.moving))])
 
 
 def _gpu_words(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
@@ -264,7 +272,7 @@ def _gpu_words(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
     return " ".join(each.text(progress, tasks) for each in _GPU).strip()
 
 
-def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str, str]:
+def _texts(table: Table, task: TaskProgress, mark: TaskTrouble, room: int) -> dict[str, str]:
     progress, host = table.progress, table.progress.hosts.get(task.host)
     quiet_s = table.quiet.get(task.task)
     texts = {name: each.text(progress, [task]) for name, each in _FIGURES.items()}
@@ -283,13 +291,15 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
     }
     if task.state in ("starting", "running"):
         texts["pid"] = str(task.pid or "")
-        texts["net"] = f"{in_bytes(host.traffic)}/s" if host and host.traffic is not None else ""
+        texts["net"] = (
+            f"{format_bytes(host.traffic)}/s" if host and host.traffic is not None else ""
+        )
         texts["age"] = "" if task.last_time is None else _age(quiet_s or 0.0)
     return texts
 
 
 def _folded_texts(
-    progress: RunProgress, tasks: Sequence[TaskProgress], mark: Mark
+    progress: RunProgress, tasks: Sequence[TaskProgress], mark: TaskTrouble
 ) -> dict[str, str]:
     """Return the cells of a row that stands for several tasks: the highest step, the sum of
     restarts, and the medians of the other numbers."""
@@ -300,17 +310,18 @@ def _folded_texts(
         **{name: each.text(progress, tasks) for name, each in _FIGURES.items()},
         "host": clean(_host(progress, (task.task for task in tasks)), 64),
         "gpu": _gpu_words(progress, tasks),
-        LAST_LINE: clean(mark.why) or (transferred(all_of(moving), " sent") if moving else alike),
+        LAST_LINE: clean(mark.why)
+        or (format_transfer(sum_transfers(moving), " sent") if moving else alike),
     }
 
 
 def _host(progress: RunProgress, names: Iterable[str]) -> str:
     """Return the host of these tasks, or the number of hosts if there are several."""
     hosts = {progress.tasks[name].host for name in names}
-    return next(iter(hosts)) if len(hosts) == 1 else count(len(hosts), "host")
+    return next(iter(hosts)) if len(hosts) == 1 else format_count(len(hosts), "host")
 
 
-def _state_style(mark: Mark) -> str:
+def _state_style(mark: TaskTrouble) -> str:
     if mark.rank < CUT:
         return "bold red"
     if mark.rank == DONE and mark.state != "succeeded":
@@ -323,9 +334,11 @@ def _metrics(table: Table, task: TaskProgress, room: int) -> str:
     into `room` columns, but at least one."""
     shown, values = "", task.measures.values()
     for name in table.metrics if room else ():
-        if table_metrics.is_shown(name, values.get(name), table.progress.job_metrics):
-            label = clean(table_metrics.label(name), 40)
-            each = f"{label} {figure(values[name])} {_spark(table, task.task, name)}".rstrip()
+        if table_metrics.has_value_to_show(name, values.get(name), table.progress.job_metrics):
+            label = clean(table_metrics.metric_label(name), 40)
+            each = (
+                f"{label} {format_number(values[name])} {_spark(table, task.task, name)}".rstrip()
+            )
             longer = f"{shown}, {each}" if shown else each
             if len(longer) > room and shown:
                 break
@@ -339,7 +352,7 @@ def _spark(table: Table, task: str, name: str) -> str:
 
 
 def _why_row(
-    mark: Mark,
+    mark: TaskTrouble,
     shown: Sequence[Column],
     texts: Mapping[str, str],
     styles: Mapping[str, str],
@@ -366,14 +379,14 @@ def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str,
     return row[1:]
 
 
-def _last_words(table: Table, task: TaskProgress, mark: Mark) -> str:
+def _last_words(table: Table, task: TaskProgress, mark: TaskTrouble) -> str:
     quiet_s = table.quiet.get(task.task)
     if quiet_s is not None and not mark.trouble:
-        return f"(quiet {in_seconds(quiet_s)}) {clean(task.last_line, 512)}"
+        return f"(quiet {format_duration(quiet_s)}) {clean(task.last_line, 512)}"
     if mark.why:
         return clean(mark.why)
     if task.restarts:
-        return clean(f"{last_cause(table.progress, task)} | {task.last_line}", 512)
+        return clean(f"{last_restart_cause(table.progress, task)} | {task.last_line}", 512)
     if task.lines:
         return clean(task.last_line, 512)
     host = table.progress.hosts.get(task.host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import CUT, STALLED
-from tfdeploy.ui.amounts import in_seconds
+from tfdeploy.ui.amounts import format_duration
 from tfdeploy.ui.cells import Row, Span, column, joined, task_style
 from tfdeploy.ui.dashboard.happenings import Happening
 from tfdeploy.ui.dashboard.row_order import items
@@ -38,7 +38,7 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
 
 
 def happening_row(each: Happening, began: float) -> Row:
-    since = f"+{in_seconds(max(0.0, each.time - began))}"
+    since = f"+{format_duration(max(0.0, each.time - began))}"
     first = "first: " if each.first else ""
     return [
         Span(f"{since:>9} ", "dim"),
@@ -50,7 +50,7 @@ def happening_row(each: Happening, began: float) -> Row:
 
 
 def _axis(lasted: float, width: int) -> str:
-    text = in_seconds(lasted)
+    text = format_duration(lasted)
     return "0 s" + text.rjust(max(len(text) + 1, width - 3))
 
 

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from tfdeploy.model.loglines import HEAD, Batch, LineBlock, LogLine, format_more_bytes, lines_of
-from tfdeploy.model.text.patterns import interruptible
+from tfdeploy.model.text.patterns import search_interruptibly
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui.logs.log_blocks import TracebackBlocks
 from tfdeploy.ui.logs.log_folds import Folds
@@ -238,7 +238,7 @@ class LinePrinter:
         This method must run in the main thread: a match that takes very long blocks all threads,
         and Ctrl-C can end the match only in the main thread."""
         text = clean_line(line.line, LINE_CHARS)
-        spans = interruptible(len(text), lambda: self._spans(text))
+        spans = search_interruptibly(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
             return line
         parts, position = [], 0

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from tfdeploy.model.report.run_report import Attempt, Curves, Line
-from tfdeploy.model.text.units import in_bytes
+from tfdeploy.model.report.run_report import Attempt, Chart, ChartLine
+from tfdeploy.model.text.units import format_bytes
 from tfdeploy.model.text.words import outcome_words
-from tfdeploy.ui.amounts import figure, in_seconds
+from tfdeploy.ui.amounts import format_duration, format_number
 from tfdeploy.ui.sanitise import clean
 
 # The width of a chart. This size and all sizes below are in units of the chart's viewBox.
@@ -45,7 +45,7 @@ _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
 Amount = Callable[[float], str]
 
 
-def chart(curves: Curves, length: float) -> str:
+def chart(curves: Chart, length: float) -> str:
     """Return a chart of the curves with axes and a legend; "" if there are no points. `length`: the
     duration of the run, in seconds.
 
@@ -91,7 +91,7 @@ def chart(curves: Curves, length: float) -> str:
     return svg + legend(lines, amount)
 
 
-def legend(lines: Sequence[Line], amount: Amount) -> str:
+def legend(lines: Sequence[ChartLine], amount: Amount) -> str:
     if len(lines) > COLOURS:
         return f'<p class="legend">{len(lines)} curves; the pointer on one names it</p>'
     names = (
@@ -151,7 +151,7 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
     )
     title = (
         f"{clean(each.task, 24)}, attempt {each.number}: {outcome} after "
-        f"{in_seconds(end - each.started)}"
+        f"{format_duration(end - each.started)}"
     )
     title += f": {clean(each.reason, 300)}" if each.reason else ""
     width = max(2.0, across(end) - across(each.started))
@@ -222,10 +222,10 @@ def _bounded(value: float) -> float:
 
 
 def _moment(seconds: float) -> str:
-    return in_seconds(seconds) if seconds >= 0.05 else "0"
+    return format_duration(seconds) if seconds >= 0.05 else "0"
 
 
 def _amounts(unit: str) -> Amount:
     if unit in ("bytes", "bytes/s"):
-        return lambda value: in_bytes(value) + unit[5:]
-    return lambda value: f"{value:.0f}%" if unit == "%" else figure(value)
+        return lambda value: format_bytes(value) + unit[5:]
+    return lambda value: f"{value:.0f}%" if unit == "%" else format_number(value)

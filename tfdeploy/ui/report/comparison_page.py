@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.report.code_lines import LinesOfFile
-from tfdeploy.model.report.compare import ComparedRun, Difference, Final, curves
-from tfdeploy.ui.amounts import figure
+from tfdeploy.model.report.compare import ComparedRun, Difference, Final, comparison_charts
+from tfdeploy.ui.amounts import format_number
 from tfdeploy.ui.report.page import charts, document, section, table, text_of
 
 _STYLES = {"+": "good", "-": "bad", "@": "dim"}
@@ -65,7 +65,7 @@ def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
         f"<tr><td>{text_of(metric)}</td>"
         + "".join(
             "<td "
-            f'class="n">{figure(final_value["value"]) if (final_value := values.get((run, metric))) else "-"}</td>'
+            f'class="n">{format_number(final_value["value"]) if (final_value := values.get((run, metric))) else "-"}</td>'
             for run in names
         )
         + "</tr>"
@@ -75,6 +75,6 @@ def _finals(names: Sequence[str], final: Sequence[Final]) -> str:
 
 
 def _curves(runs: Sequence[ComparedRun]) -> str:
-    drawn = curves(runs)
+    drawn = comparison_charts(runs)
     ends = [piece[-1][0] for each in drawn for line in each.lines for piece in line.pieces]
     return charts(drawn, max(ends)) if ends else ""

@@ -17,10 +17,10 @@ from tfdeploy import __version__
 from tfdeploy.model.events import Event
 from tfdeploy.model.own_files import PAGE
 from tfdeploy.model.report import table_metrics
-from tfdeploy.model.report.run_report import Curves, RunReport, attempts, curves
+from tfdeploy.model.report.run_report import Chart, RunReport, collect_attempts, report_charts
 from tfdeploy.model.status.task_status import TaskView
 from tfdeploy.model.text.words import outcome_words, run_seconds
-from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds
+from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
 from tfdeploy.ui.plain import event_words
 from tfdeploy.ui.report.charts import chart, timeline
 from tfdeploy.ui.sanitise import clean
@@ -78,7 +78,9 @@ def page(report: RunReport, *, live: bool = False) -> str:
         _cause(report),
         section("Tasks", _tasks(report)),
         section("Curves", _curves(report)),
-        section("Timeline", timeline(attempts(report), view.started, view.ended or report.made)),
+        section(
+            "Timeline", timeline(collect_attempts(report), view.started, view.ended or report.made)
+        ),
         section("Events", _events(report.events, view.started)),
         section("Plan", _plan(report)),
         section("Versions", _versions(plan.versions)),
@@ -117,9 +119,9 @@ def _header(report: RunReport) -> str:
     hosts = len({task.host for task in plan.tasks})
     facts = [
         f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
-        f"{'' if view.final else 'for '}{in_seconds(lasted)}",
+        f"{'' if view.final else 'for '}{format_duration(lasted)}",
         f"job {text_of(plan.job)}, mode {text_of(plan.mode)}",
-        f"{count(len(plan.tasks), 'task')} on {count(hosts, 'host')}",
+        f"{format_count(len(plan.tasks), 'task')} on {format_count(hosts, 'host')}",
         f"began {_utc(view.started)}",
         f"by {text_of(plan.operator)}",
     ]
@@ -148,7 +150,7 @@ def _cause(report: RunReport) -> str:
 
 def _tasks(report: RunReport) -> str:
     tasks, job_metrics = report.view.tasks, report.view.job_metrics
-    metrics = [table_metrics.table_values(task.metrics, job_metrics) for task in tasks]
+    metrics = [table_metrics.labelled_values(task.metrics, job_metrics) for task in tasks]
     names = list(dict.fromkeys(chain.from_iterable(metrics)))[:8]
     numbers = ["attempts", "lasted", "step", "loss", *names]
     rows = (
@@ -165,14 +167,16 @@ def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) ->
         kind = "bad"
     elif task.outcome == "succeeded" or state == "running":
         kind = "good"
-    lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
+    lasted = (
+        "" if task.started is None else format_duration((task.ended or report.made) - task.started)
+    )
     why = (
         f'<br><span class="dim">{text_of(task.reason)}</span>'
         if task.reason and task.reason != report.view.cause
         else ""
     )
-    step, loss = figure(task.step, 9), figure(task.loss)
-    numbers = (str(task.attempt or ""), lasted, step, loss, *map(figure, metrics))
+    step, loss = format_number(task.step, 9), format_number(task.loss)
+    numbers = (str(task.attempt or ""), lasted, step, loss, *map(format_number, metrics))
     cells = "".join(f'<td class="n">{escape(each)}</td>' for each in numbers)
     gpus = ",".join(map(str, task.gpus))
     return (
@@ -183,10 +187,12 @@ def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) ->
 
 
 def _curves(report: RunReport) -> str:
-    return charts(curves(report), run_seconds(report.view.started, report.view.ended, report.made))
+    return charts(
+        report_charts(report), run_seconds(report.view.started, report.view.ended, report.made)
+    )
 
 
-def charts(drawn: Iterable[Curves], length: float) -> str:
+def charts(drawn: Iterable[Chart], length: float) -> str:
     """Return a chart for each metric; "" if there are no metrics. `length`: the duration of the
     run, in seconds."""
     boxes = "".join(
@@ -206,14 +212,14 @@ def _events(events: tuple[Event, ...], began: float) -> str:
             last[about] = text
             kind = _KINDS.get(style.split(" ")[-1], "")
             offset = event.time - began
-            since = f"{'+' if offset >= 0 else '-'}{in_seconds(abs(offset))}"
+            since = f"{'+' if offset >= 0 else '-'}{format_duration(abs(offset))}"
             rows.append(
                 f'<tr><td class="n dim">{since}</td><td class="{kind}">{escape(text)}</td></tr>'
             )
     if not rows:
         return ""
     left_out = len(rows) - MOST_EVENTS
-    note = f'<p class="dim">left out before these: {count(left_out, "event")}</p>'
+    note = f'<p class="dim">left out before these: {format_count(left_out, "event")}</p>'
     return (note if left_out > 0 else "") + table([], rows[-MOST_EVENTS:])
 
 
@@ -230,7 +236,7 @@ def _plan(report: RunReport) -> str:
     }
     rows = [*facts.items(), *((role, ", ".join(each)) for role, each in plan.cluster.items())]
     for host, machine in report.machines.items():
-        memory = f", {in_bytes(machine.memory)}" if machine.memory else ""
+        memory = f", {format_bytes(machine.memory)}" if machine.memory else ""
         rows.append((host, f"{machine.cores} cores{memory}"))
     cells = (
         f'<tr><th>{text_of(name)}</th><td class="m">{text_of(value, 16384)}</td></tr>'

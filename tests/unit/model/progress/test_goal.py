@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.progress.goal import goal_of
+from tfdeploy.model.progress.goal import requested_steps
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from tfdeploy.model.progress.goal import goal_of
     ],
 )
 def test_goal_in_command(words: list[str], goal: int | None) -> None:
-    assert goal_of(words) == goal
+    assert requested_steps(words) == goal

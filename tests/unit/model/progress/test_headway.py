@@ -10,7 +10,7 @@ import pytest
 
 from support.dashboard_scenes import PLAN, line, training
 from support.recorded import fold_events
-from tfdeploy.model.progress.headway import headway
+from tfdeploy.model.progress.headway import run_completion
 from tfdeploy.model.progress.run_progress import RunProgress
 
 
@@ -24,9 +24,9 @@ def progress_after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
 
 
 def test_progress_in_steps() -> None:
-    done = headway(progress_after(argv=("python", "train.py", "--steps=2786")))
+    done = run_completion(progress_after(argv=("python", "train.py", "--steps=2786")))
     assert done is not None and (done.part, done.words) == (0.5, "step 1,393 of 2,786")
-    assert headway(progress_after()) is None
+    assert run_completion(progress_after()) is None
 
 
 def test_shared_step_takes_precedence_over_own_step() -> None:
@@ -34,6 +34,6 @@ def test_shared_step_takes_precedence_over_own_step() -> None:
 
 
 def test_progress_in_epochs() -> None:
-    done = headway(progress_after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
+    done = run_completion(progress_after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
     assert done is not None and done.words == "epoch 3 of 40"
     assert done.part == pytest.approx(2.5 / 40)

@@ -9,12 +9,12 @@ from support.dashboard_scenes import PLAN, event, line
 from support.recorded import fold_events
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.progress.pace import slow_tasks
+from tfdeploy.model.progress.pace import find_slow_tasks
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trends import Trends
 
 
-def find_slow_tasks(
+def slow_words(
     plan: Plan, say: Callable[[int, int], str | None], *, cpu: Callable[[int], float] | None = None
 ) -> dict[str, str]:
     """Return the tasks that count as slow after a minute of simulated output.
@@ -42,7 +42,7 @@ def find_slow_tasks(
     for sample_event in events:
         fold_events(progress, [sample_event])
         trends.update(progress, sample_event.time)
-    return {task: slow_task.words for task, slow_task in slow_tasks(progress, trends).items()}
+    return {task: slow_task.words for task, slow_task in find_slow_tasks(progress, trends).items()}
 
 
 def own(number: int, second: int) -> str:
@@ -54,11 +54,11 @@ def shared(number: int, second: int) -> str | None:
 
 
 def test_workers_are_compared_by_own_steps() -> None:
-    assert find_slow_tasks(PLAN, own) == {"worker:2": "2.5x slower than the median of 7 tasks"}
+    assert slow_words(PLAN, own) == {"worker:2": "2.5x slower than the median of 7 tasks"}
 
 
 def test_workers_are_compared_by_lines_if_they_print_only_shared_step() -> None:
-    slow_tasks = find_slow_tasks(PLAN, shared)
+    slow_tasks = slow_words(PLAN, shared)
     assert list(slow_tasks) == ["worker:2"]
     assert slow_tasks["worker:2"].endswith(
         "slower than the median of 7 tasks, by the lines that it writes"
@@ -66,7 +66,7 @@ def test_workers_are_compared_by_lines_if_they_print_only_shared_step() -> None:
 
 
 def test_worker_far_behind_is_stale() -> None:
-    slow_tasks = find_slow_tasks(
+    slow_tasks = slow_words(
         PLAN,
         lambda number, second: (
             f"step {second * 60}" if number != 2 or second < 10 else "still here"
@@ -76,16 +76,16 @@ def test_worker_far_behind_is_stale() -> None:
 
 
 def test_two_workers_are_not_compared() -> None:
-    assert find_slow_tasks(replace(PLAN, tasks=PLAN.tasks[:3]), own) == {}
+    assert slow_words(replace(PLAN, tasks=PLAN.tasks[:3]), own) == {}
 
 
 def test_in_synchronous_training_busiest_worker_delays_others() -> None:
     plan = replace(PLAN, mode="mirrored")
-    slow_tasks = find_slow_tasks(
+    slow_tasks = slow_words(
         plan,
         lambda number, second: f"step {second}",
         cpu=lambda number: 3.0 if number == 4 else 1.5,
     )
     assert slow_tasks == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
     # In mode mirrored, all workers step together, so no worker is reported as slower than others.
-    assert find_slow_tasks(plan, own) == {}
+    assert slow_words(plan, own) == {}

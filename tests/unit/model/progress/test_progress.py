@@ -15,7 +15,7 @@ from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.measures import last_bar_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.transfers import all_of
+from tfdeploy.model.progress.transfers import sum_transfers
 
 PLAN = Plan(
     run="digits-1",
@@ -232,7 +232,7 @@ def test_transfers_have_rate_and_remaining_time() -> None:
     progress = fold(a_run()[:5])
     code = progress.hosts["n1"].transfers["code"]
     assert (code.rate, code.left_s) == (250.0, 3.0)
-    assert all_of([code, code]) == (500, 2000, 500.0, 3.0)
+    assert sum_transfers([code, code]) == (500, 2000, 500.0, 3.0)
     progress.apply(
         event(
             "transfer", 1005.0, "n1", what="code", sent_bytes=1000, total_bytes=1000, state="done"

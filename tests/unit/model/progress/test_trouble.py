@@ -6,9 +6,17 @@ import pytest
 
 from support.recorded import fold_events
 from support.screens import crash_loop, cut_host, many, straggler, waiting
-from tfdeploy.model.progress.pace import Slow
+from tfdeploy.model.progress.pace import SlowTask
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trouble import AGAIN, CUT, FIRST, RUNNING, SLOW, STALLED, marks
+from tfdeploy.model.progress.trouble import (
+    AGAIN,
+    CUT,
+    FIRST,
+    RUNNING,
+    SLOW,
+    STALLED,
+    classify_tasks,
+)
 
 
 def progress_after(events: object) -> RunProgress:
@@ -38,20 +46,20 @@ def test_rank_and_reason_of_each_task(
     events: object, task: str, rank: int, state: str, reason: str
 ) -> None:
     progress = progress_after(events())  # type: ignore[operator]
-    mark = marks(progress, {}, progress.latest)[task]
+    mark = classify_tasks(progress, {}, progress.latest)[task]
     assert (mark.rank, mark.state, mark.trouble) == (rank, state, rank != RUNNING)
     assert mark.why.startswith(reason) and bool(mark.why) == bool(reason)
 
 
 def test_old_restart_is_no_problem() -> None:
     progress = progress_after(crash_loop())
-    assert marks(progress, {}, (progress.latest or 0) + 600)["worker:3"].rank == RUNNING
+    assert classify_tasks(progress, {}, (progress.latest or 0) + 600)["worker:3"].rank == RUNNING
 
 
 def test_slowness_is_least_problem() -> None:
     progress = progress_after(straggler())
-    slow = {"worker:11": Slow(2.1, "2.1x slower", "2.1x slower than the median")}
-    mark = marks(progress, slow)["worker:11"]
+    slow = {"worker:11": SlowTask(2.1, "2.1x slower", "2.1x slower than the median")}
+    mark = classify_tasks(progress, slow)["worker:11"]
     assert (mark.rank, mark.state) == (SLOW, "2.1x slower")
 
 
@@ -60,7 +68,7 @@ def test_ended_tasks_of_stopped_run_are_no_problem() -> None:
     progress.state = "stopped"
     assert not any(
         mark.trouble
-        for name, mark in marks(progress).items()
+        for name, mark in classify_tasks(progress).items()
         if progress.tasks[name].state == "ended"
     )
-    assert marks(progress)["worker:150"].state == "killed: 9"
+    assert classify_tasks(progress)["worker:150"].state == "killed: 9"

@@ -12,7 +12,7 @@ from tfdeploy.model.report.code_lines import (
     MOST_FILES,
     changed_files,
     lines_of_files,
-    wanted,
+    select_comparable,
 )
 
 RUNS = ("one", "two")
@@ -60,7 +60,7 @@ def test_reasons_for_missing_line_differences() -> None:
     big, _ = code(a=b"x" * (MOST_BYTES + 1))
     small, content = code(a=b"y")
     (row,) = lines_of_files(RUNS, (big, small), ({}, content))
-    assert row["why"] == "it is larger than 256 KiB" and wanted(big, ["a"]) == {}
+    assert row["why"] == "it is larger than 256 KiB" and select_comparable(big, ["a"]) == {}
     (row,) = lines_of_files(RUNS, (small, code(a=b"z")[0]), (content, None))
     assert row["why"] == "no host has the release of two any more"
 

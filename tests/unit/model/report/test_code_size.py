@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tfdeploy.model.manifest import Manifest, ManifestEntry
-from tfdeploy.model.report.code_size import large_code
+from tfdeploy.model.report.code_size import warn_of_large_code
 
 MB = 1_000_000
 
@@ -19,7 +19,7 @@ def note_of_sizes(sizes: dict[str, int]) -> str | None:
     entries = tuple(
         ManifestEntry(path=path, kind="file", size=size) for path, size in sorted(sizes.items())
     )
-    return large_code(Manifest(root="/code", release="r", entries=entries))
+    return warn_of_large_code(Manifest(root="/code", release="r", entries=entries))
 
 
 def test_fifty_megabytes_are_not_large() -> None:

@@ -8,7 +8,12 @@ from support.dashboard_scenes import PLAN, plan_of
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report.compare import ComparedRun, curves, differences, finals
+from tfdeploy.model.report.compare import (
+    ComparedRun,
+    comparison_charts,
+    final_metrics,
+    find_differences,
+)
 
 ONE = ComparedRun(plan=replace(PLAN, run="a"), started=1000.0)
 
@@ -21,7 +26,7 @@ def make_samples(*printed: dict[str, float]) -> list[TaskSample]:
 
 
 def test_equal_runs_have_no_differences() -> None:
-    assert differences([ONE, replace(ONE, plan=replace(PLAN, run="b"))]) == []
+    assert find_differences([ONE, replace(ONE, plan=replace(PLAN, run="b"))]) == []
 
 
 def test_flags_are_compared_by_name_in_any_notation() -> None:
@@ -29,7 +34,7 @@ def test_flags_are_compared_by_name_in_any_notation() -> None:
         ["python", "t.py", "--lr=0.1", "--fast"],
         ["python", "t.py", "--fast", "--lr", "0.2", "--n", "3"],
     )
-    differing = differences(
+    differing = find_differences(
         [replace(ONE, plan=replace(PLAN, command=tuple(command))) for command in commands]
     )
     assert [(row["what"], row["key"], row["values"]) for row in differing] == [
@@ -48,7 +53,7 @@ def test_variables_of_job_are_compared_and_those_of_plan_are_not() -> None:
         with_env({"A": "1", "TF_CONFIG": "x"}),
         with_env({"A": "2", "TF_CONFIG": "y", "TFDEPLOY_TASK_HOST": "n"}),
     )
-    assert [(row["key"], row["values"]) for row in differences([first, second])] == [
+    assert [(row["key"], row["values"]) for row in find_differences([first, second])] == [
         ("A", ["1", "2"])
     ]
 
@@ -61,13 +66,13 @@ def test_differing_files_are_named_or_else_releases() -> None:
         plan=replace(PLAN, release="other"),
         files={"t.py": CodeFile("exec", "b" * 64, 1), "same": same},
     )
-    (differing,) = differences([first, second])
+    (differing,) = find_differences([first, second])
     assert (differing["what"], differing["key"], differing["values"]) == (
         "code",
         "t.py",
         ["file " + "a" * 12, "exec " + "b" * 12],
     )
-    (differing,) = differences([first, replace(second, files=None)])
+    (differing,) = find_differences([first, replace(second, files=None)])
     assert (differing["key"], differing["values"]) == ("release", ["abc", "other"])
 
 
@@ -90,7 +95,7 @@ def test_differences_in_plans_and_versions() -> None:
     first = replace(ONE, plan=with_python_versions(PLAN, "3.10", "3.11"))
     second = replace(ONE, plan=with_python_versions(plan_of(1), "3.11"))
     values_by_key = {
-        (row["what"], row["key"]): row["values"] for row in differences([first, second])
+        (row["what"], row["key"]): row["values"] for row in find_differences([first, second])
     }
     assert values_by_key["plan", "tasks"] == ["1 ps, 7 worker", "1 ps, 1 worker"]
     assert values_by_key["versions", "Python"] == ["1 x 3.10, 1 x 3.11", "3.11"]
@@ -103,12 +108,14 @@ def test_last_value_of_each_metric_of_deciding_task() -> None:
         {"step": 3},
     )
     run = replace(ONE, tasks={"worker:0": deciding_rows, "worker:1": make_samples({"loss": 9.0})})
-    assert finals([run]) == [
+    assert final_metrics([run]) == [
         {"run": "a", "metric": "step", "value": 3, "step": 3},
         {"run": "a", "metric": "loss", "value": 0.25, "step": 2},
         {"run": "a", "metric": "accuracy", "value": 0.5, "step": 2},
     ]
-    assert [(chart.name, [line.name for line in chart.lines]) for chart in curves([run])] == [
+    assert [
+        (chart.name, [line.name for line in chart.lines]) for chart in comparison_charts([run])
+    ] == [
         ("step", ["a"]),
         ("loss", ["a"]),
         ("accuracy", ["a"]),

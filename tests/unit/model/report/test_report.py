@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from support.dashboard_scenes import PLAN, dying, training
 from tfdeploy.model.answers.samples import TaskSample
-from tfdeploy.model.report.run_report import RunReport, attempts, curves
+from tfdeploy.model.report.run_report import RunReport, collect_attempts, report_charts
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView
 
@@ -36,7 +36,7 @@ def test_step_rate_over_at_least_half_minute() -> None:
     rows = [
         TaskSample(time=1000.0 + 10 * n, attempt=1, printed={"step": 50.0 * n}) for n in range(10)
     ]
-    (chart,) = curves(replace(REPORT, tasks={"worker:1": rows}))
+    (chart,) = report_charts(replace(REPORT, tasks={"worker:1": rows}))
     assert chart.name == "steps/s" and {value for _, value in chart.lines[0].pieces[0]} == {5.0}
 
 
@@ -46,7 +46,7 @@ def test_curve_restarts_after_decreasing_step_or_new_attempt() -> None:
         TaskSample(time=1000.0 + 10 * n, attempt=a, printed={"step": s})
         for n, (a, s) in enumerate(steps)
     ]
-    (chart,) = curves(replace(REPORT, tasks={"worker:1": rows}))
+    (chart,) = report_charts(replace(REPORT, tasks={"worker:1": rows}))
     assert [[value for _, value in piece] for piece in chart.lines[0].pieces] == [[10.0], [10.0]]
 
 
@@ -60,13 +60,13 @@ def test_keras_progress_and_zeros_are_no_curves() -> None:
         "zero": 0.0,
     }
     rows = [TaskSample(time=1000.0, attempt=1, printed=printed)]
-    assert [chart.name for chart in curves(replace(REPORT, tasks={"worker:1": rows}))] == [
+    assert [chart.name for chart in report_charts(replace(REPORT, tasks={"worker:1": rows}))] == [
         "accuracy"
     ]
 
 
 def test_attempts_from_events_and_last_attempt_from_host() -> None:
-    task_attempts = attempts(replace(REPORT, events=(*training(), *dying())))
+    task_attempts = collect_attempts(replace(REPORT, events=(*training(), *dying())))
     events = [
         (attempt.number, attempt.started, attempt.ended, attempt.outcome)
         for attempt in task_attempts

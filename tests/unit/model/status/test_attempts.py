@@ -6,7 +6,7 @@ from support.dashboard_scenes import PLAN
 from support.recorded import fold_events
 from support.screens import crash_loop
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.status.attempts import Attempt, closed
+from tfdeploy.model.status.attempts import Attempt, with_inferred_end
 
 
 def test_each_attempt_has_end_and_last_line() -> None:
@@ -44,10 +44,13 @@ def attempt(number: int, start: float, end: float | None, outcome: str | None) -
 
 def test_attempt_without_recorded_end_ends_when_next_begins() -> None:
     open_, following = attempt(1, 10.0, None, None), attempt(2, 20.0, None, None)
-    assert closed(open_, following).ended == 20.0 and closed(open_, following).outcome == "lost"
-    assert closed(open_, None) is open_
+    assert (
+        with_inferred_end(open_, following).ended == 20.0
+        and with_inferred_end(open_, following).outcome == "lost"
+    )
+    assert with_inferred_end(open_, None) is open_
     done = attempt(1, 10.0, 15.0, "failed")
-    assert closed(done, following) is done
+    assert with_inferred_end(done, following) is done
 
 
 def test_reported_end_is_used_if_end_was_unknown() -> None:

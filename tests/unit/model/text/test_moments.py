@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfdeploy.model.text.moments import moment_of
-from tfdeploy.model.text.units import seconds_of
+from tfdeploy.model.text.moments import parse_moment
+from tfdeploy.model.text.units import parse_duration
 
 NOW = 1_800_000_000.0
 DURATIONS = {
@@ -48,15 +48,15 @@ NO_MOMENTS = (
 def test_durations_add_up(text: str, seconds: float | None) -> None:
     if seconds is None:
         with pytest.raises(ValueError, match="is not a duration"):
-            seconds_of(text)
+            parse_duration(text)
     else:
-        assert seconds_of(text) == pytest.approx(seconds)
+        assert parse_duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", NO_DURATIONS)
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration like 20s, 5m, 1h30m"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 @pytest.fixture
@@ -71,10 +71,10 @@ def one_hour_east() -> Iterator[None]:
 @pytest.mark.usefixtures("one_hour_east")
 @pytest.mark.parametrize(("text", "moment"), MOMENTS.items())
 def test_points_in_time(text: str, moment: float) -> None:
-    assert moment_of(text, NOW) == moment
+    assert parse_moment(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", NO_MOMENTS)
 def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is neither a duration nor a time like"):
-        moment_of(text, NOW)
+        parse_moment(text, NOW)

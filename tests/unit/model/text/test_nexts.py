@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.nexts import fold_nexts
-from tfdeploy.model.text.ranges import split_list, unfold
+from tfdeploy.model.text.nexts import merge_next_commands
+from tfdeploy.model.text.ranges import expand_ranges, split_list
 
 
 def trust(host: str) -> str:
@@ -22,13 +22,15 @@ def trust(host: str) -> str:
 
 
 def test_commands_that_differ_only_in_host_are_folded() -> None:
-    assert fold_nexts({f"n{n}": trust(f"n{n}") for n in range(1, 5)}) == [
+    assert merge_next_commands({f"n{n}": trust(f"n{n}") for n in range(1, 5)}) == [
         "tfdeploy trust --limit 'n[1-4]'"
     ]
     exec_commands = {
         name: f"`tfdeploy exec --limit {name} -- true` shows when" for name in ("n1", "n10", "big")
     }
-    assert fold_nexts(exec_commands) == ["`tfdeploy exec --limit 'n[1,10],big' -- true` shows when"]
+    assert merge_next_commands(exec_commands) == [
+        "`tfdeploy exec --limit 'n[1,10],big' -- true` shows when"
+    ]
 
 
 def test_name_after_exclude_is_folded() -> None:
@@ -36,28 +38,28 @@ def test_name_after_exclude_is_folded() -> None:
         name: f"is it up? `--limit {name} -- true` or without it: --exclude {name}"
         for name in ("n1", "n2", "n3")
     }
-    assert fold_nexts(nexts) == [
+    assert merge_next_commands(nexts) == [
         "is it up? `--limit 'n[1-3]' -- true` or without it: --exclude 'n[1-3]'"
     ]
 
 
 def test_single_host_and_single_text_are_unchanged() -> None:
-    assert fold_nexts({"n1": trust("n1"), "n2": None}) == ["tfdeploy trust --limit n1"]
-    assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
+    assert merge_next_commands({"n1": trust("n1"), "n2": None}) == ["tfdeploy trust --limit n1"]
+    assert merge_next_commands({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
         "apt install rsync"
     ]
     # The command for n1 also contains the name n11, so it cannot be merged with the command for n2.
-    assert fold_nexts({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
+    assert merge_next_commands({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
 
 
 def test_many_different_commands_name_all_hosts() -> None:
-    lines = fold_nexts({f"n{n}": f"rm -r /scratch/{n}" for n in range(1, 201)})
+    lines = merge_next_commands({f"n{n}": f"rm -r /scratch/{n}" for n in range(1, 201)})
     assert lines == [*(f"rm -r /scratch/{n}" for n in range(1, 5)), "and the like for n[5-200]"]
 
 
 def test_first_command_represents_commands_for_other_addresses() -> None:
     nexts = {f"n{n}": f"`ssh -v -p 22{n} ml@192.0.2.{n}`" for n in (1, 2, 3)}
-    assert fold_nexts(nexts) == ["`ssh -v -p 221 ml@192.0.2.1`; and the like for n[2-3]"]
+    assert merge_next_commands(nexts) == ["`ssh -v -p 221 ml@192.0.2.1`; and the like for n[2-3]"]
 
 
 names = st.from_regex(NAME, fullmatch=True).filter(lambda name: not name.endswith("\n"))
@@ -73,11 +75,11 @@ names = st.from_regex(NAME, fullmatch=True).filter(lambda name: not name.endswit
     )
 )
 def test_folded_commands_name_same_hosts(hosts: list[str]) -> None:
-    lines = fold_nexts({host: trust(host) for host in hosts})
+    lines = merge_next_commands({host: trust(host) for host in hosts})
     if hosts:
         (line,) = lines
         *_, pattern = shlex.split(line)
-        assert {name for part in split_list(pattern) for name in unfold(part)} == set(hosts)
+        assert {name for part in split_list(pattern) for name in expand_ranges(part)} == set(hosts)
         assert pattern == fold_names(hosts)
     else:
         assert lines == []

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tfdeploy.model.text.patterns import compiled
+from tfdeploy.model.text.patterns import compile_user_pattern
 
 FAULTS = {
     "an open bracket": "(",
@@ -21,12 +21,12 @@ FAULTS = {
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
 def test_invalid_pattern_is_refused(text: str) -> None:
     with pytest.raises(ValueError) as caught:
-        compiled(text)
+        compile_user_pattern(text)
     assert 0 < len(str(caught.value)) < 300
 
 
 def test_warning_of_re_is_not_shown() -> None:
     re.purge()
     # re emits a FutureWarning for this pattern, and pytest makes warnings errors.
-    assert compiled("[[x](y)").search("[y")
-    assert compiled(rb"\xff").search(b"\xff")
+    assert compile_user_pattern("[[x](y)").search("[y")
+    assert compile_user_pattern(rb"\xff").search(b"\xff")

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.placeholders import NAMES, check, fill, known_names, names
+from tfdeploy.model.text.placeholders import (
+    NAMES,
+    check_placeholders,
+    fill_placeholders,
+    known_placeholders,
+    placeholder_names,
+)
 
 FILLED = {
     "": "",
@@ -23,8 +29,8 @@ FILLED = {
 
 @pytest.mark.parametrize(("text", "filled"), FILLED.items())
 def test_placeholders_are_replaced(text, filled):
-    values = {name: f"<{name}>" for name in known_names(["digits"], ["out/models"])}
-    assert fill(text, values) == filled
+    values = {name: f"<{name}>" for name in known_placeholders(["digits"], ["out/models"])}
+    assert fill_placeholders(text, values) == filled
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,7 @@ def test_placeholders_are_replaced(text, filled):
 )
 def test_error_lists_valid_names(text, words):
     with pytest.raises(UsageError) as caught:
-        check(text, known_names(["digits"], ["checkpoints"]))
+        check_placeholders(text, known_placeholders(["digits"], ["checkpoints"]))
     assert words in caught.value.what
     assert repr(text) in caught.value.what
     if "unknown" in words:
@@ -50,17 +56,18 @@ def test_error_lists_valid_names(text, words):
 
 
 def test_fill_replaces_placeholders():
-    assert names("{task_index}-{task_index}") == ("task_index", "task_index")
+    assert placeholder_names("{task_index}-{task_index}") == ("task_index", "task_index")
     assert (
-        fill("{job_name}:{task_index} {{x}}", {"job_name": "ps", "task_index": "0"}) == "ps:0 {x}"
+        fill_placeholders("{job_name}:{task_index} {{x}}", {"job_name": "ps", "task_index": "0"})
+        == "ps:0 {x}"
     )
     with pytest.raises(UsageError):
-        fill("{num_ps}", {"job_name": "ps"})
+        fill_placeholders("{num_ps}", {"job_name": "ps"})
 
 
 @given(st.text())
 def test_text_with_doubled_braces_is_unchanged(text):
-    assert fill(text.replace("{", "{{").replace("}", "}}"), {}) == text
+    assert fill_placeholders(text.replace("{", "{{").replace("}", "}}"), {}) == text
 
 
 @given(st.lists(st.tuples(st.booleans(), st.text() | st.sampled_from(sorted(NAMES)))))
@@ -71,10 +78,10 @@ def test_each_placeholder_is_replaced_separately(parts):
         for is_name, part in parts
     )
     expected = "".join(f"<{part}>" if is_name else part for is_name, part in parts)
-    assert fill(text, {name: f"<{name}>" for name in NAMES}) == expected
+    assert fill_placeholders(text, {name: f"<{name}>" for name in NAMES}) == expected
 
 
 def test_a_data_set_that_the_job_lacks_is_to_be_defined():
     with pytest.raises(UsageError) as caught:
-        check("--data={data.digits}", ("job_name", "data.wheels"))
+        check_placeholders("--data={data.digits}", ("job_name", "data.wheels"))
     assert "data: {digits: ./digits}" in caught.value.next

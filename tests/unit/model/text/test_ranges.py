@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.ranges import split_list, unfold
+from tfdeploy.model.text.ranges import expand_ranges, split_list
 
 UNFOLDED = {
     "n1": "n1",
@@ -25,7 +25,7 @@ UNFOLDED = {
 
 @pytest.mark.parametrize(("text", "names"), UNFOLDED.items())
 def test_range_unfolds_to_names(text, names):
-    assert unfold(text) == tuple(names.split())
+    assert expand_ranges(text) == tuple(names.split())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_range_unfolds_to_names(text, names):
 )
 def test_malformed_range_is_refused(text):
     with pytest.raises(UsageError) as caught:
-        unfold(text)
+        expand_ranges(text)
     assert repr(text) in caught.value.what
     assert caught.value.next
 
@@ -66,17 +66,17 @@ def test_malformed_range_is_refused(text):
 )
 def test_too_large_range_is_refused_before_unfolding(text):
     with pytest.raises(UsageError, match="at most 10,000"):
-        unfold(text)
+        expand_ranges(text)
 
 
 def test_endless_digits_are_refused():
     with pytest.raises(UsageError, match="is not a range"):
-        unfold(f"n[{'1' * 10_000}]")
+        expand_ranges(f"n[{'1' * 10_000}]")
 
 
 @given(st.integers(0, 9000), st.integers(0, 900), st.integers(1, 6))
 def test_range_counts_up_with_constant_width(low, length, width):
-    names = unfold(f"a[{low:0{width}}-{low + length:0{width}}]b")
+    names = expand_ranges(f"a[{low:0{width}}-{low + length:0{width}}]b")
     assert len(names) == length + 1
     assert [int(name[1:-1]) for name in names] == list(range(low, low + length + 1))
     assert all(len(name) >= width + 2 for name in names)
@@ -87,7 +87,7 @@ NAMES = st.from_regex(r"[a-c]{0,2}(0{0,2}[0-9]{1,3})?[a-c]?", fullmatch=True).fi
 
 @given(st.lists(NAMES, unique=True, max_size=30))
 def test_folded_names_unfold_to_same_names(names):
-    unfolded = [name for part in split_list(fold_names(names)) for name in unfold(part)]
+    unfolded = [name for part in split_list(fold_names(names)) for name in expand_ranges(part)]
     assert sorted(unfolded) == sorted(names)
 
 

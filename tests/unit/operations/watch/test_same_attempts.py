@@ -17,8 +17,8 @@ from support.task_history import HOST, TASK, History, PastAttempt
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.progress.samples import Samples
-from tfdeploy.model.progress.trouble import marks
-from tfdeploy.model.report.run_report import RunReport, attempts
+from tfdeploy.model.progress.trouble import classify_tasks
+from tfdeploy.model.report.run_report import RunReport, collect_attempts
 from tfdeploy.model.status.attempts import Attempt, attempt_of_host
 from tfdeploy.model.status.run_status import run_view
 from tfdeploy.operations.watch.watch import Watch
@@ -75,7 +75,7 @@ def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
 
 def draw_timeline(board: Dashboard) -> tuple[Row, list[str]]:
     """Return the row of the task in the timeline, and the texts about its deaths."""
-    marked = marks(board.progress, now=NOW)
+    marked = classify_tasks(board.progress, now=NOW)
     board.scene.unicode = True
     rows = timeline_page(
         Frame(scene=board.scene, marks=marked, shown=[TASK], width=100, height=30, now=NOW), 30
@@ -100,7 +100,7 @@ def page_of(
     report = RunReport(
         plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)}
     )
-    attempts_of_task = [attempt for attempt in attempts(report) if attempt.task == TASK]
+    attempts_of_task = [attempt for attempt in collect_attempts(report) if attempt.task == TASK]
     return attempts_of_task, timeline(attempts_of_task, BEGAN, now)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.waiting import wait_for
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trouble import RUNNING, Mark
+from tfdeploy.model.progress.trouble import RUNNING, TaskTrouble
 from tfdeploy.ui.dashboard.keyboard import Keyboard, KeyParser
 from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.row_filter import parse
@@ -104,7 +104,7 @@ def view_of(lines: int = 100) -> ViewState:
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
     view = ViewState(ring=ring, progress=RunProgress())
     view.items = [
-        Item(task, (task,), Mark(RUNNING, "running")) for task in ("worker:0", "worker:1")
+        Item(task, (task,), TaskTrouble(RUNNING, "running")) for task in ("worker:0", "worker:1")
     ]
     return view
 
@@ -276,7 +276,7 @@ def test_commands_on_run_need_confirmation() -> None:
 
 def test_enter_unfolds_row_and_e_folds_it() -> None:
     view = view_of()
-    view.items = [Item("worker:[0-1]", ("worker:0", "worker:1"), Mark(RUNNING, "running"))]
+    view.items = [Item("worker:[0-1]", ("worker:0", "worker:1"), TaskTrouble(RUNNING, "running"))]
     press(view, "enter")
     assert (view.open, view.page) == ("worker", "run")
     press(view, "e")

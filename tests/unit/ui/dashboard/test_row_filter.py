@@ -7,12 +7,12 @@ import pytest
 from support.recorded import fold_events
 from support.screens import cut_host
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trouble import marks
+from tfdeploy.model.progress.trouble import classify_tasks
 from tfdeploy.ui.dashboard.row_filter import parse, states_of
 
 PROGRESS = RunProgress()
 fold_events(PROGRESS, cut_host())
-MARKS = marks(PROGRESS)
+MARKS = classify_tasks(PROGRESS)
 
 
 def rows(text: str) -> list[str]:

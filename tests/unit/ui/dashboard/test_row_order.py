@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.recorded import fold_events as fold_into
 from support.screens import cut_host, many, straggler, waiting
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trouble import DEAD, Mark, marks
+from tfdeploy.model.progress.trouble import DEAD, TaskTrouble, classify_tasks
 from tfdeploy.ui.dashboard.row_order import Item, items
 
 
@@ -20,7 +20,13 @@ def ordered_rows(
     progress = RunProgress()
     fold_into(progress, events())  # type: ignore[operator]
     return items(
-        progress, marks(progress), list(progress.tasks), rows, sort=sort, fold=fold, open_=open_
+        progress,
+        classify_tasks(progress),
+        list(progress.tasks),
+        rows,
+        sort=sort,
+        fold=fold,
+        open_=open_,
     )
 
 
@@ -62,7 +68,8 @@ def test_task_with_problem_is_never_hidden() -> None:
     progress = RunProgress()
     fold_into(progress, many())
     by_name = {
-        name: Mark(DEAD, f"failed: {1 + number % 2}") for number, name in enumerate(progress.tasks)
+        name: TaskTrouble(DEAD, f"failed: {1 + number % 2}")
+        for number, name in enumerate(progress.tasks)
     }
     drawn = items(progress, by_name, list(by_name), 8, sort="trouble", fold=None, open_=None)
     assert [(item.name, len(item.tasks)) for item in drawn] == [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.text.ranges import split_list, unfold
+from tfdeploy.model.text.ranges import expand_ranges, split_list
 from tfdeploy.ui.logs.log_folds import MOST_LINES, WINDOW_S, Folds
 
 
@@ -89,7 +89,7 @@ def test_unfolded_lines_of_each_task_are_in_order(
             log_line.line
             for log_line in shown
             for part in split_list(log_line.task)
-            if f"worker:{worker}" in unfold(part)
+            if f"worker:{worker}" in expand_ranges(part)
         ]
         assert lines_of_worker == [
             text.encode() for speaker, text, _ in spoken if speaker == worker

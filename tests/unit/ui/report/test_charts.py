@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.report.run_report import Attempt, Curves, Line
+from tfdeploy.model.report.run_report import Attempt, Chart, ChartLine
 from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thin_out, ticks, timeline
 
 
@@ -34,16 +34,17 @@ def test_peaks_remain_if_points_are_dropped() -> None:
 
 
 def test_single_point_is_dot_and_constant_is_line() -> None:
-    assert "<circle" in chart(Curves("loss", "", (Line("worker:0", (((5.0, 0.5),),)),)), 10)
-    flat = chart(Curves("loss", "", (Line("worker:0", (((5.0, 0.5), (6.0, 0.5)),)),)), 10)
+    assert "<circle" in chart(Chart("loss", "", (ChartLine("worker:0", (((5.0, 0.5),),)),)), 10)
+    flat = chart(Chart("loss", "", (ChartLine("worker:0", (((5.0, 0.5), (6.0, 0.5)),)),)), 10)
     assert "<polyline" in flat and "nan" not in flat
 
 
 def test_each_attempt_is_separate_line_and_many_curves_share_colour() -> None:
-    line = Line("worker:0", (((0.0, 1.0), (1.0, 2.0)), ((5.0, 1.0), (6.0, 2.0))))
-    assert chart(Curves("loss", "", (line,)), 10).count("<polyline") == 2
+    line = ChartLine("worker:0", (((0.0, 1.0), (1.0, 2.0)), ((5.0, 1.0), (6.0, 2.0))))
+    assert chart(Chart("loss", "", (line,)), 10).count("<polyline") == 2
     many = chart(
-        Curves("loss", "", tuple(Line(f"worker:{n}", line.pieces) for n in range(COLOURS + 1))), 10
+        Chart("loss", "", tuple(ChartLine(f"worker:{n}", line.pieces) for n in range(COLOURS + 1))),
+        10,
     )
     assert 'class="line many"' in many and "9 curves" in many
 
