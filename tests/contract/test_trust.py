@@ -139,7 +139,7 @@ def test_key_that_user_saw_is_recorded_if_host_changes_keys(
     assert len(ssh_hosts.known.read_text().splitlines()) == 1
     with SshFleet() as fleet:
         assert changed.outcome.fingerprint in refused(fleet, host).what
-    with pytest.raises(HostFailed, match="meanwhile"):
+    with pytest.raises(HostFailed, match="in the meantime"):
         # Now the host shows a key that the user has not agreed to.
         trust.replace_key(changed)
 
