@@ -167,7 +167,7 @@ class Origin(TypedDict, total=False):
 
     boot_id: str
     hostname: str
-    # The value of run.find.boot_name(), which distinguishes cloned machines. Added in 0.1.0. If the
+    # The value of run.file_origin.boot_name(), which distinguishes cloned machines. Added in 0.1.0. If the
     # key is missing, run.find compares the hostname instead.
     place: str
 

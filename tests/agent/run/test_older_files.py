@@ -20,7 +20,7 @@ import pytest
 from tfdeploy.agent import shapes, wire
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.minder.store import StateStore
-from tfdeploy.agent.run import check_files, find, shown_plan
+from tfdeploy.agent.run import check_files, file_origin, find, shown_plan
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.env import record as env_record
@@ -193,7 +193,10 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         and release.release == "5d01472b2a5a43e9a04311a9a29bd61c"
         and release.entries
     )
-    assert find.read_origin(workdir + "/.indoubt/house@house-2@n3")["place"] == "9534e39d0cace374"
+    assert (
+        file_origin.read_origin(workdir + "/.indoubt/house@house-2@n3")["place"]
+        == "9534e39d0cace374"
+    )
 
 
 # --- files with missing or wrong fields

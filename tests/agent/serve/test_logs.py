@@ -15,8 +15,8 @@ import pytest
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.run import find
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import logs
 from tfdeploy.agent.serve.call import Call, SessionContext
@@ -61,7 +61,7 @@ class Host:
             )
         )
         state = wire.HostRunState(
-            run="run", job="job", host="n1", phase="committed", boot_id=find.boot_id()
+            run="run", job="job", host="n1", phase="committed", boot_id=boot_id()
         )
         (self.folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
 
@@ -75,7 +75,7 @@ class Host:
         return Path(paths.task_dir(task))
 
     def status(self, task: str, **fields: Any) -> None:
-        status = wire.TaskStatus(run="run", task=task, host="n1", boot_id=find.boot_id(), **fields)
+        status = wire.TaskStatus(run="run", task=task, host="n1", boot_id=boot_id(), **fields)
         temporary = self.task_dir(task) / "new"
         temporary.write_text(json.dumps(wire.to_wire(status)))
         temporary.rename(self.task_dir(task) / "status.json")

@@ -14,8 +14,8 @@ from support.agent.client import make_run
 from support.agent.cluster import NewClient
 from tfdeploy import __version__
 from tfdeploy.agent import frames
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.run import find
 from tfdeploy.model.advice import format_advice
 
 WITHIN_S = 20.0
@@ -27,7 +27,7 @@ def test_it_greets_and_says_where_it_is(serve: NewClient, tmp_path: Path, agent_
     assert client.hello["workdir"] == str(tmp_path) and client.hello["agent"] == os.path.basename(
         agent_dir
     )
-    assert client.hello["version"] == __version__ and client.hello["boot_id"] == find.boot_id()
+    assert client.hello["version"] == __version__ and client.hello["boot_id"] == boot_id()
     assert (
         client.hello["ssh_connection"] == "192.0.2.1 1 192.0.2.2 22"
         and client.hello["pid"] == client.process.pid

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.agent import frames, layout, wire
-from tfdeploy.agent.run import find
+from tfdeploy.agent.host import boot_id
 
 WITHIN_S = 60.0
 
@@ -91,7 +91,7 @@ def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **sta
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
     task = Path(layout.host_dir(str(workdir), "job", run, "n1"), "tasks", "worker-0")
     task.mkdir(parents=True)
-    boot = boot or find.boot_id()
+    boot = boot or boot_id()
     spec = wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={}, port=2222)
     part = wire.HostPart(
         run=run,

@@ -10,7 +10,7 @@ import errno
 import os
 
 from tfdeploy.agent import json_text
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Optional, Union
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, List, Optional, Union
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
@@ -79,6 +79,15 @@ def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     """Write `obj` as JSON in ASCII. Raises OSError."""
     write_bytes(path, json_text.encode(obj), durable=durable)
+
+
+def list_names(folder: str) -> List[str]:
+    """Return the sorted names in a folder. The list is empty if the folder is missing, is no folder
+    or cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def read_json(path: str) -> Optional[Unchecked]:

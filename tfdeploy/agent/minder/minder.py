@@ -34,7 +34,7 @@ from tfdeploy.agent.minder.sampling import Sampling
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import own_origin
+from tfdeploy.agent.run.file_origin import own_origin
 from tfdeploy.agent.run.folder import ORDERS, RunPaths
 
 if TYPE_CHECKING:

@@ -15,53 +15,12 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
+from tfdeploy.agent.annotations import Iterator, List, Optional
 from tfdeploy.agent.errors import is_name
-from tfdeploy.agent.host import atomic, boot_id
-from tfdeploy.agent.ownership import agent_name
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files
+from tfdeploy.agent.run.file_origin import boot_name, is_own_file, read_origin
 from tfdeploy.agent.run.folder import RunPaths
-
-if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Origin
-
-
-def boot_name() -> str:
-    """Return an id of the current boot of this machine or container. Cloned machines share hostname
-    and machine id, but never a boot."""
-    # Containers share the boot id of their machine, but not its process namespace.
-    sees = os.stat("/proc/self/ns/pid").st_ino
-    return agent_name({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
-
-
-def own_origin() -> Origin:
-    """Return the fields that this machine writes into a file, so that `is_own_file` later
-    recognises the file as written by this machine."""
-    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
-
-
-def read_origin(path: str) -> Origin:
-    """Return what a file says about the machine that wrote it (see `own_origin`). Fields that the
-    file lacks are left out. Raises OSError."""
-    fields = atomic.read_json(path) or {}
-    names = ("boot_id", "hostname", "place")
-    return {  # type: ignore[return-value]
-        name: fields[name] for name in names if isinstance(fields.get(name), str)
-    }
-
-
-def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
-    """Return whether this machine wrote a file of the host `host`. `file_origin`: what the file
-    says about the machine that wrote it (see read_origin). `inventory_name`: this machine's name in
-    the session's inventory, or "" if the session did not say."""
-    boot, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
-    if boot == boot_name():
-        return True
-    if boot and is_same_boot:
-        return False  # another container on this machine wrote it
-    if "hostname" not in file_origin:
-        return is_same_boot
-    return file_origin["hostname"] == os.uname().nodename and inventory_name in ("", host)
 
 
 def job_names(workdir: str) -> List[str]:
@@ -72,15 +31,6 @@ def job_names(workdir: str) -> List[str]:
 
 def run_names(workdir: str, job: str) -> List[str]:
     return list(filter(is_name, list_names(layout.runs_dir(workdir, job))))
-
-
-def list_names(folder: str) -> List[str]:
-    """Return the sorted names in a folder. The list is empty if the folder is missing, is no folder
-    or cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:

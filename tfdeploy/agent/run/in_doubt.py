@@ -16,7 +16,8 @@ from tfdeploy.agent.host.atomic import remove_file, write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import folders_in_doubt, is_own_file, own_origin, read_origin
+from tfdeploy.agent.run.file_origin import is_own_file, own_origin, read_origin
+from tfdeploy.agent.run.find import folders_in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -55,7 +56,7 @@ def forget_abort(paths: RunPaths) -> None:
 def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
     """Return the runs that this machine began to prepare and that are neither committed nor ended.
     Runs that other hosts prepared in the same workdir are left out. `inventory_name`: as in
-    find.is_own_file."""
+    file_origin.is_own_file."""
     try:
         check_owners(workdir, layout.IN_DOUBT)
     except OSError:

@@ -11,7 +11,7 @@ from tfdeploy.agent.run.task_processes import find_members
 
 def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
     """Yield this host's folders of the job's live runs. `inventory_name`: as in
-    find.is_own_file."""
+    file_origin.is_own_file."""
     return filter(is_live, own_runs(workdir, job, inventory_name))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files, leftovers, liveness
-from tfdeploy.agent.run.find import list_names, run_names
+from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 

@@ -12,11 +12,13 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List, Optional, Set
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
-from tfdeploy.agent.run.find import all_host_folders, is_own_file, list_names, read_origin
+from tfdeploy.agent.run.file_origin import is_own_file, read_origin
+from tfdeploy.agent.run.find import all_host_folders
 from tfdeploy.agent.run.folder import RunPaths
 
 # An interrupted operation may leave files and folders. Their names begin with one of these texts.
@@ -41,7 +43,7 @@ class RunStanding(NamedTuple):
 def find_standing(
     workdir: str, job: str, run: str, inventory_name: str, marked: Set[str]
 ) -> RunStanding:
-    """Return the state of a run. `inventory_name`: as in find.is_own_file. `marked`: the result of
+    """Return the state of a run. `inventory_name`: as in file_origin.is_own_file. `marked`: the result of
     `marked_runs`."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None

@@ -11,16 +11,11 @@ from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Tuple
 from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import installed, processes, removal
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
-from tfdeploy.agent.run.find import (
-    all_host_folders,
-    is_own_file,
-    job_names,
-    list_names,
-    read_origin,
-    run_names,
-)
+from tfdeploy.agent.run.file_origin import is_own_file, read_origin
+from tfdeploy.agent.run.find import all_host_folders, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import audit_log, secret_files
 from tfdeploy.agent.serve.call import Call
@@ -80,7 +75,7 @@ def report_audit(call: Call) -> Answer:
 def _own_host_folders(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
     """Return this machine's folders of the run. Folders of other hosts that share the workdir are
     left out, because this machine cannot see whether processes of those hosts are alive.
-    `inventory_name`: as in find.is_own_file."""
+    `inventory_name`: as in file_origin.is_own_file."""
     folders = all_host_folders(layout.run_dir(workdir, job, run))
     named = [paths for paths in folders if paths.host == inventory_name]
     if named or len(folders) < 2:

@@ -11,8 +11,8 @@ import stat
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import limits, logind, mounts, quota
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.installed import StartedProgram, read_driver, start_driver
-from tfdeploy.agent.run.find import list_names
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

@@ -14,8 +14,8 @@ from collections import defaultdict
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
 from tfdeploy.agent.errors import VerbError, is_name, is_path_inside
-from tfdeploy.agent.host.atomic import read_json
-from tfdeploy.agent.run.find import host_folders, list_names, run_names
+from tfdeploy.agent.host.atomic import list_names, read_json
+from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 

@@ -17,7 +17,7 @@ from support.agent.client import make_run
 from support.agent.cluster import NewClient
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.record import replace
-from tfdeploy.agent.run import check_files, find
+from tfdeploy.agent.run import check_files, file_origin, find
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.answers.runs import RUNS
@@ -276,7 +276,7 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     finds its own files of a run by the boot id. After a reboot, the clone finds them by its name in
     the inventory.
     """
-    own_origin = find.own_origin()
+    own_origin = file_origin.own_origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)
     assert _own_host(tmp_path) == "n2"
@@ -300,7 +300,7 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
         _state(
             tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}"
         )
-    _state(tmp_path, "n7", **find.own_origin())
+    _state(tmp_path, "n7", **file_origin.own_origin())
     monkeypatch.setattr(
         check_files, "find_damage", lambda paths: (looked.append(paths.host), whole(paths))[1]
     )
@@ -318,7 +318,7 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
 
 
 def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Path) -> None:
-    own_origin = find.own_origin()
+    own_origin = file_origin.own_origin()
     _state(tmp_path, "n1", **own_origin)
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b1", "place": "p1"})

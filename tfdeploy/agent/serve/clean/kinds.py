@@ -23,11 +23,12 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import removal
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import over, unended
-from tfdeploy.agent.run.find import list_names, run_names
+from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.seen import AGENTS
 from tfdeploy.agent.serve import secret_files
 from tfdeploy.agent.serve.call import SessionContext

@@ -21,9 +21,9 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
 from tfdeploy.agent.errors import VerbError, is_name
 from tfdeploy.agent.host import removal
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.ownership import agent_name, check_owners
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.seen import AGENTS, read_stamps
 from tfdeploy.agent.serve import audit_log

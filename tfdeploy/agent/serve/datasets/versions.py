@@ -12,8 +12,9 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
 from tfdeploy.agent.host import removal
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files, shown_plan
-from tfdeploy.agent.run.find import host_folders, list_names, run_names
+from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.live_runs import has_live_processes
 from tfdeploy.agent.serve.datasets import record as data_record
 

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Set, Tuple
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import unended
-from tfdeploy.agent.run.find import job_names, list_names
+from tfdeploy.agent.run.find import job_names
 from tfdeploy.agent.serve.env import record as env_record
 
 _NAME = re.compile(r"[0-9a-f]{16}(\.|\Z)")

@@ -16,8 +16,9 @@ from tfdeploy.agent import frames, json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import FileLock, is_locked
-from tfdeploy.agent.run.find import boot_name, list_names
+from tfdeploy.agent.run.file_origin import boot_name
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.lock import fences as lock_fences
 

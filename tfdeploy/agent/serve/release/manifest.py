@@ -16,6 +16,7 @@ from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.record import NamedTuple
 
 SUFFIX = ".json"
+VERSION = 1  # version of the stored form
 MOST_BYTES = 512 << 20  # limit of an unpacked manifest, enough for a million files
 _HEX = "0123456789abcdef"
 
@@ -150,10 +151,7 @@ def save_manifest(
     """Write the manifest, with those of `release`, `time` and `boot` that are given. The file is
     not flushed to disk: a release whose manifest is missing or damaged is received again. Raises
     OSError."""
-    # Imported only here, so that calls that only read a release do not load it.
-    from tfdeploy.agent import wire
-
-    record = {"v": wire.VERSION, "entries": entries, "release": release, "time": time, "boot": boot}
+    record = {"v": VERSION, "entries": entries, "release": release, "time": time, "boot": boot}
     fields = {name: value for name, value in record.items() if value is not None}
     atomic.write_json(path, fields)
 

@@ -8,7 +8,6 @@ import time
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, List, Set, Tuple
-from tfdeploy.agent.run import unended
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import SUFFIX
 
@@ -51,6 +50,11 @@ def list_surplus_releases(workdir: str, job: str) -> Set[str]:
 
 
 def _surplus_of(workdir: str, job: str, newest: List[str], keep: int) -> Set[str]:
+    if not newest[keep:]:
+        return set()
+    # Imported only here, because the first sync of a job, which compiles each module, needs no run.
+    from tfdeploy.agent.run import unended
+
     return set(newest[keep:]) - set(unended.releases_in_use(workdir, job))
 
 
