@@ -183,7 +183,7 @@ class Control:
             for host in range(self._scenario.hosts)
         ]
         plan = next_plan(
-            self._plan, members, out=frozenset(self._names[host] for host in self._out)
+            self._plan, members, lost_members=frozenset(self._names[host] for host in self._out)
         )
         if plan is not self._plan:
             self._tell(self._plan, plan)

@@ -90,23 +90,26 @@ def _read_defaults(node: Node) -> _Defaults:
     return read_keys(_fill_in_name(fixed, "", node), reference.HOST), varying
 
 
-def _host_settings(name: str, defaults: _Defaults, own: Node) -> dict[str, LocatedValue]:
+def _host_settings(name: str, defaults: _Defaults, own_settings: Node) -> dict[str, LocatedValue]:
     """Return the host's settings: its own ones, and the defaults for all others.
 
     In each setting, {name} is replaced by the host's name.
     """
-    if own.kind not in ("mapping", "nothing"):
-        raise own.wrong(
-            "a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}"
+    if own_settings.kind not in ("mapping", "nothing"):
+        raise own_settings.wrong(
+            "a mapping of settings",
+            f"write it as {name}: {{address: {own_settings.text or '192.0.2.10'}}}",
         )
     fixed, varying = defaults
     stated = {
-        key: node for key, node in own.keys.items() if node.kind != "nothing" or key not in varying
+        key: node
+        for key, node in own_settings.keys.items()
+        if node.kind != "nothing" or key not in varying
     }
-    return fixed | read_keys(_fill_in_name(varying | stated, name, own), reference.HOST)
+    return fixed | read_keys(_fill_in_name(varying | stated, name, own_settings), reference.HOST)
 
 
-def _fill_in_name(keys: dict[str, Node], name: str, place: Node) -> Node:
+def _fill_in_name(keys: dict[str, Node], name: str, location: Node) -> Node:
     """Return a mapping node with these keys, and with {name} replaced by `name` in each value."""
     filled = {
         key: replace(node, text=node.located(fill_placeholders, node.text, {"name": name}))
@@ -114,20 +117,20 @@ def _fill_in_name(keys: dict[str, Node], name: str, place: Node) -> Node:
         else node
         for key, node in keys.items()
     }
-    return Node("mapping", place.file, place.line, keys=filled)
+    return Node("mapping", location.file, location.line, keys=filled)
 
 
 def _has_braces(node: Node) -> bool:
     return "{" in node.text or "}" in node.text
 
 
-def _make_host(name: str, given: dict[str, LocatedValue], folder: Path, place: str) -> Host:
+def _make_host(name: str, given: dict[str, LocatedValue], folder: Path, location: str) -> Host:
     fields = {"address": name, **{field: each.value for field, each in given.items()}}
     for field in _LOCAL_PATHS:
         if field in fields and not fields[field].startswith(("/", "~", "%")):
             fields[field] = str(folder / fields[field])
     places = {field: each.node.location for field, each in given.items()}
-    return Host(name=name, source=place, places=places, **fields)
+    return Host(name=name, source=location, places=places, **fields)
 
 
 def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
@@ -150,9 +153,9 @@ def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None
             )
 
 
-def _read_roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[str, ...]]:
+def _read_roles(role_nodes: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[str, ...]]:
     roles = {}
-    for role, node in given.items():
+    for role, node in role_nodes.items():
         check_role(role, node)
         seen: dict[str, Node] = {}
         for name, item in [] if node.kind == "nothing" else values.unfold_name_list(node):
@@ -243,14 +246,14 @@ def _yaml_files(folder: Path) -> list[Path]:
     )
 
 
-def _unused_inventory(path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the inventory among `others` that is not used because `path` is used.
+def _unused_inventory(used_path: Path, others: Sequence[Path]) -> Path | None:
+    """Return the inventory among `others` that is not used because `used_path` is used.
 
     If several of `others` exist, return their folder. Return None if none of them exists, or if
-    `path` is one of them.
+    `used_path` is one of them.
     """
     present = [other for other in others if other.exists()]
-    if any(other.samefile(path) for other in present):
+    if any(other.samefile(used_path) for other in present):
         return None
     return next(iter(present), None) if len(present) < 2 else present[0].parent
 

@@ -192,17 +192,17 @@ def cwd(node: Node) -> str:
     return "" if path == "." else path
 
 
-def _path_inside_code(node: Node, example: str, *outside: str) -> str:
+def _path_inside_code(node: Node, example: str, *refused_paths: str) -> str:
     """Return the node's path, normalised. Raises ConfigError if it leads out of the code folder.
 
-    `example`: a correct value, which the error shows. `outside`: more paths that are refused.
+    `example`: a correct value, which the error shows. `refused_paths`: more paths that are refused.
     """
     given = values.text(node)
     path = posixpath.normpath(given)
     link_leads_outside = (
         given.startswith(("/", "~")) or ".." in given.split("/") or {*given} & {*"{}\\"}
     )
-    if link_leads_outside or path in outside:
+    if link_leads_outside or path in refused_paths:
         raise node.error(
             f"{given!r} is not a folder inside the code",
             f"write it relative to the code, as in {example}",

@@ -430,13 +430,13 @@ PLACEHOLDERS = {
 }
 
 
-def leaf_keys(keys: tuple[Key, ...], before: str = "") -> Iterator[tuple[str, Key]]:
+def leaf_keys(keys: tuple[Key, ...], prefix: str = "") -> Iterator[tuple[str, Key]]:
     """Yield (dotted name, key) for every key of a file that has no keys below it."""
     for key in keys:
         if key.keys:
-            yield from leaf_keys(key.keys, f"{before}{key.name}.")
+            yield from leaf_keys(key.keys, f"{prefix}{key.name}.")
         else:
-            yield before + key.name, key
+            yield prefix + key.name, key
 
 
 def reference_rows() -> ReferenceAnswer:

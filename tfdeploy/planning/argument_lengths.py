@@ -32,14 +32,14 @@ def check_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
         yield task
 
 
-def _check_length(job: Job, what: str, word: str, more: int) -> None:
-    if len(word) * 4 + more <= MOST_BYTES:
+def _check_length(job: Job, what: str, word: str, extra_bytes: int) -> None:
+    if len(word) * 4 + extra_bytes <= MOST_BYTES:
         return
     length = len(word.encode("utf-8", "surrogateescape"))
-    if length + more > MOST_BYTES:
+    if length + extra_bytes > MOST_BYTES:
         raise Refused(
             f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes, but Linux allows at most "
-            f"{MOST_BYTES - more:,} in one argument or variable",
+            f"{MOST_BYTES - extra_bytes:,} in one argument or variable",
             where=job.source or None,
             next="write the long text into a file of the code, and let the program read that file",
         )

@@ -95,9 +95,9 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             )
 
 
-def check_seats(job: Job, placed: Collection[Seat]) -> None:
+def check_seats(job: Job, seats: Collection[Seat]) -> None:
     """Raise ConfigError unless there is at least one task of each role that the mode needs."""
-    have = Counter(seat.role for seat in placed)
+    have = Counter(seat.role for seat in seats)
     mode = rules_of(job.mode)
     for name in mode.needs:
         # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
@@ -112,12 +112,12 @@ def check_seats(job: Job, placed: Collection[Seat]) -> None:
             )
 
 
-def refuse_unequal_gpus(job: Job, placed: Collection[Seat]) -> None:
+def refuse_unequal_gpus(job: Job, seats: Collection[Seat]) -> None:
     """Raise Refused if the mode needs equal numbers of GPUs, but its training tasks differ."""
     mode = rules_of(job.mode)
     training = [
         seat
-        for seat in placed
+        for seat in seats
         if seat.role == "worker" or (seat.role == "chief" and mode.all_decide)
     ]
     if not mode.same_gpus or not training:
@@ -154,14 +154,14 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def refuse_missing_file(
-    job: Job, source: Program, files: Collection[str], links: Collection[str]
+    job: Job, program: Program, files: Collection[str], links: Collection[str]
 ) -> None:
     """Raise Refused if the file that the command starts is not in the code.
 
     `files`: the paths of the code. If it is empty, the paths are not known, and nothing is refused.
     `links`: paths in the code that are links to data sets on the host.
     """
-    path = _started_file(job, source)
+    path = _started_file(job, program)
     if (
         not files
         or path is None
@@ -231,7 +231,7 @@ def _command_location(job: Job) -> str:
     return job.places.get("command") or job.source or "command"
 
 
-def _started_file(job: Job, source: Program) -> str | None:
+def _started_file(job: Job, program: Program) -> str | None:
     """Return the file that the command starts, as a path in the code; None if it names no file."""
     command = job.command
     word, is_module = python_target(command)
@@ -240,7 +240,7 @@ def _started_file(job: Job, source: Program) -> str | None:
     if word and not is_module:
         return posixpath.normpath(posixpath.join(job.cwd, word))
     by_python = any(posixpath.basename(word).startswith("python") for word in command)
-    return source.path if by_python and "-m" not in command else source.script
+    return program.path if by_python and "-m" not in command else program.script
 
 
 def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigError:

@@ -28,24 +28,24 @@ def task_environment(
     job: Job,
     seat: Seat,
     layout: Layout,
-    given: Mapping[str, str],
-    chosen: Mapping[str, str],
-    called: JobNames,
+    placeholder_values: Mapping[str, str],
+    program_variables: Mapping[str, str],
+    job_names: JobNames,
 ) -> dict[str, str]:
     """Return the environment variables of one task.
 
-    They are the variables that every task gets, those in `chosen`, which this program needs, and
-    the job's `env`. Of two variables with the same name, the one from the later source is used. In
-    a mode with a single process, no variable describes a cluster. `given`: placeholder -> value.
-    `called`: the program's own names for the roles.
+    They are the variables that every task gets, those in `program_variables`, which this program
+    needs, and the job's `env`. Of two variables with the same name, the one from the later source
+    is used. In a mode with a single process, no variable describes a cluster. `placeholder_values`:
+    placeholder -> value. `job_names`: the program's own names for the roles.
     """
     mode = rules_of(job.mode)
     of_cluster: dict[str, str] = {}
     if mode.tensorflow and not mode.single:
-        task = called.task(seat.role, seat.index)
-        of_cluster["TF_CONFIG"] = tf_config(called.cluster(layout.cluster), *task)
+        task = job_names.task(seat.role, seat.index)
+        of_cluster["TF_CONFIG"] = tf_config(job_names.cluster(layout.cluster), *task)
     if mode.ranks:
-        of_cluster = ranks.rank_variables(layout, seat, given["run_id"])
+        of_cluster = ranks.rank_variables(layout, seat, placeholder_values["run_id"])
     # In a mode with ranks, a task sees all GPUs that the run has on the host, and picks one of them
     # by its local rank.
     sharing = layout.on(seat.host) if mode.ranks else (seat,)
@@ -59,9 +59,12 @@ def task_environment(
         **({} if seat.role in mode.silent else HELD_PORT),
         **dict(mode.env),
         "TFDEPLOY_TASK_MODE": str(job.mode),
-        **chosen,
+        **program_variables,
         "TFDEPLOY_TASK_CLUSTER": job.cluster,
-        **{name: placeholders.fill_placeholders(text, given) for name, text in job.env.items()},
+        **{
+            name: placeholders.fill_placeholders(text, placeholder_values)
+            for name, text in job.env.items()
+        },
     }
 
 

@@ -57,16 +57,16 @@ def refuse_live_run(used: FactsByHost) -> None:
 
 
 def check_host(
-    entry: Host, facts: HostFacts, program: Program, options: Options, usual: str | None
+    entry: Host, facts: HostFacts, program: Program, options: Options, usual_python: str | None
 ) -> None:
     """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
 
-    `usual`: the result of `most_used_python`.
+    `usual_python`: the result of `most_used_python`.
     """
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
         what = f"no interpreter `{entry.python}` on {name}"
-        cure = no_python_remedy(entry, usual)
+        cure = no_python_remedy(entry, usual_python)
     elif options.sync and facts.rsync is None:
         what, cure = f"rsync is missing on {name}", install_command(name, "rsync", facts.user)
     elif free < needed:
@@ -80,7 +80,10 @@ def check_host(
         )
     elif program.imports_tensorflow and facts.tensorflow is None:
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
-        other = _as_on_most_hosts(None if usual == facts.python else usual) or "one that has it"
+        other = (
+            _as_on_most_hosts(None if usual_python == facts.python else usual_python)
+            or "one that has it"
+        )
         install = command_on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
         cure = f"set {entry.setting('python')} to {other}, or: {install}"
     else:
@@ -101,14 +104,14 @@ def most_used_python(used: Iterable[HostFacts], program: Program) -> str | None:
     return max(counts, key=counts.__getitem__, default=None)
 
 
-def no_python_remedy(entry: Host, usual: str | None) -> str:
+def no_python_remedy(entry: Host, usual_python: str | None) -> str:
     """Return what to do if the interpreter that the inventory names does not exist on the host.
 
-    `usual`: the interpreter of most hosts. If the name is the default, python3, the text also
-    suggests to install Python.
+    `usual_python`: the interpreter of most hosts. If the name is the default, python3, the text
+    also suggests to install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
-    wanted = _as_on_most_hosts(usual) or "a Python that exists on this host"
+    wanted = _as_on_most_hosts(usual_python) or "a Python that exists on this host"
     return f"set {entry.setting('python')} to {wanted}{install}"
 
 

@@ -64,14 +64,15 @@ def keeps_with_content(job: Job, facts: HostFacts) -> list[KeepFolderFact]:
 
 
 def newest_keep(
-    job: Job, facts: FactsByHost, role_hosts: tuple[str, ...], prefer: str
+    job: Job, facts: FactsByHost, role_hosts: tuple[str, ...], preferred_host: str
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if there is none.
 
     If any folder has a checkpoint, only folders with a checkpoint are compared. If none has, only
     the folders on `role_hosts` are compared, as long as these hosts have any: `role_hosts` are the
     hosts of the role that writes checkpoints, and files on other hosts may come from other roles.
-    If the host `prefer` has the same content (a shared disk, or a copy), its folder is returned.
+    If the host `preferred_host` has the same content (a shared disk, or a copy), its folder is
+    returned.
     """
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
@@ -85,7 +86,7 @@ def newest_keep(
     # If the times of folders differ by less than CLOCK_SLACK_S, the folder of the first host by
     # name is chosen, so that every launch makes the same choice.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
-    preferred = [kept for kept in kept_everywhere if kept.host == prefer]
+    preferred = [kept for kept in kept_everywhere if kept.host == preferred_host]
     return next((kept for kept in preferred if best and kept.fact.same_as(best.fact)), best)
 
 

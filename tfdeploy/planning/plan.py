@@ -245,7 +245,7 @@ def _make_commands(
         served,
         chosen={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
         own_addresses=compat.keeps_written_addresses(job, read.compat),
-        identity=task_identity.decide(job, program, cluster, by_flag=by_flag),
+        identity=task_identity.decide(job, program, cluster, index_by_flag=by_flag),
         own=own,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)

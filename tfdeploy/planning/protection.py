@@ -243,20 +243,20 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
     return lines
 
 
-def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
+def _hindrance(level: Level, facts: HostFacts, filter_length: int) -> str:
     """Return why a host cannot provide this level of protection; "" if it can provide it.
 
-    `length`: number of instructions in the packet filter that the run needs.
+    `filter_length`: number of instructions in the packet filter that the run needs.
     """
     own, most = facts.protect, facts.protect.most_instructions
     if level == "none":
         return ""
     too_long = (
-        f"a filter for the addresses of all hosts has {length} instructions, and the kernel of "
-        f"this host accepts at most {most} (sysctl net.core.optmem_max)"
+        f"a filter for the addresses of all hosts has {filter_length} instructions, and the kernel "
+        f"of this host accepts at most {most} (sysctl net.core.optmem_max)"
     )
     # A host with the level firewall also uses the packet filter of the level peers.
-    return own.hindrance(level) or own.peers or (too_long if length > most else "")
+    return own.hindrance(level) or own.peers or (too_long if filter_length > most else "")
 
 
 def _first_reason(whys: Mapping[str, str]) -> str:

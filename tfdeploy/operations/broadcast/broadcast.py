@@ -373,7 +373,7 @@ class Broadcast:
                     member.set_stripes(wanted)
         else:
             shut = frozenset(self._unreachable_pairs | self._stalled.forbidden_pairs)
-            plan = next_plan(before, planned, shut=shut, out=frozenset(out))
+            plan = next_plan(before, planned, unreachable_pairs=shut, lost_members=frozenset(out))
         if plan is not before:
             self._plan = plan
             self.report.record_plan(plan)

@@ -141,10 +141,10 @@ class _ParentChooser:
         self._count_child(parent, child, stripe, 1)
         self._forest.parents[stripe][child] = parent
 
-    def _best_parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
+    def _best_parent(self, child: str, stripe: int, rooted_descendants: dict[str, int]) -> str:
         if self._forest.is_isolated(child):
             return CONTROL_MACHINE
-        able = [name for name in rooted if self._may_send(name, child, stripe)]
+        able = [name for name in rooted_descendants if self._may_send(name, child, stripe)]
         ancestor_ranks = {
             name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))
         }

@@ -114,11 +114,11 @@ def _split_off_senders(
     return relays, [each.name for each in incomplete if each.name not in chosen]
 
 
-def _parent_position(number: int, able: int, children: int) -> int:
+def _parent_position(number: int, parents: int, children_each: int) -> int:
     """Return the position of the parent that child `number` gets.
 
-    There are `able` parents, and each is planned to get `children` children. Children beyond that
-    number go to the last parent, then to the parent before it, and so on.
+    There are `parents` parents, and each is planned to get `children_each` children. Children
+    beyond that number go to the last parent, then to the parent before it, and so on.
     """
-    room = able * children
-    return number // children if number < room else able - 1 - (number - room) % able
+    room = parents * children_each
+    return number // children_each if number < room else parents - 1 - (number - room) % parents

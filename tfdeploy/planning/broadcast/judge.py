@@ -153,8 +153,8 @@ class _FeedEvaluator:
 
         This is done only once. All other hosts receive at the rate of the first host, so only
         another position shows whether the first host is slow. If the moved host is not slow there,
-        the new first host's feed is suspect too. Two suspect feeds at the first position show that this
-        position is slow, so neither host counts as slow.
+        the new first host's feed is suspect too. Two suspect feeds at the first position show that
+        this position is slow, so neither host counts as slow.
         """
         heads = [
             child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE
@@ -207,15 +207,17 @@ class _FeedEvaluator:
             if parent == CONTROL_MACHINE or parent in self._members:
                 yield child, parent
 
-    def _is_behind(self, child: str, parent: str, stripe: int, due: float) -> bool:
+    def _is_behind(self, child: str, parent: str, stripe: int, due_rate: float) -> bool:
         intake = self._intake(child, stripe)
-        if intake.rate is None or intake.rate >= SLOWER * due:
+        if intake.rate is None or intake.rate >= SLOWER * due_rate:
             return False
         is_full = self._is_full(parent, stripe)
         ahead = intake.wanted_bytes if is_full else self._intake(parent, stripe).have_bytes
-        return ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
+        return ahead - intake.have_bytes >= max(BEHIND_S * due_rate, BEHIND_BYTES)
 
-    def _is_connected_long_enough(self, child: str, parent: str, stripe: int, due: float) -> bool:
+    def _is_connected_long_enough(
+        self, child: str, parent: str, stripe: int, due_rate: float
+    ) -> bool:
         """Return whether the child has had its parent for long enough to be judged.
 
         This module has no clock, so the bytes that the child has received from this parent stand
@@ -226,7 +228,7 @@ class _FeedEvaluator:
             return True
         if self._is_full(parent, stripe):
             received = self._intake(child, stripe).have_bytes - move.have_bytes
-            return received >= SETTLED_S * SLOWER * due
+            return received >= SETTLED_S * SLOWER * due_rate
         received = self._intake(parent, stripe).have_bytes - move.parent_bytes
         return received >= SETTLED_S * self._rate(parent, stripe)
 

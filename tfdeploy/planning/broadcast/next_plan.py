@@ -25,16 +25,16 @@ def next_plan(
     plan: FeedPlan,
     members: Iterable[Member],
     *,
-    shut: frozenset[tuple[str, str]] = frozenset(),
-    out: frozenset[str] = frozenset(),
+    unreachable_pairs: frozenset[tuple[str, str]] = frozenset(),
+    lost_members: frozenset[str] = frozenset(),
 ) -> FeedPlan:
     """Return the changed plan, or the same object if nothing has to change.
 
-    `shut`: pairs (child, parent) in which the child could not connect to the parent. `out`: members
-    that died or sent wrong pieces; they neither send nor receive any more.
+    `unreachable_pairs`: pairs (child, parent) in which the child could not connect to the parent.
+    `lost_members`: members that died or sent wrong pieces; they neither send nor receive any more.
     """
-    members_by_name = {member.name: member for member in members if member.name not in out}
-    forest = Forest(plan.feeds, plan.stripes, members_by_name, shut)
+    members_by_name = {member.name: member for member in members if member.name not in lost_members}
+    forest = Forest(plan.feeds, plan.stripes, members_by_name, unreachable_pairs)
     verdict = judge_feeds(plan, forest)
     _remove_ended_feeds(forest, verdict)
     without_parent = [

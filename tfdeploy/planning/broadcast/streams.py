@@ -58,8 +58,10 @@ def assign_streams(
     return list(stream_of.values())
 
 
-def _hosts_by_row(rows_of: Mapping[str, Sequence[int]], moved: list[int]) -> dict[int, list[str]]:
-    hosts_of_row: dict[int, list[str]] = {row: [] for row in moved}
+def _hosts_by_row(
+    rows_of: Mapping[str, Sequence[int]], wanted_rows: list[int]
+) -> dict[int, list[str]]:
+    hosts_of_row: dict[int, list[str]] = {row: [] for row in wanted_rows}
     for host, rows in rows_of.items():
         for row in rows:
             if row in hosts_of_row:

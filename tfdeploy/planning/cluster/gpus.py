@@ -77,13 +77,13 @@ def gpus_text(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     return f"GPU{several} {' and '.join(map(str, gpus))}{described}"
 
 
-def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> Notes:
-    """Return notes on the GPUs of one host. `given`: the indices of the GPUs that tasks get."""
+def notes(host: Host, facts: HostFacts, assigned_gpus: tuple[int, ...]) -> Notes:
+    """Return notes on the GPUs of one host. `assigned_gpus`: indices of the GPUs that tasks get."""
     texts = []
     if facts.gpu_error and host.gpus == "auto":
         texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
     busy = _busy_gpus(facts)
-    taken = [gpu for gpu in busy if gpu.index in given]
+    taken = [gpu for gpu in busy if gpu.index in assigned_gpus]
     if taken:
         texts.append(
             f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: "

@@ -62,14 +62,14 @@ def lay_out(
     mode: ModeRules,
     seats: Seats,
     addresses: Mapping[str, str],
-    given: Mapping[str, tuple[int, ...]],
+    ports_by_host: Mapping[str, tuple[int, ...]],
 ) -> Layout:
     """Return the cluster with a port for each task that listens.
 
-    `given`: host -> its ports. The tasks of the host get these ports in order. The last port is the
-    mesh port: there the host's agent receives messages from other hosts.
+    `ports_by_host`: host -> its ports. The tasks of the host get these ports in order. The last
+    port is the mesh port: there the host's agent receives messages from other hosts.
     """
-    free = {host: iter(ports) for host, ports in given.items()}
+    free = {host: iter(ports) for host, ports in ports_by_host.items()}
     listening = [seat for seat in seats if _task_listens(mode, seat)]
     ports = {seat.task: next(free[seat.host]) for seat in listening}
     endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}

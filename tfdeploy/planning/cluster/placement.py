@@ -46,12 +46,12 @@ def place_tasks(
     requested: RoleRequests,
     hosts: HostsByName,
     facts: FactsByHost,
-    first: Mapping[str, str],
+    first_hosts: Mapping[str, str],
 ) -> Seats:
     """Return every task with its host, in the order of ROLES.
 
-    `first`: role -> host that must get task 0 of the role. Raises Refused if requested GPUs are
-    missing, and ConfigError if tasks are requested for a role without hosts.
+    `first_hosts`: role -> host that must get task 0 of the role. Raises Refused if requested GPUs
+    are missing, and ConfigError if tasks are requested for a role without hosts.
     """
     free = {
         name: list(gpus.usable_gpus(hosts[name], facts[name]))
@@ -62,7 +62,7 @@ def place_tasks(
     had = {name: len(free[name]) for name in free}
     seats: list[Seat] = []
     for role, request in sorted(requested.items(), key=lambda item: _gpu_sort_key(item[1])):
-        seats += _RolePlacement(request, hosts, facts, free, had, first.get(role)).seats()
+        seats += _RolePlacement(request, hosts, facts, free, had, first_hosts.get(role)).seats()
     return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 
 

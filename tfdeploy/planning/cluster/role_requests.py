@@ -46,10 +46,10 @@ class RoleRequest:
         """Return the larger one of `total` and `per_host`, or 0 if neither is requested."""
         return max(self.total or 0, self.per_host or 0)
 
-    def gpus_per_task(self, had: int, left: int) -> int:
+    def gpus_per_task(self, usable: int, left: int) -> int:
         """Return the number of GPUs for one task of the role on a host.
 
-        The job sets this number, or else the mode. `had`: number of usable GPUs of the host.
+        The job sets this number, or else the mode. `usable`: number of usable GPUs of the host.
         `left`: number of these GPUs that tasks of other roles have not taken.
         """
         if self.role == "ps":
@@ -60,7 +60,7 @@ class RoleRequest:
             spread = math.ceil((self.total or 1) / max(1, len(self.hosts)))
             most_per_host = spread if self.per_host is None else self.per_host
             return max(1, left // (most_per_host or 1)) if left else 0
-        return {"one": min(1, had), "spare": min(1, left), "none": 0}[self.share]
+        return {"one": min(1, usable), "spare": min(1, left), "none": 0}[self.share]
 
 
 RoleRequests = Mapping[str, RoleRequest]
@@ -105,13 +105,13 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
 
 
 def _role_request(
-    inventory: Inventory, role: str, mode: ModeRules, rule: RoleRule, flag: int | None
+    inventory: Inventory, role: str, mode: ModeRules, rule: RoleRule, flag_count: int | None
 ) -> RoleRequest:
     of = "worker" if role == mode.lead and not role_hosts(inventory, role) else role
     hosts = role_hosts(inventory, of)
     total, because = rule.count, f"`roles: {role}` of the job"
-    if flag is not None:
-        total, because = flag, f"{FLAGS[role]} {flag}"
+    if flag_count is not None:
+        total, because = flag_count, f"{FLAGS[role]} {flag_count}"
     if total is None and rule.per_host is None:
         because = f"no host has the role {role}" if of != role else ""
         total = 1 if hosts and (role in SINGLE or mode.single) else None

@@ -300,15 +300,15 @@ def _from_click(call: ast.Call) -> Flag | None:
             return _with_type(flag, call, named)
 
 
-def _with_type(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
+def _with_type(flag: Flag, call: ast.Call, type_node: ast.expr | None) -> Flag:
     """Return the flag with its type, default and number of words.
 
-    `named`: the expression that names the type, such as `int` in `type=int`.
+    `type_node`: the expression that names the type, such as `int` in `type=int`.
     """
     words = getattr(argument(call, "nargs"), "value", None)
     return replace(
         flag,
-        kind=_KINDS.get((literal_text(named) or last_name(named)).lower(), "text"),
+        kind=_KINDS.get((literal_text(type_node) or last_name(type_node)).lower(), "text"),
         count=words if isinstance(words, int) else 1,
         default=literal_text(argument(call, "default") or argument(call, "default_value")) or "",
     )

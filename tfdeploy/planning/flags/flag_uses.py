@@ -165,7 +165,9 @@ def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iter
     if last_name(node) not in _SYNCHRONOUS:
         return
     for test, holds in _conditions_around(node, module):
-        for origin, compared_values in _flags_in_condition(test, module, origins, holds=holds):
+        for origin, compared_values in _flags_in_condition(
+            test, module, origins, is_true_for_sync=holds
+        ):
             yield FlagUse("issync", origin, _location(test, module), compared_values)
 
 
@@ -185,31 +187,35 @@ def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.
 
 
 def _flags_in_condition(
-    test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool
+    test: ast.expr, module: ParsedFile, origins: Origins, *, is_true_for_sync: bool
 ) -> Iterator[_Switch]:
     """Yield (flag, its values for async and sync training) for each flag in this condition.
 
-    The values are None if the program only tests whether the flag is true. `holds`: True if the
-    condition must be true for synchronous training, False if it must be false.
+    The values are None if the program only tests whether the flag is true. `is_true_for_sync`: True
+    if the condition must be true for synchronous training, False if it must be false.
     """
     for each, at in origins.values(test, module):
         compared: object = True
         match each:
             case ast.BoolOp(_, values):
                 for value in values:
-                    yield from _flags_in_condition(value, at, origins, holds=holds)
+                    yield from _flags_in_condition(
+                        value, at, origins, is_true_for_sync=is_true_for_sync
+                    )
                 continue
             case ast.UnaryOp(ast.Not(), operand):
-                yield from _flags_in_condition(operand, at, origins, holds=not holds)
+                yield from _flags_in_condition(
+                    operand, at, origins, is_true_for_sync=not is_true_for_sync
+                )
                 continue
             case ast.Compare(tested, [ast.Eq() | ast.Is()], [ast.Constant(compared)]):
-                equal = holds
+                equal = is_true_for_sync
             case ast.Compare(tested, [ast.NotEq() | ast.IsNot()], [ast.Constant(compared)]):
-                equal = not holds
+                equal = not is_true_for_sync
             case ast.Compare(_, [_], [ast.Constant()]):
                 continue
             case tested:
-                equal = holds
+                equal = is_true_for_sync
         for origin in origins.origins_of(tested, at):
             if origin.steps:
                 continue

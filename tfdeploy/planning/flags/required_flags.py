@@ -54,15 +54,17 @@ class SuppliedFlags:
     notes: Notes = ()
 
 
-def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> SuppliedFlags:
+def supply_flags(
+    job: Job, program: Program, cluster_flags: Flags, given_flags: Flags
+) -> SuppliedFlags:
     """Return those required flags, with values, that the program's tasks would not get otherwise.
 
-    Raises Refused if the value of such a flag is not known. `known`: the flags that describe the
-    cluster. `given`: the flags that the tasks already get.
+    Raises Refused if the value of such a flag is not known. `cluster_flags`: the flags that
+    describe the cluster. `given_flags`: the flags that the tasks already get.
     """
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return SuppliedFlags()
-    settled = {flag.dest for flag in given}
+    settled = {flag.dest for flag in given_flags}
     lacking = {
         flag: where
         for flag, where in _required_flags(program).items()
@@ -72,7 +74,7 @@ def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supp
         return SuppliedFlags()
     flags, notes = [], []
     for each, where in lacking.items():
-        flag = _with_value_template(each, job, known, lacking)
+        flag = _with_value_template(each, job, cluster_flags, lacking)
         if not flag.template:
             raise Refused(
                 f"{program.path} ends at once without {flag.spelling} ({where}), and the command "
@@ -189,7 +191,7 @@ def _required_flags(program: Program) -> dict[Flag, str]:
     }
     if not defined:
         return {}
-    run = reached.certainly_reached(program, workers=True)
+    run = reached.certainly_reached(program, has_workers=True)
     declared: dict[str, str] = {}
     tested: dict[str, str] = {}
     for path, node in program.find(ast.Call, ast.If, ast.Assert):

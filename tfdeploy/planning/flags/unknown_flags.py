@@ -69,13 +69,13 @@ def _accepted_flags(program: Program) -> list[str] | None:
     return [each for each in known if each.startswith("--")]
 
 
-def _passes_parser_on(program: Program, made: ast.Call, calls: list[ast.Call]) -> bool:
-    """Return whether another library gets the parser that the call `made` makes."""
+def _passes_parser_on(program: Program, parser_call: ast.Call, calls: list[ast.Call]) -> bool:
+    """Return whether another library gets the parser that the call `parser_call` makes."""
     own = {node.name for _, node in program.find(ast.FunctionDef)}
     names = {
         last_name(target)
         for _, node in program.find(ast.Assign)
-        if node.value is made
+        if node.value is parser_call
         for target in node.targets
     }
     return not names or any(

@@ -78,9 +78,11 @@ class ProbeResults:
     refused: Refused | None = None
 
 
-def check_hosts(probed: ProbeResults, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
-    """Return host -> its passed and failed checks. `only`: the names of the rules to apply."""
-    names = [*only]
+def check_hosts(
+    probed: ProbeResults, rule_names: Iterable[str] = RULES
+) -> dict[str, tuple[Check, ...]]:
+    """Return host -> its passed and failed checks. `rule_names`: names of the rules to apply."""
+    names = [*rule_names]
     checks_by_host = {
         host: [check for name in names for check in _checks(name, RULES[name](case))]
         for host, case in _cases(probed).items()

@@ -109,7 +109,7 @@ def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[
 
 
 def _address_refusals(
-    called: Mapping[str, AdvertisedAddress], facts: FactsByHost
+    advertised_by_host: Mapping[str, AdvertisedAddress], facts: FactsByHost
 ) -> Iterator[tuple[Level, Refused]]:
     """Yield (level, error) for the errors that a plan with these addresses would raise.
 
@@ -118,8 +118,11 @@ def _address_refusals(
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     reported = set()
     looks: tuple[tuple[Level, Callable[[], object]], ...] = (
-        ("error", lambda: addresses.check_addresses(called, quiet, allow_public=True)),
-        ("warning", lambda: addresses.check_addresses(called, quiet, allow_public=False)),
+        ("error", lambda: addresses.check_addresses(advertised_by_host, quiet, allow_public=True)),
+        (
+            "warning",
+            lambda: addresses.check_addresses(advertised_by_host, quiet, allow_public=False),
+        ),
         ("error", lambda: host_checks.refuse_same_machine(facts)),
     )
     for level, run_check in looks:

@@ -63,16 +63,19 @@ def renamed_role_values(layout: Layout, names: Mapping[str, str]) -> dict[str, d
 def task_command(
     job: Job,
     facts: HostFacts,
-    given: Mapping[str, str],
-    added: Flags,
-    own: Mapping[str, str],
+    placeholder_values: Mapping[str, str],
+    added_flags: Flags,
+    flag_values: Mapping[str, str],
 ) -> Command:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
-    `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value, for
-    placeholders that have another value in these flags than in the rest of the command.
+    `placeholder_values`: placeholder -> value. `added_flags`: the flags to append. `flag_values`:
+    placeholder -> value, for placeholders that have another value in these flags than in the rest
+    of the command.
     """
-    first, *others = (placeholders.fill_placeholders(word, given) for word in job.command)
+    first, *others = (
+        placeholders.fill_placeholders(word, placeholder_values) for word in job.command
+    )
     if first in PYTHON:
         first = facts.python or first
     elif first.startswith("~/"):
@@ -80,5 +83,9 @@ def task_command(
     command = (first, *others)
     # A program reads everything after a `--` as positional arguments, so flags go before it.
     end = flags_end_index(job.command)
-    flags = (word for flag in added for word in flag.arguments({**given, **own}))
+    flags = (
+        word
+        for flag in added_flags
+        for word in flag.arguments({**placeholder_values, **flag_values})
+    )
     return (*command[:end], *flags, *command[end:])

@@ -64,7 +64,7 @@ class Sign:
 
 def find_signs(program: Program) -> tuple[Sign, ...]:
     """Return the program's constructs that show its mode. Flags about the cluster come first."""
-    certain = certainly_reached(program, workers=True).nodes
+    certain = certainly_reached(program, has_workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
     servers_or_coordinator = (_SERVED, _COORDINATED)
@@ -131,25 +131,29 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
             yield Sign((*_SERVED, "local"), action, flag.where, certain=True, is_flag=True)
 
 
-def _tensorflow_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
+def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     for use in tf_names_used.tensorflow_uses(program):
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
-            yield Sign(modes, f"uses tf.{use.name}", use.where, certain=id(use.node) in certain)
+            yield Sign(
+                modes, f"uses tf.{use.name}", use.where, certain=id(use.node) in certain_nodes
+            )
 
 
-def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
+def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     for path, call in program.find(ast.Call):
         name = dotted_name(call.func)
         if f".{name}".endswith(_OF_OTHERS):
-            yield Sign(("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain)
+            yield Sign(
+                ("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain_nodes
+            )
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     needed = {
         id(read.slice)
         for _, read in program.find(ast.Subscript)
         if isinstance(read.ctx, ast.Load)
         and dotted_name(read.value).endswith("environ")
-        and id(read) in certain
+        and id(read) in certain_nodes
     }
     for path, node in program.find(ast.Constant):
         is_needed = id(node) in needed
@@ -162,10 +166,12 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
             yield Sign(modes, action, f"{path}:{node.lineno}", certain=is_needed)
 
 
-def _client_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
+def _client_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     """Yield signs of an in-graph client: devices with job names for which it starts no server."""
     for path, node in program.find(ast.Constant):
         device = literal_text(node) or ""
         if "/job:" in device and program.imports_tensorflow:
             where = f"{path}:{node.lineno}"
-            yield Sign(("ingraph",), f"places operations on {device}", where, id(node) in certain)
+            yield Sign(
+                ("ingraph",), f"places operations on {device}", where, id(node) in certain_nodes
+            )

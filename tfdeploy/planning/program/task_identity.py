@@ -45,13 +45,13 @@ class TaskIdentity:
         return {**values, **self.own_hosts.variables(f"{role}:{index}")}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskIdentity:
+def decide(job: Job, program: Program, planned: Cluster, *, index_by_flag: bool) -> TaskIdentity:
     """Decide from which sources, apart from flags, the program learns which task it is.
 
-    `by_flag`: a flag tells the program its task index.
+    `index_by_flag`: a flag tells the program its task index.
     """
     variables = env_variables.decide(job, program)
-    knows_role = by_flag or bool(variables.names) or reads_tf_config(program)
+    knows_role = index_by_flag or bool(variables.names) or reads_tf_config(program)
     hosts = own_hosts.decide(job, program, planned, knows_role=knows_role)
     return TaskIdentity(job_names.decide(job, program, planned), variables, hosts)
 

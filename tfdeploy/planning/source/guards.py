@@ -74,42 +74,44 @@ def is_suppress(node: ast.With | ast.AsyncWith) -> bool:
     return any(last_name(call.func) == "suppress" for call in calls)
 
 
-def fixed_value(test: ast.expr, main: bool | None = None) -> bool | None:
+def fixed_value(test: ast.expr, is_main: bool | None = None) -> bool | None:
     """Return the value that the condition has in every run on Python 3; None if it is not fixed.
 
-    `main`: True if the command starts this module, False if another module imports it, None if
+    `is_main`: True if the command starts this module, False if another module imports it, None if
     both are possible.
     """
     match test:
         case ast.Constant(value):
             return bool(value)
         case ast.UnaryOp(ast.Not(), operand):
-            inner = fixed_value(operand, main)
+            inner = fixed_value(operand, is_main)
             return None if inner is None else not inner
         case ast.BoolOp(operator_, operands):
             decisive = isinstance(operator_, ast.Or)
-            values = [fixed_value(each, main) for each in operands]
+            values = [fixed_value(each, is_main) for each in operands]
             return decisive if decisive in values else None if None in values else not decisive
         case ast.Compare(ast.Name("__name__"), [comparison]):
-            return main if main is None or isinstance(comparison, ast.Eq) else not main
+            return is_main if is_main is None or isinstance(comparison, ast.Eq) else not is_main
         case ast.Compare(left, [comparison], [right]):
             return _python_version_test(left, comparison, right)
     return _CONSTANTS.get(last_name(test))
 
 
-def _guarded_in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
+def _guarded_in_module(
+    module: ParsedFile, feature_names: frozenset[str], *, imported: bool
+) -> set[int]:
     ids: set[int] = set()
     # Outer blocks come first. So if an outer block is guarded, it is already recorded, and the
     # blocks inside it can be skipped.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
-            for part in _guarded_blocks(node, module, results, imported=imported):
+            for part in _guarded_blocks(node, module, feature_names, imported=imported):
                 ids.update(map(id, module.within(part)))
     return ids
 
 
 def _guarded_blocks(
-    node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
+    node: ast.AST, module: ParsedFile, feature_names: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
     """Yield the guarded blocks of a `try`, `with` or `if`: they may use names that are missing."""
     match node:
@@ -118,12 +120,12 @@ def _guarded_blocks(
         case ast.With() if is_suppress(node):
             yield from node.body
         case ast.If(test, body, orelse) | ast.IfExp(test, body, orelse):
-            holds = fixed_value(test, main=False if imported else None)
+            holds = fixed_value(test, is_main=False if imported else None)
             blocks = [body, orelse] if holds is None else [orelse if holds else body]
             if (
                 holds is not None
                 or _is_feature_test(test, module)
-                or not results.isdisjoint(_names_in(test, module))
+                or not feature_names.isdisjoint(_names_in(test, module))
             ):
                 for block in blocks:
                     yield from block if isinstance(block, list) else [block]

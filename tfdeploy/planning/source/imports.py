@@ -62,7 +62,9 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
     certain = own_python and not _has_other_folders(job, program)
     own = own_modules(files) | {"tensorflow"}
-    executed = reached.certainly_reached(program, workers=False).nodes if certain else frozenset()
+    executed = (
+        reached.certainly_reached(program, has_workers=False).nodes if certain else frozenset()
+    )
     outside: dict[str, Import] = {}
     for module, where, node in _unguarded_imports(program):
         if module not in own:

@@ -42,12 +42,12 @@ class Reached:
 
 
 @lru_cache(maxsize=4)
-def certainly_reached(program: Program, *, workers: bool) -> Reached:
+def certainly_reached(program: Program, *, has_workers: bool) -> Reached:
     """Return the code that every run of the program certainly executes.
 
-    `workers`: whether some tasks of the run have the role worker.
+    `has_workers`: whether some tasks of the run have the role worker.
     """
-    walk = _ReachedCollector(program, workers)
+    walk = _ReachedCollector(program, has_workers)
     return Reached(frozenset(walk.nodes), frozenset(walk.files))
 
 
@@ -97,7 +97,7 @@ class _ReachedCollector:
 
     def _walk_if(self, node: ast.If, scope: Scope) -> bool:
         self._walk_expression(node.test, scope)
-        holds = guards.fixed_value(node.test, main=scope.path in self._program.roots)
+        holds = guards.fixed_value(node.test, is_main=scope.path in self._program.roots)
         if holds is not None:
             return self._walk_block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._certain_outcomes(node.test)

@@ -163,7 +163,7 @@ def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
     ]
     return any(
         not any(isinstance(each, ast.FunctionDef) for each in module.around(node))
-        or id(node) in reached.certainly_reached(program, workers=True).nodes
+        or id(node) in reached.certainly_reached(program, has_workers=True).nodes
         for module, node in in_graphs
     )
 

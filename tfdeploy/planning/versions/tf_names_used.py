@@ -158,7 +158,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
                 binds = removed_names.has_stand_in(used)
                 yield NameUse(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
-    others = _names_defined(module, imports=False, without=aliased)
+    others = _names_defined(module, imports=False, excluded_nodes=aliased)
     for expression in module.find(*_CHAINS):
         if id(expression) in covered:
             continue
@@ -214,16 +214,16 @@ def _split_at_known_name(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _names_defined(
-    module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()
+    module: ParsedFile, *, imports: bool = True, excluded_nodes: Collection[int] = ()
 ) -> set[str]:
     """Return the names that a module itself defines, at any depth.
 
-    `imports`: whether imported names count. `without`: the ids of nodes that do not count.
+    `imports`: whether imported names count. `excluded_nodes`: the ids of nodes that do not count.
     """
     bound = {
         node.id
         for node in module.find(ast.Name)
-        if not isinstance(node.ctx, ast.Load) and id(node) not in without
+        if not isinstance(node.ctx, ast.Load) and id(node) not in excluded_nodes
     }
     bound |= {node.arg for node in module.find(ast.arg)}
     bound |= {node.name for node in module.find(ast.FunctionDef)}

@@ -51,7 +51,10 @@ class Broadcast:
 
     def next(self, shut: Iterable[tuple[str, str]] = (), out: str = "") -> str:
         self.plan = next_plan(
-            self.plan, self.members.values(), shut=frozenset(shut), out=frozenset(out)
+            self.plan,
+            self.members.values(),
+            unreachable_pairs=frozenset(shut),
+            lost_members=frozenset(out),
         )
         return feeds_as_text(self.plan)
 
@@ -309,6 +312,6 @@ def test_slow_stripe_is_detected_beside_fast_one() -> None:
 def test_death_in_tree_moves_each_child_once() -> None:
     plan, members = plan_of_trees()
     orphans = {(feed.child, feed.stripe) for feed in plan.feeds if feed.parent == "n0"}
-    after = next_plan(plan, members.values(), out=frozenset({"n0"}))
+    after = next_plan(plan, members.values(), lost_members=frozenset({"n0"}))
     assert {(feed.child, feed.stripe) for feed in set(after.feeds) - set(plan.feeds)} == orphans
     assert sum(feed.parent == CONTROL_MACHINE for feed in after.feeds) == 2

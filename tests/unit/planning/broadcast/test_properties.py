@@ -91,7 +91,7 @@ def test_every_plan_feeds_each_lacking_member_once_per_stripe_without_cycles(
     plan = first_plan(moments[0][0], 2 * STRIPE)
     assert_sound(plan, moments[0][0], frozenset(), frozenset())
     for members, shut, out in moments:
-        plan = next_plan(plan, members, shut=shut, out=out)
+        plan = next_plan(plan, members, unreachable_pairs=shut, lost_members=out)
         assert_sound(plan, members, shut, out)
 
 
@@ -101,7 +101,7 @@ def test_plan_soon_becomes_stable_without_changes(moments) -> None:
     for members, shut, out in moments:
         seen = [plan]
         while len(seen) < 8 and (len(seen) < 2 or seen[-1] is not seen[-2]):
-            seen.append(next_plan(seen[-1], members, shut=shut, out=out))
+            seen.append(next_plan(seen[-1], members, unreachable_pairs=shut, lost_members=out))
         assert seen[-1] is seen[-2]
         plan = seen[-1]
 
@@ -111,7 +111,7 @@ def test_death_moves_only_children_of_dead_host(count: int, data: st.DataObject)
     members = [Member(name=f"n{number}", wanted_bytes=STRIPE) for number in range(count)]
     plan = first_plan(members, STRIPE)
     dead = data.draw(st.sampled_from(members)).name
-    changed = next_plan(plan, members, out=frozenset({dead}))
+    changed = next_plan(plan, members, lost_members=frozenset({dead}))
     moved = {(feed.child, feed.stripe) for feed in changed.feeds} & {
         (feed.child, feed.stripe) for feed in set(changed.feeds) - set(plan.feeds)
     }
