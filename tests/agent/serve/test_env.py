@@ -119,12 +119,14 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     host.said.clear()
     assert host.call("env.state") == made and host.call("env.make") == made
     assert host.said == [] and os.stat(made["folder"]).st_mtime_ns == before
-    folder = env.find_environment(
+    folder = env.find_complete_environment(
         host.context.workdir, "d1", made["python_version"], sys.executable
     )
     assert folder == made["folder"]
     assert (
-        env.find_environment(host.context.workdir, "d2", made["python_version"], sys.executable)
+        env.find_complete_environment(
+            host.context.workdir, "d2", made["python_version"], sys.executable
+        )
         is None
     )
 

@@ -79,7 +79,7 @@ def probe_host(call: Call) -> Answer:
     started_python, rsync = start_python(python, modules), start_rsync()
     started_gpus = start_gpus() if _wants_gpus(call) else None
     read_preflight = _start_preflight(call, low, high)
-    read_firewall, read_resolved = _start_nft(call), _start_lookups(call)
+    read_firewall, read_resolved = _start_nft_check(call), _start_lookups(call)
     machine = _machine_facts(workdir)
     free_ports, taken_ports = scan_ports(low, high, lambda: planned_ports(workdir, host))
     problems = _machine_problems(machine)
@@ -88,7 +88,7 @@ def probe_host(call: Call) -> Answer:
     if job:
         if call.flag("keep") and holds_lock(call.context, job):
             problems += keep_links.restore_links_of_dead_runs(workdir, job, host)
-        problems += _damaged_runs(workdir, job)
+        problems += _damaged_run_problems(workdir, job)
         renamed = keep_aside.pending_renames(workdir, job)
         keep = keep_facts(workdir, job, call.rows("keep"), renamed)
         live_runs = [
@@ -99,9 +99,9 @@ def probe_host(call: Call) -> Answer:
             }
             for paths in list_live_runs(workdir, job, host)
         ]
-    setup = call.name("setup") if call.flag("setup") else ""
+    setup_digest = call.name("setup") if call.flag("setup") else ""
     interpreter, problem = _interpreter_facts(
-        workdir, started_python, python, call.text("python", "python3"), setup, modules
+        workdir, started_python, python, call.text("python", "python3"), setup_digest, modules
     )
     program = call.text("program")
     gpus, gpu_error = read_gpus(started_gpus)
@@ -125,7 +125,7 @@ def probe_host(call: Call) -> Answer:
     }
 
 
-def _start_preflight(call: Call, low: int, high: int) -> Callable[[], Optional[Answer]]:
+def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], Optional[Answer]]:
     """Start the programs of a preflight. Return a function that returns their facts, or None if no
     preflight was asked for."""
     if not call.flag("preflight"):
@@ -133,10 +133,12 @@ def _start_preflight(call: Call, low: int, high: int) -> Callable[[], Optional[A
     from tfdeploy.agent.serve import preflight
 
     programs = preflight.start_quota_and_driver(_wants_gpus(call))
-    return lambda: preflight.gather_facts(call.workdir, user_name(), (low, high), programs)
+    return lambda: preflight.gather_facts(
+        call.workdir, user_name(), (low_port, high_port), programs
+    )
 
 
-def _start_nft(call: Call) -> Callable[[], str]:
+def _start_nft_check(call: Call) -> Callable[[], str]:
     """Ask nft whether it can make a table, if the call wants that. Return a function that returns
     why it cannot; "" means that it can."""
     if not call.flag("firewall"):
@@ -213,19 +215,19 @@ def _interpreter_facts(
     workdir: str,
     program: Optional[StartedProgram],
     python: Optional[str],
-    wanted: str,
-    setup: str,
+    wanted_python: str,
+    setup_digest: str,
     modules: List[str],
 ) -> Tuple[Answer, Optional[str]]:
     """Return (facts about the job's interpreter, what is wrong with the host's interpreter). The
     job's interpreter is that of its environment if the environment is complete and runs, else the
     host's interpreter."""
-    versions, problem = read_python(program, wanted)
+    versions, problem = read_python(program, wanted_python)
     version = versions["python_version"]
-    if setup and python and version:
+    if setup_digest and python and version:
         from tfdeploy.agent.serve.env import verbs as env
 
-        folder = env.find_environment(workdir, setup, version, python)
+        folder = env.find_complete_environment(workdir, setup_digest, version, python)
         if folder is not None:
             interpreter = env.interpreter_path(folder)
             own_versions, wrong = read_python(start_python(interpreter, modules), interpreter)
@@ -240,7 +242,7 @@ def _has_program(name: str, python: Optional[str]) -> bool:
     return find_program(name) is not None or os.access(in_environment, os.X_OK)
 
 
-def _damaged_runs(workdir: str, job: str) -> List[str]:
+def _damaged_run_problems(workdir: str, job: str) -> List[str]:
     faults = [find_damage(workdir, job, run) for run in run_names(workdir, job)]
     return [
         "an old run cannot be read (%s): remove its folder" % fault for fault in faults if fault

@@ -102,7 +102,7 @@ class Server:
             except OSError as error:
                 raise SessionGone() from error
 
-    def end(self) -> None:
+    def run_closing_functions(self) -> None:
         """Call all functions in `closing_functions`, which release locks and end programs. May be
         called twice."""
         while self.context.closing_functions:
@@ -115,7 +115,7 @@ class Server:
         while True:
             remaining = self._raw.last_read + frames.SILENCE_S - time.monotonic()
             if remaining <= 0:
-                self.end()
+                self.run_closing_functions()
                 os._exit(0)
             time.sleep(remaining)
 
@@ -259,7 +259,7 @@ def main(argv: List[str]) -> int:
     server = Server(SessionContext(os.path.normpath(argv[1]), AGENT_DIR, host), *take_over_stdio())
 
     def leave(*_: Any) -> None:
-        server.end()
+        server.run_closing_functions()
         # The process ends without waiting for its threads: a verb may hang in a write to a pipe
         # that nobody reads.
         os._exit(0)

@@ -113,7 +113,7 @@ class _TensorBoardProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=dict(_environment(python), **{_PATH: self.path}),
+            env=dict(_tensorboard_environment(python), **{_PATH: self.path}),
             start_new_session=True,
         )
 
@@ -164,7 +164,7 @@ class _TensorBoardProcess:
         return bool(block)
 
 
-def _environment(python: str) -> Dict[str, str]:
+def _tensorboard_environment(python: str) -> Dict[str, str]:
     env = {name: text for name, text in os.environ.items() if not name.startswith("TFDEPLOY_")}
     env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", os.defpath)])
     # TensorBoard must not use the GPUs, because they belong to the training.

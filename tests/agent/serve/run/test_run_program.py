@@ -37,7 +37,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
             env=env,
             path_prepend=[str(tmp_path / "env/bin")],
         )
-        problem = run_program.find_problem(
+        problem = run_program.find_program_problem(
             spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")}
         )
         return None if problem is None else f"{problem[0]}: {format_advice('n1', *problem[1:])}"

@@ -11,7 +11,7 @@ from typing import Any
 from support.agent.client import make_run
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.run import find
-from tfdeploy.agent.serve.run.watch import AttemptEnds
+from tfdeploy.agent.serve.run.watch import EndedAttempts
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:
@@ -31,13 +31,15 @@ def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) ->
     task = make_run(tmp_path, "run", "committed", state="running", attempt=1)
     paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None
-    ends = AttemptEnds(paths)
+    ends = EndedAttempts(paths)
 
     def new(attempt: int, state: str) -> list[tuple[int, float | None, str | None]]:
         status = wire.TaskStatus(
             run="run", task="worker:0", host="n1", attempt=attempt, state=state
         )
-        return [(row["number"], row["ended"], row["outcome"]) for row in ends.take_new(status)]
+        return [
+            (row["number"], row["ended"], row["outcome"]) for row in ends.take_unreported(status)
+        ]
 
     journal = task / layout.JOURNAL
     journal.write_text(lines((1, None)))

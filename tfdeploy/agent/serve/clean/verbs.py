@@ -68,7 +68,7 @@ def list_items(call: Call) -> Answer:
         ]
         scopes.append(CleanScope(context, jobs=jobs))
         items = itertools.chain.from_iterable(map(clean_kinds.list_items, scopes))
-    _send_all(call, map(clean_kinds.add_size, items))
+    _send_items(call, map(clean_kinds.add_size, items))
     return {"workdir_id": _shared_workdir_id(context.agent_dir), "jobs": all_jobs}
 
 
@@ -89,7 +89,7 @@ def remove_items(call: Call) -> Answer:
         kept_data_sets=_optional_names(call, "named") or [],
         secret_paths=secret.code[job],
     )
-    _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
+    _send_items(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
     return {}
 
 
@@ -102,7 +102,7 @@ def remove_outside_jobs(call: Call) -> Answer:
     it).
     """
     scope = CleanScope(call.context, jobs=_optional_names(call, "jobs"))
-    _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
+    _send_items(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
     return {}
 
 
@@ -114,22 +114,22 @@ def remove_everything(call: Call) -> Answer:
     Raises VerbError live_run, locked (in both cases, nothing was removed).
     """
     for item in _remove_whole_workdir(call):
-        _send(call, item)
+        _send_item(call, item)
     return {}
 
 
 # --- arguments and answers
 
 
-def _send_all(call: Call, items: Iterator[RemovableItem]) -> None:
+def _send_items(call: Call, items: Iterator[RemovableItem]) -> None:
     """Send each item. Stops before the next item once the call is cancelled."""
     for item in items:
-        _send(call, item)
+        _send_item(call, item)
         if call.cancelled.is_set():
             return
 
 
-def _send(call: Call, item: RemovableItem) -> None:
+def _send_item(call: Call, item: RemovableItem) -> None:
     call.item(
         {
             "kind": item.kind,
@@ -168,7 +168,7 @@ def _remove_item(scope: CleanScope, kind: str, name: str) -> RemovableItem:
     completely."""
     requested = RemovableItem(kind, scope.job, name)
     try:
-        if scope.job and (kind == "run" or _is_run_folder(kind, name)):
+        if scope.job and (kind == "run" or _is_whole_run_folder(kind, name)):
             return _remove_run(scope, kind, name)
         busy = scope.busy_reason()
         item = None if busy else clean_kinds.find_item(scope, kind, name)
@@ -192,7 +192,7 @@ def _remove_paths(item: RemovableItem) -> RemovableItem:
     )
 
 
-def _is_run_folder(kind: str, name: str) -> bool:
+def _is_whole_run_folder(kind: str, name: str) -> bool:
     """Return whether an item with this kind and name is the whole folder of an incomplete run, and
     not only an entry in such a folder."""
     steps = name.split("/")
@@ -239,7 +239,7 @@ def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem
         record = env_record.record_path(item.path)
         hidden_record = removal.set_aside(record)
         busy = _any_busy_reason(scope.workdir) or (
-            NEEDED if item.name in env_usage.names_in_use(scope.workdir) else ""
+            NEEDED if item.name in env_usage.environments_in_use(scope.workdir) else ""
         )
         if busy:
             if hidden_record is not None:
@@ -285,7 +285,7 @@ def _remove_whole_workdir(call: Call) -> Iterator[RemovableItem]:
             lock.acquire_or_raise(context, job, holder)
         _refuse_if_in_use([CleanScope(context, job) for job in jobs])
         audit_log.record_action(call, "clean", "removes everything")
-        yield from _remove_all(workdir, jobs)
+        yield from _remove_all_items(workdir, jobs)
         for job in jobs:
             lock.release_if_held(context, job)
             _remove_unheld_locks(os.path.join(workdir, job))
@@ -305,7 +305,7 @@ def _refuse_if_in_use(scopes: List[CleanScope]) -> None:
             raise VerbError("locked", busy, advice="wait")
 
 
-def _remove_all(workdir: str, jobs: List[str]) -> Iterator[RemovableItem]:
+def _remove_all_items(workdir: str, jobs: List[str]) -> Iterator[RemovableItem]:
     hidden_folder = os.path.join(workdir, "%s%s" % (removal.GONE, os.urandom(6).hex()))
     os.mkdir(hidden_folder, 0o700)
     of_runs = [item for job in jobs for item in clean_kinds.list_run_folders(workdir, job)]

@@ -24,11 +24,13 @@ from tfdeploy.agent.serve.datasets.staging import Staging
 _OTHERS_WRITE = 0o022
 
 
-def list_unstaged_files(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
+def list_unstaged_files(
+    staging: Staging, wanted: Listing, lacking_bitmap: bytearray
+) -> List[bytes]:
     """Return the paths of the files that this host lacks and that are not complete in the staging
     folder."""
     folder, incomplete = os.fsencode(staging.new_folder), []
-    for row in map(wanted.__getitem__, marked_numbers(lacking)):
+    for row in map(wanted.__getitem__, marked_numbers(lacking_bitmap)):
         try:
             status = os.lstat(os.path.join(folder, row.path))
             size_and_time = status.st_size, status.st_mtime_ns
@@ -40,7 +42,7 @@ def list_unstaged_files(staging: Staging, wanted: Listing, lacking: bytearray) -
     return incomplete
 
 
-def update_old_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
+def update_old_folder(staging: Staging, wanted: Listing, lacking_bitmap: bytearray) -> "array[int]":
     """Turn the folder with the old version into the new version. Return the numbers of those rows
     of the listing whose files are new. Raises OSError."""
     root = os.fsencode(staging.old_folder)
@@ -59,7 +61,7 @@ def update_old_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> 
         if old is not None and old.kind != row.kind:
             _remove_if_exists(path)
             old = None
-        if row.kind == FILE and is_marked(lacking, i):
+        if row.kind == FILE and is_marked(lacking_bitmap, i):
             _move_staged_file(staging, row, path)
             new.append(i)
         elif row.same_as != NOT_LINKED:
@@ -71,7 +73,7 @@ def update_old_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> 
 
 
 def build_new_folder(
-    staging: Staging, wanted: Listing, lacking: bytearray, folder: str
+    staging: Staging, wanted: Listing, lacking_bitmap: bytearray, folder: str
 ) -> "array[int]":
     """Build the new version in a new folder, with hard links to unchanged files of the old version.
     Return the numbers of those rows of the listing whose files are new."""
@@ -83,7 +85,7 @@ def build_new_folder(
         path = os.path.join(root, row.path)
         if row.same_as != NOT_LINKED:
             _ensure_hard_link(os.path.join(root, wanted.path(row.same_as)), path)
-        elif row.kind == FILE and is_marked(lacking, i):
+        elif row.kind == FILE and is_marked(lacking_bitmap, i):
             if row.size:
                 os.link(
                     os.path.join(os.fsencode(staging.new_folder), row.path),

@@ -55,13 +55,13 @@ class Staging:
         Raises VerbError bad_listing, disk; OSError.
         """
         wanted = unpack_listing(packed_listing)
-        lacking = self.find_lacking_rows(wanted)
+        lacking_bitmap = self.find_lacking_rows(wanted)
         os.makedirs(self.new_folder, mode=0o700, exist_ok=True)
-        staged_bytes = self._remove_unneeded(wanted, lacking)
-        needed = sum(wanted.allocated(row) for row in marked_numbers(lacking)) - staged_bytes
+        staged_bytes = self._remove_unneeded(wanted, lacking_bitmap)
+        needed = sum(wanted.allocated(row) for row in marked_numbers(lacking_bitmap)) - staged_bytes
         require_space(self.new_folder, "the data", needed, reserve=reserve_bytes)
         atomic.write_bytes(self._listing, packed_listing)
-        return lacking
+        return lacking_bitmap
 
     def read_listing(self) -> Listing:
         """Return the listing with which the sync began. A listing that this session already holds
@@ -115,7 +115,7 @@ class Staging:
     def _walk_old_folder(self) -> Listing:
         return walk_folder(self.old_folder) if os.path.isdir(self.old_folder) else Listing()
 
-    def _remove_unneeded(self, wanted: Listing, lacking: bytearray) -> int:
+    def _remove_unneeded(self, wanted: Listing, lacking_bitmap: bytearray) -> int:
         """Remove the staged files that this sync does not need. Return how many bytes on disk the
         remaining staged files take."""
         staged, total = walk_folder(self.new_folder), 0
@@ -127,7 +127,7 @@ class Staging:
                 if i is not None and wanted[i].kind == FOLDER:
                     continue
                 shutil.rmtree(staged_path)
-            elif i is not None and staged[j].kind == FILE and is_marked(lacking, i):
+            elif i is not None and staged[j].kind == FILE and is_marked(lacking_bitmap, i):
                 total += staged.allocated(j)
             elif os.path.lexists(staged_path):  # the file may be gone together with its folder
                 os.unlink(staged_path)
@@ -143,11 +143,11 @@ class LazyBroadcastFiles(Sequence[BroadcastFile]):
         self,
         wanted: Listing,
         rows: "array[int]",
-        lacking: bytearray,
+        lacking_bitmap: bytearray,
         staged_sizes: "array[int]",
         old_sizes: "array[int]",
     ) -> None:
-        self._wanted, self._rows, self._lacking = wanted, rows, lacking
+        self._wanted, self._rows, self._lacking = wanted, rows, lacking_bitmap
         self._staged_sizes, self._old_sizes = staged_sizes, old_sizes
 
     def __len__(self) -> int:

@@ -92,7 +92,7 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 
 
 def install_requirements(
-    call: Call, base: str, version: str, folder: str, lock_descriptor: int
+    call: Call, base_python: str, python_version: str, folder: str, lock_descriptor: int
 ) -> str:
     """Install the requirements, and return the name of the installer: "uv" or "pip".
     `lock_descriptor`: the descriptor of a lock that the installer inherits, so that the lock is
@@ -101,12 +101,12 @@ def install_requirements(
     Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
     """
     runner = _Runner(call, lock_descriptor)
-    uv = find_uv() if tuple(map(int, version.split(".")[:2])) >= UV_OLDEST else None
+    uv = find_uv() if tuple(map(int, python_version.split(".")[:2])) >= UV_OLDEST else None
     if uv:
-        runner.run([uv, "venv", "--python", base, folder])
+        runner.run([uv, "venv", "--python", base_python, folder])
         command = [uv, "pip", "install", "--python", os.path.join(folder, "bin", "python")]
     else:
-        command = _make_with_venv(runner, base, folder)
+        command = _make_with_venv(runner, base_python, folder)
     # /tmp is often in memory, and too small for the files that pip unpacks.
     temporary = os.path.join(folder, "tmp")
     os.mkdir(temporary)
@@ -123,21 +123,21 @@ def install_requirements(
     return "uv" if uv else "pip"
 
 
-def _make_with_venv(runner: "_Runner", base: str, folder: str) -> List[str]:
+def _make_with_venv(runner: "_Runner", base_python: str, folder: str) -> List[str]:
     """Make the environment by venv. Return the command that installs packages into it: the pip of
     the base interpreter, or the environment's own pip."""
-    abilities = _probe_venv_and_pip(base)
+    abilities = _probe_venv_and_pip(base_python)
     has_newer_pip = tuple(abilities["pip"] or ()) >= PIP_WITH_PYTHON
     if not abilities["venv"] or not (abilities["ensurepip"] or has_newer_pip):
         lacks = "ensurepip" if abilities["venv"] else "venv"
         what = "%s cannot make environments: it has no module %s, and there is no uv here"
-        raise VerbError("no_venv", what % (base, lacks), advice="install_venv")
-    python, make = os.path.join(folder, "bin", "python"), [base, "-m", "venv", folder]
+        raise VerbError("no_venv", what % (base_python, lacks), advice="install_venv")
+    python, make = os.path.join(folder, "bin", "python"), [base_python, "-m", "venv", folder]
     if not has_newer_pip:
         runner.run(make)
         return [python, "-m", "pip", "install"]
     runner.run([*make, "--without-pip"])
-    return [base, "-m", "pip", "--python", python, "install"]
+    return [base_python, "-m", "pip", "--python", python, "install"]
 
 
 def installed_packages(folder: str) -> Dict[str, str]:
@@ -151,11 +151,11 @@ def installed_packages(folder: str) -> Dict[str, str]:
     return {
         name: version
         for name, version in sorted(packages.items())
-        if name not in ("pip", "setuptools", "wheel") and is_pin(name, version)
+        if name not in ("pip", "setuptools", "wheel") and is_valid_pin(name, version)
     }
 
 
-def is_pin(name: Any, version: Any) -> bool:
+def is_valid_pin(name: Any, version: Any) -> bool:
     """Return whether the name follows PEP 503 and the version follows PEP 440. pip and uv must not
     read a line with any other text."""
     are_texts = isinstance(name, str) and isinstance(version, str)
@@ -199,7 +199,7 @@ def _write_constraints(call: Call, folder: str) -> List[str]:
     """Write the versions that a similar host has installed to a file of constraints. Return the
     options by which the installer reads this file."""
     pins = sorted(call.table("pins").items())
-    if not all(is_pin(*pin) for pin in pins):
+    if not all(is_valid_pin(*pin) for pin in pins):
         raise VerbError("bad_argument", "an entry of `pins` is not a package name and a version")
     if not pins:
         return []

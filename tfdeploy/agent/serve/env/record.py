@@ -8,7 +8,7 @@ import time
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional
 from tfdeploy.agent.host import atomic
-from tfdeploy.agent.serve.env.install import is_pin
+from tfdeploy.agent.serve.env.install import is_valid_pin
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import EnvironmentRecord
@@ -32,7 +32,7 @@ def read_record(folder: str) -> Optional[EnvironmentRecord]:
         "time": stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0,
         "by": "pip" if stored.get("by") == "pip" else "uv",
         "python": str(stored.get("python")),
-        "packages": {name: version for name, version in pins if is_pin(name, version)},
+        "packages": {name: version for name, version in pins if is_valid_pin(name, version)},
     }
 
 

@@ -39,21 +39,21 @@ def remove_environment(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_old_environments(workdir: str, current: str, keep: int) -> None:
-    """Remove all environments except `current`, the `keep` newest ones of each job and host, those
-    of live runs, and those that a setup is making now."""
-    for name in list_removable(workdir, keep) - {current}:
+def remove_old_environments(workdir: str, current: str, keep_count: int) -> None:
+    """Remove all environments except `current`, the `keep_count` newest ones of each job and host,
+    those of live runs, and those that a setup is making now."""
+    for name in list_removable(workdir, keep_count) - {current}:
         with hold_lock_if_free(workdir, name) as is_free:
             if is_free:
                 remove_with_side_files(os.path.join(layout.envs_dir(workdir), name))
 
 
-def list_removable(workdir: str, keep: int) -> Set[str]:
-    """Return the environments that are not in use, and not among the `keep` newest ones of any job
-    and host. Raises OSError."""
+def list_removable(workdir: str, keep_count: int) -> Set[str]:
+    """Return the environments that are not in use, and not among the `keep_count` newest ones of
+    any job and host. Raises OSError."""
     root = layout.envs_dir(workdir)
     names = {entry[:16] for entry in os.listdir(root) if _NAME.match(entry)}
-    return names - _newest_names(root, names, keep) - names_in_use(workdir)
+    return names - _newest_of_each_job(root, names, keep_count) - environments_in_use(workdir)
 
 
 def jobs_that_used(folder: str) -> Set[str]:
@@ -76,7 +76,7 @@ def remove_with_side_files(folder: str) -> None:
     os.unlink(folder + ".lock")
 
 
-def _newest_names(root: str, names: Set[str], keep: int) -> Set[str]:
+def _newest_of_each_job(root: str, names: Set[str], keep_count: int) -> Set[str]:
     uses_by_user: Dict[str, List[Tuple[float, str]]] = {}
     for name in names:
         if not os.path.exists(env_record.record_path(os.path.join(root, name))):
@@ -86,10 +86,14 @@ def _newest_names(root: str, names: Set[str], keep: int) -> Set[str]:
             uses_by_user.setdefault(user, []).append(
                 (os.stat(os.path.join(folder, user)).st_mtime, name)
             )
-    return {name for uses in uses_by_user.values() for _, name in sorted(uses, reverse=True)[:keep]}
+    return {
+        name
+        for uses in uses_by_user.values()
+        for _, name in sorted(uses, reverse=True)[:keep_count]
+    }
 
 
-def names_in_use(workdir: str) -> Set[str]:
+def environments_in_use(workdir: str) -> Set[str]:
     """Return the names of the environments that unfinished runs use. All runs in this workdir
     count, of any job and host."""
     root = layout.envs_dir(workdir) + os.sep

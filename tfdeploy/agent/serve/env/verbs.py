@@ -40,8 +40,8 @@ class EnvRequest(NamedTuple):
     """The environment that a call asks for. `name`: a hash of the digest of the requirements and of
     the interpreter."""
 
-    base: str  # absolute path of the host's interpreter
-    version: str  # version of the interpreter, such as "3.11.2"
+    base_python: str  # absolute path of the host's interpreter
+    python_version: str  # version of the interpreter, such as "3.11.2"
     name: str
     folder: str
 
@@ -50,17 +50,19 @@ def interpreter_path(folder: str) -> str:
     return os.path.join(folder, "bin", "python")
 
 
-def environment_name(digest: str, version: str, base: str) -> str:
+def environment_name(digest: str, python_version: str, base_python: str) -> str:
     """Return the name of the environment. Hosts that share a workdir get equal names if they can
     share the environment."""
-    parts = (digest, version, os.uname().machine, os.path.realpath(base))
+    parts = (digest, python_version, os.uname().machine, os.path.realpath(base_python))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def find_environment(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
+def find_complete_environment(
+    workdir: str, digest: str, python_version: str, base_python: str
+) -> Optional[str]:
     """Return the folder of the environment if it is complete. Does not check whether its
     interpreter still runs."""
-    folder = _checked_folder(workdir, environment_name(digest, version, base))
+    folder = _checked_folder(workdir, environment_name(digest, python_version, base_python))
     files = (env_record.record_path(folder), interpreter_path(folder))
     return folder if all(map(os.path.exists, files)) else None
 
@@ -109,20 +111,24 @@ def make_environment(call: Call) -> Answer:
 
 def _parse_request(call: Call) -> EnvRequest:
     wanted = call.text("python", "python3")
-    base, version, problem = find_program(wanted), None, "there is no program %s here" % wanted
-    if base is not None:
-        version, problem = _read_version(base)
-    if base is None or version is None:
+    base_python, version, problem = (
+        find_program(wanted),
+        None,
+        "there is no program %s here" % wanted,
+    )
+    if base_python is not None:
+        version, problem = _read_version(base_python)
+    if base_python is None or version is None:
         raise VerbError("no_python", problem, advice="name_python")
     if tuple(map(int, version.split(".")[:2])) < OLDEST_PYTHON:
         raise VerbError(
             "old_python",
             "%s is Python %s, and an environment needs %d.%d or newer"
-            % ((base, version) + OLDEST_PYTHON),
+            % ((base_python, version) + OLDEST_PYTHON),
             advice="newer_python",
         )
-    name = environment_name(call.name("digest"), version, base)
-    return EnvRequest(base, version, name, _checked_folder(call.workdir, name))
+    name = environment_name(call.name("digest"), version, base_python)
+    return EnvRequest(base_python, version, name, _checked_folder(call.workdir, name))
 
 
 def _read_version(python: str) -> Tuple[Optional[str], str]:
@@ -139,8 +145,8 @@ def _describe_environment(request: EnvRequest) -> Answer:
     return {
         "name": request.name,
         "folder": request.folder,
-        "python": request.base,
-        "python_version": request.version,
+        "python": request.base_python,
+        "python_version": request.python_version,
         "ready": ready,
         "by": None if record is None else record["by"],
         "packages": {} if record is None else record["packages"],
@@ -153,10 +159,10 @@ def _replace_environment(call: Call, request: EnvRequest, lock: int) -> None:
     env_usage.remove_environment(request.folder)
     try:
         by = env_install.install_requirements(
-            call, request.base, request.version, request.folder, lock
+            call, request.base_python, request.python_version, request.folder, lock
         )
         packages = env_install.installed_packages(request.folder)
-        env_record.write_record(request.folder, by, request.version, packages)
+        env_record.write_record(request.folder, by, request.python_version, packages)
     except BaseException:
         env_usage.remove_environment(request.folder)
         raise

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
     """Write a new number for the holder that has just acquired the lock. The number is at least the
     time in milliseconds, so that no number is repeated if the file was lost."""
-    make_private_folder(os.path.dirname(fence_path(lock_path)))
+    make_private_folder(os.path.dirname(fencing_number_path(lock_path)))
     fence: Fence = {
         **holder,
         "number": max(current_fencing_number(lock_path) + 1, int(time.time() * 1000)),
     }
-    write_json(fence_path(lock_path), fence, durable=True)
+    write_json(fencing_number_path(lock_path), fence, durable=True)
 
 
 def current_fencing_number(lock_path: str) -> int:
     """Return the number that the lock had when it was last acquired, or 0 if it was never
     acquired."""
-    number = (read_json(fence_path(lock_path)) or {}).get("number")
+    number = (read_json(fencing_number_path(lock_path)) or {}).get("number")
     return number if isinstance(number, int) else 0
 
 
 def last_holder(lock_path: str) -> LockHolder:
     """Return the last holder, as the call `lock` gave it: user, machine, pid, time, operation."""
-    return parse_holder(read_json(fence_path(lock_path)) or {})
+    return parse_holder(read_json(fencing_number_path(lock_path)) or {})
 
 
 def parse_holder(fields: Unchecked) -> LockHolder:
@@ -52,7 +52,7 @@ def parse_holder(fields: Unchecked) -> LockHolder:
     return holder
 
 
-def fence_path(lock_path: str) -> str:
+def fencing_number_path(lock_path: str) -> str:
     """Return the path of the file that stores the fencing number of that lock."""
     folder, name = os.path.split(lock_path)
     return os.path.join(os.path.dirname(folder), "fences", name)

@@ -222,7 +222,7 @@ def _try_acquire(
             if job_lock.acquire(holder):
                 if number is None:
                     lock_fences.advance_fencing_number(path, holder)
-                    for stale in _stale_lock_files(context, lock_fences.fence_path(path)):
+                    for stale in _stale_lock_files(context, lock_fences.fencing_number_path(path)):
                         atomic.remove_file(stale)
                 is_acquired = number in (None, lock_fences.current_fencing_number(path))
         finally:

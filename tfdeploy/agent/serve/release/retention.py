@@ -21,7 +21,7 @@ def remove_old_releases(workdir: str, job: str, current: str) -> None:
     folder = layout.releases_dir(workdir, job)
     newest, staging = _releases_and_staging(folder)
     stale = {name for name, changed in staging.items() if changed < time.time() - STALE_S}
-    for name in stale | _surplus_of(workdir, job, newest, KEEP) - {current}:
+    for name in stale | _unused_beyond_newest(workdir, job, newest, KEEP) - {current}:
         _remove_release(os.path.join(folder, name))
 
 
@@ -31,7 +31,7 @@ def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) 
     links that `release` needs, so they need not be removed and made again."""
     folder = layout.releases_dir(workdir, job)
     newest = _releases_and_staging(folder)[0]
-    surplus = _surplus_of(workdir, job, newest, KEEP - 1) - {release}
+    surplus = _unused_beyond_newest(workdir, job, newest, KEEP - 1) - {release}
     oldest = next((os.path.join(folder, name) for name in newest[::-1] if name in surplus), None)
     if oldest is not None and not os.path.isdir(staging):
         release_manifest.remove_manifest(oldest)
@@ -44,18 +44,18 @@ def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) 
 def list_surplus_releases(workdir: str, job: str) -> Set[str]:
     """Return the releases that are neither among the KEEP newest nor in use. Raises OSError if a
     run cannot be read, because that run may use any release."""
-    return _surplus_of(
+    return _unused_beyond_newest(
         workdir, job, _releases_and_staging(layout.releases_dir(workdir, job))[0], KEEP
     )
 
 
-def _surplus_of(workdir: str, job: str, newest: List[str], keep: int) -> Set[str]:
-    if not newest[keep:]:
+def _unused_beyond_newest(workdir: str, job: str, newest_first: List[str], keep: int) -> Set[str]:
+    if not newest_first[keep:]:
         return set()
     # Imported only here, because the first sync of a job, which compiles each module, needs no run.
     from tfdeploy.agent.run import unended
 
-    return set(newest[keep:]) - set(unended.releases_in_use(workdir, job))
+    return set(newest_first[keep:]) - set(unended.releases_in_use(workdir, job))
 
 
 def _releases_and_staging(folder: str) -> Tuple[List[str], Dict[str, float]]:

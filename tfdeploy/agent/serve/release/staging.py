@@ -113,7 +113,11 @@ class Staging:
         """Return all entries of the manifest. The entry of each file that is in the staging folder
         gets the file's modification time. Call this after `fill`. Also sets the modes of files from
         an earlier sync."""
-        missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
+        missing, umask, stamped_entries = (
+            {entry.path for entry in plan.missing},
+            _current_umask(),
+            [],
+        )
         for entry in self.entries:
             link_source = plan.link_sources.get(entry.path)
             if link_source is not None:
@@ -136,7 +140,7 @@ class Staging:
         of wrong files). The entry of each received file gets the file's modification time. A
         received file is wrong if it is missing or has the wrong size. If no file is wrong, remove
         what is not in the manifest."""
-        umask, entries, wrong = _umask(), [], []
+        umask, entries, wrong = _current_umask(), [], []
         for entry in self.entries:
             done = self._finish_file(entry, umask) if entry.path in received else entry
             entries.append(done or entry)
@@ -271,7 +275,7 @@ def _save_as_partial(
     return True
 
 
-def _umask() -> int:
+def _current_umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
     return umask

@@ -21,7 +21,7 @@ def staging_path(call: Call) -> str:
     return os.path.join(layout.releases_dir(call.workdir, call.job), name)
 
 
-def put_in_place(staging: str, final: str) -> None:
+def install_staging_folder(staging: str, final: str) -> None:
     """Rename the staging folder to `final`. A damaged release at `final` is removed first. Runs do
     not need that release, because each run has a copy of its own."""
     aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())

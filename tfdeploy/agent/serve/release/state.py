@@ -27,10 +27,10 @@ _BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had t
 
 def is_intact(workdir: str, job: str, release: str) -> bool:
     """Return whether the release is complete and unchanged. Raises NotOurs."""
-    return not list_damaged(workdir, job, release)
+    return not list_damaged_paths(workdir, job, release)
 
 
-def list_damaged(workdir: str, job: str, release: str) -> List[str]:
+def list_damaged_paths(workdir: str, job: str, release: str) -> List[str]:
     """List the paths of the release that differ from the committed state; an empty list means that
     the release is complete. If only the times of files have changed, the new times are stored.
 
@@ -41,7 +41,9 @@ def list_damaged(workdir: str, job: str, release: str) -> List[str]:
     if manifest is None or not os.path.isdir(folder):
         return [release]
     may_be_torn = manifest.may_be_torn
-    damaged, new_times = compare_files(folder, manifest.entries, workdir, contents=may_be_torn)
+    damaged, new_times = compare_files(
+        folder, manifest.entries, workdir, compare_contents=may_be_torn
+    )
     if (new_times or may_be_torn) and not damaged:
         if may_be_torn:
             from tfdeploy.agent.host.fsync import flush_files
@@ -62,12 +64,12 @@ def list_damaged(workdir: str, job: str, release: str) -> List[str]:
 
 
 def compare_files(
-    folder: str, entries: List[ManifestEntry], workdir: str, *, contents: bool
+    folder: str, entries: List[ManifestEntry], workdir: str, *, compare_contents: bool
 ) -> Tuple[List[str], Dict[str, int]]:
-    """Compare the files in the folder with the entries of the manifest. With `contents`, compare
-    the content of each file; otherwise, only the contents of files whose time has changed. Return
-    (the paths that are missing, that differ or that are not in the manifest; {path: new time} of
-    each file whose time has changed). Raises NotOurs."""
+    """Compare the files in the folder with the entries of the manifest. With `compare_contents`,
+    compare the content of each file; otherwise, only the contents of files whose time has changed.
+    Return (the paths that are missing, that differ or that are not in the manifest; {path: new
+    time} of each file whose time has changed). Raises NotOurs."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     new_times: Dict[str, int] = {}
@@ -75,7 +77,7 @@ def compare_files(
         entry = expected.pop(path, None)
         if entry is None or not _has_kind_and_size(entry, file_stat, folder):
             damaged.append(path)
-        elif entry.kind != "link" and (contents or file_stat.st_mtime_ns != entry.mtime_ns):
+        elif entry.kind != "link" and (compare_contents or file_stat.st_mtime_ns != entry.mtime_ns):
             new_times[path] = file_stat.st_mtime_ns
             if hash_first_bytes(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)

@@ -22,7 +22,7 @@ from tfdeploy.agent.serve.release.retention import remove_old_releases, reuse_ol
 from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
 from tfdeploy.agent.serve.release.staging_folder import (
     check_space,
-    put_in_place,
+    install_staging_folder,
     remove_staging,
     staging_path,
 )
@@ -95,7 +95,7 @@ def commit_release(call: Call) -> Answer:
     workdir, job, release = call.workdir, call.job, call.name("release")
     folder, final = checked_staging_path(call), layout.release_dir(workdir, job, release)
     if not is_intact(workdir, job, release):
-        entries, missing = begun_release(call)
+        entries, missing = find_begun_release(call)
         unchecked = set(missing)
         if call.blob:
             entries = release_contents.write_contents(folder, entries, missing, call.blob)
@@ -107,7 +107,7 @@ def commit_release(call: Call) -> Answer:
         release_manifest.save_manifest(
             path, entries, release=release, time=time.time(), boot=boot_id()
         )
-        put_in_place(folder, final)
+        install_staging_folder(folder, final)
     call.context.begun_releases.pop(folder, None)
     remove_staging(folder)
     remove_old_releases(workdir, job, release)
@@ -140,7 +140,7 @@ def checked_staging_path(call: Call) -> str:
     return path
 
 
-def begun_release(call: Call) -> BegunRelease:
+def find_begun_release(call: Call) -> BegunRelease:
     """Return the release that `release.begin` has staged in this session. If another session has
     staged it, this session must first call release.begin again. Raises VerbError not_begun."""
     folder = checked_staging_path(call)

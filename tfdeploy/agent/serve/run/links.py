@@ -110,7 +110,7 @@ def _ports_to_try(part: wire.HostPart, hosts: List[str]) -> List[_PortToTry]:
     ports = []
     for host in hosts:
         ports += [
-            _PortToTry(host, "", _address(each.address, each.port))
+            _PortToTry(host, "", _join_address(each.address, each.port))
             for each in part.mesh
             if each.host == host
         ]
@@ -200,7 +200,7 @@ def _identify_minder(
     )
 
 
-def _address(host: str, port: int) -> str:
+def _join_address(host: str, port: int) -> str:
     return "%s:%d" % ("[%s]" % host if ":" in host else host, port)
 
 

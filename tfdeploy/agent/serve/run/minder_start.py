@@ -31,18 +31,22 @@ def start_minder(
     `raise_if_unwanted` raises an error when the prepare is no longer wanted. Raises VerbError
     port_taken, refused (no firewall), agent.
     """
-    reading, writing = os.pipe()
+    read_descriptor, write_descriptor = os.pipe()
     try:
         try:
             starter = start_agent(
-                paths.minder_log, "minder", paths.host_dir, str(writing), pass_fds=[writing]
+                paths.minder_log,
+                "minder",
+                paths.host_dir,
+                str(write_descriptor),
+                pass_fds=[write_descriptor],
             )
         finally:
-            os.close(writing)
-        answer = _read_answer(reading, raise_if_unwanted)
+            os.close(write_descriptor)
+        answer = _read_answer(read_descriptor, raise_if_unwanted)
         starter.wait()
     finally:
-        os.close(reading)
+        os.close(read_descriptor)
     if "port" in answer:
         port = answer["port"]
         owner = planned_ports(paths.workdir, paths.host, paths.run).get(
@@ -58,14 +62,14 @@ def start_minder(
         raise VerbError("agent", what, where=paths.minder_log)
 
 
-def _read_answer(reading: int, raise_if_unwanted: Callable[[], None]) -> MinderAnswer:
+def _read_answer(read_descriptor: int, raise_if_unwanted: Callable[[], None]) -> MinderAnswer:
     text = b""
     deadline = time.monotonic() + MINDER_WITHIN_S
     while not text.endswith(b"\n") and time.monotonic() < deadline:
         raise_if_unwanted()
-        if not select.select([reading], [], [], POLL_S)[0]:
+        if not select.select([read_descriptor], [], [], POLL_S)[0]:
             continue
-        part = os.read(reading, 4096)
+        part = os.read(read_descriptor, 4096)
         if not part:
             break
         text += part

@@ -63,14 +63,14 @@ def prepare_run(call: Call) -> Answer:
     """
     arguments = prepare_args.read_arguments(call)
     call.secrets = list(arguments.secrets)
-    part = prepare_args.checked_part(arguments)
+    part = prepare_args.checked_host_part(arguments)
     paths = RunPaths(layout.host_dir(call.workdir, part.job, part.run, part.host))
     check_owners(paths.workdir, *layout.job_folders(part.job))
     _check_owner(paths)
     with prepare_lock.hold(paths, part.plan_digest):
         if _reset_unless_prepared(paths, part):
             return {"prepared": True}
-        refuse_live_run(paths)
+        refuse_other_live_run(paths)
         _check_release(paths, part.release)
         with abortable_prepare(call, paths, part.plan_digest) as raise_if_unwanted:
             _prepare_folder(paths, part, arguments, raise_if_unwanted)
@@ -168,7 +168,7 @@ def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
     raise _exists_error(other)
 
 
-def refuse_live_run(paths: RunPaths) -> None:
+def refuse_other_live_run(paths: RunPaths) -> None:
     """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
     for other in filter(live_runs.has_live_processes, other_runs(paths)):
         plan = shown_plan.read_plan(paths.workdir, paths.job, other.run)
@@ -198,7 +198,7 @@ def _refuse_strays(paths: RunPaths) -> None:
 
 
 def _check_release(paths: RunPaths, release: str) -> None:
-    wrong = release_state.list_damaged(paths.workdir, paths.job, release)
+    wrong = release_state.list_damaged_paths(paths.workdir, paths.job, release)
     if wrong:
         how = "on this host" if wrong == [release] else "intact; see " + ", ".join(wrong[:3])
         what = "release %s of job %s is not %s" % (release, paths.job, how)
@@ -207,7 +207,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        wrong = run_program.find_problem(
+        wrong = run_program.find_program_problem(
             wire.resolve_words(spec, part.texts), paths.cwd_of(spec), os.environ
         )
         if wrong is not None:

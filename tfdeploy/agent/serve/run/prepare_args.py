@@ -45,7 +45,7 @@ def read_arguments(call: Call) -> PrepareArguments:
         raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
 
 
-def checked_part(arguments: PrepareArguments) -> wire.HostPart:
+def checked_host_part(arguments: PrepareArguments) -> wire.HostPart:
     """Check the host's part of the plan, and return it. Raises VerbError bad_part, bad_name."""
     try:
         part = wire.from_wire(wire.HostPart, arguments.part)

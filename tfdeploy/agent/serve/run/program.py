@@ -19,15 +19,17 @@ Problem = Tuple[str, str, Dict[str, object]]
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env")
 
 
-def find_problem(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) -> Optional[Problem]:
-    """Return what is wrong with the task's program, or None. `inherited`: the environment to which
-    the task's own variables are added."""
+def find_program_problem(
+    spec: wire.TaskSpec, cwd: str, inherited_env: Mapping[str, str]
+) -> Optional[Problem]:
+    """Return what is wrong with the task's program, or None. `inherited_env`: the environment to
+    which the task's own variables are added."""
     first = spec.argv[0]
     path = os.pathsep.join(
-        spec.path_prepend + [spec.env.get("PATH") or inherited.get("PATH") or os.defpath]
+        spec.path_prepend + [spec.env.get("PATH") or inherited_env.get("PATH") or os.defpath]
     )
     if "/" not in first and shutil.which(first, path=path) is None:
-        return _unknown_program(first, path)
+        return _unknown_program_problem(first, path)
     missing = _missing_file(spec.argv, cwd)
     if missing is not None:
         return "%s is not in the code" % missing, "see_command", {}
@@ -36,7 +38,7 @@ def find_problem(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) ->
     return None
 
 
-def _unknown_program(name: str, path: str) -> Problem:
+def _unknown_program_problem(name: str, path: str) -> Problem:
     what = "there is no program %s on PATH (%s)" % (name, path)
     for similar in difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1):
         return what, "similar_program", {"program": similar}

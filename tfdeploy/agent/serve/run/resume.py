@@ -15,7 +15,7 @@ from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run import prepare_lock
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.agent.serve.run.minder_start import start_minder
-from tfdeploy.agent.serve.run.prepare import refuse_live_run
+from tfdeploy.agent.serve.run.prepare import refuse_other_live_run
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -40,7 +40,7 @@ def resume_run(call: Call) -> Answer:
             what = "run %s has ended on this host, or was never committed" % paths.run
             raise VerbError("ended", what)
         _refuse_superseded(paths)
-        refuse_live_run(paths)
+        refuse_other_live_run(paths)
         start_minder(paths, paths.part())
     return {"resumed": True}
 

@@ -50,7 +50,7 @@ def _end_or_remove_run(paths: RunPaths) -> None:
         if not whole or paths.state().started is None:
             leftovers.remove_run(paths)
         elif paths.state().phase != "ended":
-            run_control.end_without_minder(paths, 0.0, WHY)
+            run_control.end_run_without_minder(paths, 0.0, WHY)
         else:
             leftovers.put_back_keep(paths)
     leftovers.forget_doubt(paths)

@@ -72,12 +72,12 @@ def start_run(call: Call) -> Answer:
     # A repeated run.start restarts the time for which the minder waits for the commit.
     if paths.word("start") is None or _phase(paths) == "started":
         paths.leave_word("start", time=time.time())
-    _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
+    _wait_for(paths, lambda: _phase(paths) in STARTED and _have_all_tasks_begun(paths))
     refuse_ended(paths)
     return {}
 
 
-def _all_supervised(paths: RunPaths) -> bool:
+def _have_all_tasks_begun(paths: RunPaths) -> bool:
     return _phase(paths) == "ended" or all(
         paths.status(spec.task).state != "pending" for spec in paths.part().tasks
     )
@@ -273,7 +273,7 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
     while (
         _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline
     ):
-        if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
+        if not is_locked(paths.minder_lock) and end_run_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - started_at >= FROZEN_AFTER_S:
             _send_signal_to_suspended_agents(paths, tasks, signal.SIGKILL)
@@ -314,7 +314,7 @@ def _has_live_task(paths: RunPaths, tasks: List[str]) -> bool:
     )
 
 
-def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
+def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
     """End the run under the minder's lock, so that no minder starts meanwhile. Return False if a
     minder holds the lock.
 

@@ -30,7 +30,7 @@ def watch_run(call: Call) -> Answer:
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     run_files = changes.watch_run_files(paths, tasks)
     sent: Dict[str, Answer] = {}
-    ends = AttemptEnds(paths)
+    ends = EndedAttempts(paths)
     try:
         while not (run_files.has_changed() and _send_changes(call, paths, tasks, sent, ends)):
             if call.cancelled.is_set():
@@ -41,7 +41,7 @@ def watch_run(call: Call) -> Answer:
     return {}
 
 
-class AttemptEnds:
+class EndedAttempts:
     """Finds ended attempts that no status has shown, because a task may die and start again between
     two reads of its status."""
 
@@ -50,7 +50,7 @@ class AttemptEnds:
         self._last: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its last status
         self._sent: Set[Tuple[str, int]] = set()  # task and attempt of each row that was returned
 
-    def take_new(self, status: wire.TaskStatus) -> List[Answer]:
+    def take_unreported(self, status: wire.TaskStatus) -> List[Answer]:
         """Return the ended attempts of this task that no earlier call has returned."""
         current = (status.attempt, status.state)
         has_ended_before = status.attempt > 1 or current == (1, "pending")
@@ -67,7 +67,7 @@ class AttemptEnds:
 
 
 def _send_changes(
-    call: Call, paths: RunPaths, tasks: List[str], sent: Dict[str, Answer], ends: AttemptEnds
+    call: Call, paths: RunPaths, tasks: List[str], sent: Dict[str, Answer], ends: EndedAttempts
 ) -> bool:
     """Send an item for each change. `sent`: the last item that was sent for each task, for the
     samples and for the host's state. Return True if no further changes will come."""
@@ -79,7 +79,7 @@ def _send_changes(
         fields = wire.to_wire(status)
         if sent.get(task) != fields:
             sent[task] = fields
-            call.item({"task": fields, "attempts": ends.take_new(status)}, b"")
+            call.item({"task": fields, "attempts": ends.take_unreported(status)}, b"")
     newest_samples = read_json(paths.file(layout.NEWEST_SAMPLES))
     for kind, value in (("samples", newest_samples), ("host_state", wire.to_wire(paths.state()))):
         if value is not None and sent.get(kind) != value:
