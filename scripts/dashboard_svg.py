@@ -19,10 +19,10 @@ from tfdeploy.model.events import Event, event_from_json
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-from tfdeploy.ui.dashboard.frame import compose
+from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.errors import show_error
-from tfdeploy.ui.screen import Picture
-from tfdeploy.ui.tables import cells
+from tfdeploy.ui.screen import RenderableRows
+from tfdeploy.ui.tables import cell_width
 
 # Parts of rich's SVG to remove: fonts from the network, and the comment that names the generator.
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)
@@ -68,12 +68,12 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         dashboard.apply_events()
         dashboard.ring.tick(clock[0])
     dashboard.scene.unicode = True
-    return as_svg(compose(dashboard.scene, width, height, (first or 0.0) + clock[0]))
+    return as_svg(compose_frame(dashboard.scene, width, height, (first or 0.0) + clock[0]))
 
 
 def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
     """Return rows of equal width as an SVG that loads nothing from the network."""
-    width = sum(cells(piece.text) for piece in rows[0])
+    width = sum(cell_width(piece.text) for piece in rows[0])
     console = Console(
         file=io.StringIO(),
         record=True,
@@ -82,7 +82,7 @@ def as_svg(rows: list[Row], *, title: str = "tfdeploy launch") -> str:
         force_terminal=True,
         color_system="truecolor",
     )
-    console.print(Picture(rows), end="")
+    console.print(RenderableRows(rows), end="")
     return _FOREIGN.sub("", console.export_svg(title=title))
 
 

@@ -15,7 +15,7 @@ pyte = pytest.importorskip("pyte")
 
 from dashboard_svg import as_svg  # noqa: E402
 from support.screens import SCREENS, Scene, dashboard_of, terminal_bytes  # noqa: E402
-from tfdeploy.ui.dashboard.frame import compose  # noqa: E402
+from tfdeploy.ui.dashboard.frame import compose_frame  # noqa: E402
 
 FOLDER = Path(__file__).parent / "screens"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -53,11 +53,11 @@ if __name__ == "__main__" and "--write" in sys.argv:
         (FOLDER / f"{name}.txt").write_text(shown(scene), encoding="utf-8")
     for name in PICTURES:
         board, now = dashboard_of(SCREENS[name])
-        rows = compose(board.scene, SCREENS[name].width, SCREENS[name].height, now)
+        rows = compose_frame(board.scene, SCREENS[name].width, SCREENS[name].height, now)
         (DOCS / f"screen-{name}.svg").write_text(
             as_svg(rows, title="tfdeploy status --watch"), encoding="utf-8"
         )
     board, now = dashboard_of(SCREENS["healthy"])
     (DOCS / "dashboard.svg").write_text(
-        as_svg(compose(board.scene, 110, 30, now)), encoding="utf-8"
+        as_svg(compose_frame(board.scene, 110, 30, now)), encoding="utf-8"
     )

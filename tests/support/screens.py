@@ -16,7 +16,7 @@ from support.recorded import replay_to_view
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-from tfdeploy.ui.dashboard.frame import compose
+from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.screen import Screen
 
 BEGAN = 1000.0
@@ -307,10 +307,10 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
         board.apply_events()
         board.ring.tick(clock[0])
     now = BEGAN + clock[0] + 1
-    compose(board.scene, scene.width, scene.height, now)
+    compose_frame(board.scene, scene.width, scene.height, now)
     for key in scene.keys:
         board.view.key(key)
-        compose(board.scene, scene.width, scene.height, now)
+        compose_frame(board.scene, scene.width, scene.height, now)
     return board, now
 
 
@@ -328,5 +328,5 @@ def terminal_bytes(scene: Scene) -> str:
     )
     with Screen(console) as screen:
         console.size = (scene.width, scene.height)
-        screen.draw(compose(board.scene, scene.width, scene.height, now))
+        screen.draw(compose_frame(board.scene, scene.width, scene.height, now))
         return out.getvalue()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tfdeploy.ui.question import agrees
+from tfdeploy.ui.question import confirm
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags
@@ -26,6 +26,6 @@ def make_confirm(flags: CommonFlags) -> Callable[[str], bool]:
             return True
         if flags.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return False
-        return agrees(question)
+        return confirm(question)
 
     return agree

@@ -21,14 +21,16 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
     something behind."""
     _show_entries(terminal, answer["entries"])
     ports = [{**row, "task": row["task"] or "mesh"} for row in answer["ports"]]
-    _section(terminal, {"host": "host", "port": "port", "of": "task", "protect": "protect"}, ports)
+    _show_section(
+        terminal, {"host": "host", "port": "port", "of": "task", "protect": "protect"}, ports
+    )
     admitted = {"host": "host", "has admitted": "address", "of": "of"}
-    _section(terminal, admitted, answer["admitted"])
+    _show_section(terminal, admitted, answer["admitted"])
     _show_secrets(terminal, answer["secrets"])
     _show_versions(terminal, answer["versions"])
     faults = {"host": "host", "log": "line", "what is wrong with it": "what"}
-    _section(terminal, faults, answer["faults"])
-    _section(terminal, {"host": "host", "left": "kind", "where": "path"}, answer["left"])
+    _show_section(terminal, faults, answer["faults"])
+    _show_section(terminal, {"host": "host", "left": "kind", "where": "path"}, answer["left"])
     unasked = [row["host"] for row in answer["errors"]]
     if unasked:
         names = fold_names(map(clean, unasked))
@@ -66,7 +68,7 @@ def _show_secrets(terminal: Terminal, secrets: Rows) -> None:
     keys = ("delivered", "forgotten")
     rows = [{**row, **{key: texts[row[key]] for key in keys}} for row in secrets]
     columns = {"secret": "name", **{key: key for key in ("host", "run", *keys)}}
-    _section(terminal, columns, rows)
+    _show_section(terminal, columns, rows)
 
 
 def _show_versions(terminal: Terminal, versions: Mapping[str, Any]) -> None:
@@ -74,10 +76,10 @@ def _show_versions(terminal: Terminal, versions: Mapping[str, Any]) -> None:
     rows = [{**row, "agent": row["agent"][:12]} for row in versions["hosts"]]
     if rows:
         rows.insert(0, {"host": "this machine", "tfdeploy": versions["operator"]})
-    _section(terminal, {key: key for key in keys}, rows)
+    _show_section(terminal, {key: key for key in keys}, rows)
 
 
-def _section(terminal: Terminal, columns: Mapping[str, str], rows: Rows) -> None:
+def _show_section(terminal: Terminal, columns: Mapping[str, str], rows: Rows) -> None:
     """Write a table of the rows. `columns`: header -> key of the rows."""
     cells = [[row.get(key) for key in columns.values()] for row in rows]
     _show_rows(terminal, list(columns), cells)

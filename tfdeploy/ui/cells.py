@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from tfdeploy.ui.tables import cells, cut
+from tfdeploy.ui.tables import cell_width, cut_to_width
 from tfdeploy.ui.terminal import TASK_COLORS, task_color
 
 
@@ -22,15 +22,15 @@ class Span(NamedTuple):
 Row = list[Span]
 
 
-def fit(row: Row, width: int) -> Row:
+def fit_row(row: Row, width: int) -> Row:
     """Return the row, cut or padded to exactly `width` columns."""
     fitted: Row = []
     free_columns = width
     for piece in row:
-        used_columns = cells(piece.text)
+        used_columns = cell_width(piece.text)
         if used_columns > free_columns:
             piece = Span(_crop(piece.text, free_columns), piece.style)
-            used_columns = cells(piece.text)
+            used_columns = cell_width(piece.text)
         fitted.append(piece)
         free_columns -= used_columns
         if free_columns <= 0:
@@ -40,12 +40,12 @@ def fit(row: Row, width: int) -> Row:
     return fitted
 
 
-def column(text: str, width: int, *, right: bool = False) -> str:
+def pad_or_cut(text: str, width: int, *, right: bool = False) -> str:
     """Return the text cut or padded to exactly `width` columns. `right`: align the text to the
     right."""
-    if (free := width - cells(text)) < 0:
-        text = cut(text, width)
-        free = width - cells(text)
+    if (free := width - cell_width(text)) < 0:
+        text = cut_to_width(text, width)
+        free = width - cell_width(text)
     return " " * free + text if right else text + " " * free
 
 
@@ -53,7 +53,7 @@ def task_style(task: str) -> str:
     return TASK_COLORS[task_color(task)]
 
 
-def joined(chars: Iterable[Span]) -> Row:
+def merge_spans(chars: Iterable[Span]) -> Row:
     """Return the spans as a row in which neighbours of the same style are one span."""
     groups = groupby(chars, key=attrgetter("style"))
     return [Span("".join(char.text for char in same), style) for style, same in groups]
@@ -67,12 +67,12 @@ def _crop(text: str, width: int) -> str:
     return set_cell_size(text, width)
 
 
-def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
+def wrap_to_columns(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Split `text` into pieces of at most `width` columns, if necessary within a word. All pieces
     except the first begin with `indent` blanks."""
     pieces: list[str] = []
     room = width
-    while cells(text) > room:
+    while cell_width(text) > room:
         piece = _crop(text, room).rstrip() if not text.isascii() else text[:room]
         line = piece or text[:1]
         pieces.append(" " * (indent if pieces else 0) + line)

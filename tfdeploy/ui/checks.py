@@ -43,23 +43,27 @@ def show_checks(
 ) -> None:
     """Write errors, warnings, problems of links, and a line that sums them up. `quiet`: write
     nothing if there is no problem."""
-    problems = _by_problem(hosts)
+    problems = _group_by_problem(hosts)
     for problem, checks_by_host in sorted(problems.items(), key=lambda each: each[0].level):
         first, *others = checks_by_host.values()
         names = fold_names(checks_by_host)
         detail = problem.detail.replace(_HOST, names) if others else first["detail"]
         is_error = problem.level == "error"
-        _show(terminal, f"{names} {problem.check}", is_error, detail, _fixes(checks_by_host))
+        _show_problem(
+            terminal, f"{names} {problem.check}", is_error, detail, _fixes(checks_by_host)
+        )
     groups = group_links(links)
     for each in groups[:MOST_GROUPS]:
-        _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", [each.fix])
+        _show_problem(
+            terminal, each.subject, not each.ok, f"{each.why} ({_ports_text(each)})", [each.fix]
+        )
     if (unshown := len(groups) - MOST_GROUPS) > 0:
         terminal.write(f"and {unshown} more: `tfdeploy check --json` has all links\n")
     if not quiet or problems or groups:
-        terminal.write(_summary(terminal, hosts, links, problems))
+        terminal.write(_summary_line(terminal, hosts, links, problems))
 
 
-def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
+def _group_by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
     """Group failed checks by their problem. Return problem -> host -> the failed check of this
     host, in order of appearance."""
     rows_by_problem: dict[_Problem, dict[str, CheckRow]] = {}
@@ -86,7 +90,7 @@ def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
     return [quoted.replace(_HOST, names)]
 
 
-def _show(
+def _show_problem(
     terminal: Terminal, subject: str, is_error: bool, what: str, fixes: Iterable[str]
 ) -> None:
     write_wrapped(terminal, f"{subject}: ", what, "red" if is_error else "yellow")
@@ -94,13 +98,13 @@ def _show(
         write_wrapped(terminal, "    mend: ", fix)
 
 
-def _ports(group: LinkGroup) -> str:
+def _ports_text(group: LinkGroup) -> str:
     """Return the first ports of the group as text. A few ports are enough to examine a firewall."""
     shown = ", ".join(map(str, group.ports[:4])) + (", ..." if len(group.ports) > 4 else "")
     return f"port {shown}" if len(group.ports) == 1 else f"ports {shown}"
 
 
-def _summary(
+def _summary_line(
     terminal: Terminal,
     hosts: Sequence[CheckedHostRow],
     links: Sequence[LinkRow],

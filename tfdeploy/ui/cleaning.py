@@ -16,7 +16,7 @@ from tfdeploy.ui.terminal import Terminal
 MOST_NAMES = 10
 
 
-def show_things(
+def show_removed_items(
     terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
 ) -> None:
     """Write a table of the items that are removed. `things`: host -> items. `local`: run -> bytes
@@ -43,7 +43,7 @@ def show_things(
     show_rows(terminal, ("what", "job", "name", "size", "hosts"), rows)
 
 
-def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
+def explain_kept_items(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
     """Return a line for each item that is not removed, with the reason. `things`: host -> its items
     that are not removed."""
     hosts_by_item = group_by_key(
@@ -57,7 +57,7 @@ def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
     ]
 
 
-def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
+def explain_kept_records(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
     """Return the lines that say which records of runs on this machine are not removed, and why.
 
     `unended`: runs that no host has and whose end is not recorded. `elsewhere`: runs with a host
@@ -66,13 +66,15 @@ def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -
     if unended:
         names = list_first([*map(clean, unended)], MOST_NAMES)
         lines.append(
-            f"{_records(unended)} ({names}): no host has the run, and its end is not recorded. To "
+            f"{_count_kept_records(unended)} ({names}): no host has the run, and its end is not recorded. To "
             f"remove a record: rm -r {store}/RUN"
         )
     if elsewhere:
-        lines.append(f"{_records(elsewhere)}: a host of the run was not asked or did not answer")
+        lines.append(
+            f"{_count_kept_records(elsewhere)}: a host of the run was not asked or did not answer"
+        )
     return lines
 
 
-def _records(runs: Sequence[str]) -> str:
+def _count_kept_records(runs: Sequence[str]) -> str:
     return "1 record stays" if len(runs) == 1 else f"{len(runs)} records stay"

@@ -50,7 +50,7 @@ def show_comparison(
         show_rows(
             terminal,
             ["final", *runs],
-            [(name, *(_value(values.get((run, name))) for run in runs)) for name in metrics],
+            [(name, *(_format_final(values.get((run, name))) for run in runs)) for name in metrics],
         )
 
 
@@ -75,7 +75,7 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
         terminal.write(f"\nand {unshown:,} more lines; --to FILE has them\n")
 
 
-def _value(row: Final | None) -> str:
+def _format_final(row: Final | None) -> str:
     if row is None:
         return "-"
     step_text = (

@@ -20,10 +20,10 @@ _FORMULA = re.compile('(^|;)(?=[\\s"]*[-=+@\uff1d\uff0b\uff0d\uff20])')
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
     """Return the table as text that ends with a line break. None becomes an empty cell. Numbers are
     written as Python writes them, but whole numbers without a point."""
-    return "".join(",".join(map(_cell, row)) + "\r\n" for row in (headers, *rows))
+    return "".join(",".join(map(_csv_cell, row)) + "\r\n" for row in (headers, *rows))
 
 
-def _cell(value: str | float | None) -> str:
+def _csv_cell(value: str | float | None) -> str:
     if value is None:
         return ""
     if isinstance(value, str):

@@ -25,15 +25,15 @@ def show_error(
         terminal_of(stream or sys.stdout, "never").write(json.dumps(error.as_json()) + "\n")
         return
     terminal = terminal_of(stream or sys.stderr, color)
-    lines = _part("error: ", error.what)
+    lines = _part_lines("error: ", error.what)
     lines[0] = terminal.paint("error:", "bold red") + lines[0][len("error:") :]
     if error.where:
-        lines += _part("  where: ", error.where)
+        lines += _part_lines("  where: ", error.where)
     if error.next:
-        lines += _part("  next: ", error.next)
+        lines += _part_lines("  next: ", error.next)
     terminal.write("\n".join(lines) + "\n")
 
 
-def _part(label: str, text: str) -> list[str]:
+def _part_lines(label: str, text: str) -> list[str]:
     first, *more = text.splitlines() or [""]
     return [label + clean(first), *(" " * len(label) + clean(line) for line in more)]

@@ -13,20 +13,20 @@ from itertools import groupby
 from tfdeploy.model.text.folding import group_by_key
 from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.tables import cells
+from tfdeploy.ui.tables import cell_width
 
 ARROW = " > "
 # The maximum width of a host's name, in columns.
 NAME_CELLS = 24
 
 
-def feed_tree(
+def draw_feed_tree(
     feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
 ) -> list[str]:
     """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) for each
     pair of hosts in which the parent sends data to the child; the parent "" is this machine. All
     pairs belong to one stripe, a share of the data that is sent along a tree of its own."""
-    tree = _Tree(feeds)
+    tree = _FeedTree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
     # The first pass shows all named hosts. If these do not fit, the second pass may also leave out
@@ -45,7 +45,7 @@ def feed_tree(
     return lines[:most]
 
 
-class _Tree:
+class _FeedTree:
     """The tree along which one stripe of the data is sent from host to host. `depth`: host -> its
     distance from the root. `size`: host -> how many hosts its subtree has, including the host
     itself."""
@@ -88,7 +88,7 @@ class _Tree:
             if len(shown) != 1:
                 break
             row += shown
-        lines = [_one_line(row, [_counted(hidden)] if hidden else [], width, named)]
+        lines = [_chain_line(row, [_host_count(hidden)] if hidden else [], width, named)]
         for number, child in enumerate(shown, 1):
             first, *others = self.lines(child, drawn, named, width - 3)
             lines.append(("|- " if number < len(shown) else "`- ") + first)
@@ -96,28 +96,28 @@ class _Tree:
         return lines
 
 
-def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
+def _chain_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
     """Return a chain of hosts as one line of at most `width` columns. If the chain is too long,
     hosts in the middle of the chain are only counted. `end`: texts after the last host."""
     shown_names = [clean(name, NAME_CELLS) if name else "here" for name in row]
     last = len(shown_names) - 1
-    if last < 2 or cells(ARROW.join(shown_names + end)) <= width:
+    if last < 2 or cell_width(ARROW.join(shown_names + end)) <= width:
         return ARROW.join(shown_names + end)[:width]
     keep = {number for number, name in enumerate(row) if name in named or number in (0, last)}
     for number in (1, 2, 3, *range(last - 1, 3, -1)):
-        if cells(ARROW.join(_folded(shown_names, keep | {number}) + end)) > width:
+        if cell_width(ARROW.join(_count_left_out(shown_names, keep | {number}) + end)) > width:
             break
         keep.add(number)
-    return ARROW.join(_folded(shown_names, keep) + end)[:width]
+    return ARROW.join(_count_left_out(shown_names, keep) + end)[:width]
 
 
-def _folded(shown_names: list[str], keep: Collection[int]) -> list[str]:
+def _count_left_out(shown_names: list[str], keep: Collection[int]) -> list[str]:
     lines: list[str] = []
     for is_kept, run in groupby(enumerate(shown_names), key=lambda each: each[0] in keep):
         names = [name for _, name in run]
-        lines += names if is_kept else [_counted(len(names))]
+        lines += names if is_kept else [_host_count(len(names))]
     return lines
 
 
-def _counted(hosts: int) -> str:
+def _host_count(hosts: int) -> str:
     return f"({format_count(hosts, 'host')})"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tfdeploy.model.events import BroadcastFields
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.ui.feed_tree import NAME_CELLS, feed_tree
+from tfdeploy.ui.feed_tree import NAME_CELLS, draw_feed_tree
 from tfdeploy.ui.sanitise import clean
 
 
-class Feeding:
+class ActiveBroadcasts:
     """Which host sends to which in all broadcasts in progress, at one moment."""
 
     def __init__(self, progress: RunProgress) -> None:
@@ -29,7 +29,9 @@ class Feeding:
         """Return the trees of all broadcasts in progress, in at most `most` lines of at most
         `width` columns."""
         each = max(1, most // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
-        return [line for fields in self._broadcasts for line in _trees(fields, width, each)][:most]
+        return [line for fields in self._broadcasts for line in _tree_lines(fields, width, each)][
+            :most
+        ]
 
     def parents(self, host: str) -> Iterator[str]:
         for parent in self._parents.get(host, ()):
@@ -48,7 +50,7 @@ class Feeding:
         ]
 
 
-def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
+def _tree_lines(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
     """Return the lines of a broadcast's trees, at most `most` lines for each tree. There is one
     tree for each stripe (a share of the data). If there are several stripes, the number of the
     stripe stands before the first line of its tree."""
@@ -56,6 +58,6 @@ def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""
         feeds = [(parent, child) for parent, child, number in fields["feeds"] if number == stripe]
-        for line in feed_tree(feeds, width=width - len(label), most=most, named=named):
+        for line in draw_feed_tree(feeds, width=width - len(label), most=most, named=named):
             yield label + line
             label = " " * len(label)

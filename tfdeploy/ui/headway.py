@@ -18,7 +18,7 @@ EVERY_S = 10.0
 EVERY_ON_TERMINAL_S = 0.2
 
 
-class Headway:
+class HostCountLine:
     """The progress of a command over `total` hosts. `verb`: the past participle of the command,
     such as "stopped" in "stopped 160 of 200 hosts ..."."""
 

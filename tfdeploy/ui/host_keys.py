@@ -12,15 +12,15 @@ def describe_state(row: TrustRow) -> str:
     nothing to say."""
     if row["error"]:
         return row["error"]
-    places = ", ".join(each["place"] for each in own_keys(row))
+    places = ", ".join(each["place"] for each in recorded_host_keys(row))
     if row["state"] == "changed":
         return (
             f"another key is on record at {places}: if the change is real, "
             f"`tfdeploy trust --renew {row['host']}`"
         )
     if row["state"] == "revoked":
-        return "marked as revoked at " + ", ".join(_marked(row, "@revoked"))
-    if row["state"] == "new" and (authorities := _marked(row, "@cert-authority")):
+        return "marked as revoked at " + ", ".join(_places_with_marker(row, "@revoked"))
+    if row["state"] == "new" and (authorities := _places_with_marker(row, "@cert-authority")):
         return (
             f"{authorities[0]} has a @cert-authority for it, but tfdeploy checks no host "
             "certificates"
@@ -28,24 +28,24 @@ def describe_state(row: TrustRow) -> str:
     return ""
 
 
-def change(row: TrustRow) -> str:
+def describe_key_change(row: TrustRow) -> str:
     """Return a sentence with the old and the new fingerprint of a host whose key has changed."""
-    old = ", ".join(dict.fromkeys(each["fingerprint"] for each in own_keys(row)))
+    old = ", ".join(dict.fromkeys(each["fingerprint"] for each in recorded_host_keys(row)))
     return f"the host key of {row['host']} has changed from {old} to {row['fingerprint']}"
 
 
-def own_keys(row: TrustRow) -> list[KnownKeyRow]:
+def recorded_host_keys(row: TrustRow) -> list[KnownKeyRow]:
     """Return the recorded keys of the host itself, without revoked keys and without keys of
     certificate authorities."""
     return [each for each in row["on_record"] if each["marker"] is None]
 
 
-def staying(row: TrustRow) -> list[str]:
+def old_key_places(row: TrustRow) -> list[str]:
     """Return the locations of the old keys that remain after a renewal, because tfdeploy does not
     write the files that contain them."""
     return [
         each["place"]
-        for each in own_keys(row)
+        for each in recorded_host_keys(row)
         if not each["writable"] and each["fingerprint"] != row["fingerprint"]
     ]
 
@@ -55,7 +55,7 @@ def renewal_lines(row: TrustRow) -> list[str]:
     one below the other, and the files that keep an old key."""
     pairs = [
         ("on record", each["keytype"], each["fingerprint"], f"  {each['place']}")
-        for each in own_keys(row)
+        for each in recorded_host_keys(row)
     ]
     if row["fingerprint"]:
         pairs.append(("shown now", row["keytype"] or "", row["fingerprint"], ""))
@@ -63,7 +63,8 @@ def renewal_lines(row: TrustRow) -> list[str]:
     lines = [f"  {what}  {kind:{widest}}  {mark}{location}" for what, kind, mark, location in pairs]
     if row["state"] == "changed":
         lines += [
-            f"  {location} stays: tfdeploy does not write that file" for location in staying(row)
+            f"  {location} stays: tfdeploy does not write that file"
+            for location in old_key_places(row)
         ]
     verdict = {
         "known": "its key is on record: nothing to replace",
@@ -72,5 +73,5 @@ def renewal_lines(row: TrustRow) -> list[str]:
     return [clean(line) for line in (f"[{row['host']}] {verdict}", *lines)]
 
 
-def _marked(row: TrustRow, marker: str) -> list[str]:
+def _places_with_marker(row: TrustRow, marker: str) -> list[str]:
     return [each["place"] for each in row["on_record"] if each["marker"] == marker]

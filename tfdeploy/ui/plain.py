@@ -29,7 +29,7 @@ from tfdeploy.ui.amounts import format_bytes, format_count, format_duration
 from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
 
-_Words = tuple[str, str]  # a line, and its style
+_TextAndStyle = tuple[str, str]  # a line, and its style
 _NOTHING = "", ""
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow"}
 _STATE_STYLE = {
@@ -92,10 +92,10 @@ class PlainView:
                 label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
-    def _text_and_style(self, event: Event) -> _Words:
+    def _text_and_style(self, event: Event) -> _TextAndStyle:
         """Return the text to print for the event, and its style. Return ("", "") if the event is
         not shown, or if it repeats the last text about the same task or host."""
-        text, style = event_words(event, verbose=self.verbose)
+        text, style = describe_event(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):
             return _NOTHING
@@ -105,7 +105,7 @@ class PlainView:
         return text, style
 
 
-def event_words(event: Event, *, verbose: bool = False) -> _Words:
+def describe_event(event: Event, *, verbose: bool = False) -> _TextAndStyle:
     """Return a sanitised line that describes the event, and its style; ("", "") for an event that
     is not shown."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
@@ -114,7 +114,7 @@ def event_words(event: Event, *, verbose: bool = False) -> _Words:
     return (where + clean(text) if text else ""), style
 
 
-def _step(event: Event, data: StepFields, verbose: bool) -> _Words:
+def _describe_step(event: Event, data: StepFields, verbose: bool) -> _TextAndStyle:
     step, state = data.get("step"), data.get("state")
     if state == "failed":
         return f"{step} failed", "red"
@@ -123,7 +123,7 @@ def _step(event: Event, data: StepFields, verbose: bool) -> _Words:
     return f"{step} {'...' if state == 'begin' else state}", "dim"
 
 
-def _host(event: Event, data: HostFields, verbose: bool) -> _Words:
+def _describe_host(event: Event, data: HostFields, verbose: bool) -> _TextAndStyle:
     state, text = data.get("state", ""), data.get("text")
     is_bad = state in ("unreachable", "failed")
     if not (is_bad or verbose or text):
@@ -131,7 +131,7 @@ def _host(event: Event, data: HostFields, verbose: bool) -> _Words:
     return (f"{state}: {text}" if text else state), "red" if is_bad else ""
 
 
-def _transfer(event: Event, data: TransferFields, verbose: bool) -> _Words:
+def _describe_transfer(event: Event, data: TransferFields, verbose: bool) -> _TextAndStyle:
     what, state = data.get("what", ""), data.get("state")
     if state == "failed":
         return f"{what} failed", "red"
@@ -143,7 +143,7 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> _Words:
     return f"{what} {format_bytes(sent)} {done}", ""
 
 
-def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> _Words:
+def _describe_broadcast(event: Event, data: BroadcastFields, verbose: bool) -> _TextAndStyle:
     """Return the line about a finished broadcast: 'data digits: 256 MB to 16 hosts in 45 s (5.7
     MB/s); the slowest link (n3 from n2) allows 5.9 MB/s'."""
     if data["state"] != "done":
@@ -159,7 +159,7 @@ def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> _Words:
     return text, ""
 
 
-def _task(event: Event, data: TaskFields, verbose: bool) -> _Words:
+def _describe_task(event: Event, data: TaskFields, verbose: bool) -> _TextAndStyle:
     state, reason = data.get("state"), data.get("reason")
     name = f"{event.task or data.get('task') or '?'}@{event.host or data.get('host') or '?'}"
     attempt = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
@@ -180,13 +180,13 @@ def _task(event: Event, data: TaskFields, verbose: bool) -> _Words:
     return (f"{name} {state}", "") if verbose else _NOTHING
 
 
-def _run(event: Event, data: RunFields, verbose: bool) -> _Words:
+def _describe_run(event: Event, data: RunFields, verbose: bool) -> _TextAndStyle:
     state, cause = data.get("state", ""), data.get("cause")
     text = f"run {event.run} {state}" if event.run else f"run {state}"
     return (f"{text}: {cause}" if cause else text), _STATE_STYLE.get(state, "")
 
 
-def _note_line(event: Event, data: NoteFields, verbose: bool) -> _Words:
+def _describe_note(event: Event, data: NoteFields, verbose: bool) -> _TextAndStyle:
     level, text = data.get("level", "info"), data.get("text", "")
     if level == "detail":
         return (text, "dim") if verbose else _NOTHING
@@ -194,12 +194,12 @@ def _note_line(event: Event, data: NoteFields, verbose: bool) -> _Words:
 
 
 # The argument of type Any is the event's data, whose type depends on the kind of event.
-_FORMATTERS: dict[str, Callable[[Event, Any, bool], _Words]] = {
-    "step": _step,
-    "host": _host,
-    "transfer": _transfer,
-    "broadcast": _broadcast,
-    "task": _task,
-    "run": _run,
-    "note": _note_line,
+_FORMATTERS: dict[str, Callable[[Event, Any, bool], _TextAndStyle]] = {
+    "step": _describe_step,
+    "host": _describe_host,
+    "transfer": _describe_transfer,
+    "broadcast": _describe_broadcast,
+    "task": _describe_task,
+    "run": _describe_run,
+    "note": _describe_note,
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfdeploy.ui.amounts import format_bytes, format_duration, format_number
-from tfdeploy.ui.cells import Row, Span, joined
+from tfdeploy.ui.cells import Row, Span, merge_spans
 
 # The characters of bars, from the shortest to the longest.
 _BARS = "▁▂▃▄▅▆▇█"
@@ -44,7 +44,7 @@ class Curve(NamedTuple):
     style: str = ""
 
 
-def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
+def draw_sparkline(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
     """Return the values as a text of at most `width` bars; "" for fewer than two values. The
     shortest bar is the lowest value and the longest bar is the highest."""
     if len(values) < 2 or width < 2:
@@ -63,7 +63,7 @@ def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
     )
 
 
-def plot(
+def draw_plot(
     curves: Sequence[Curve],
     width: int,
     height: int,
@@ -90,16 +90,16 @@ def plot(
         spread = abs(low) / 2 or 1
         # A value with a unit is never negative, so the axis begins at 0 if all values are 0.
         low, high = (low - spread if low or not unit else 0.0), high + spread
-    grid = _Grid(columns, rows, unicode)
+    grid = _DotGrid(columns, rows, unicode)
     for curve in curves:
         dots = [
             ((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low))
             for time, value in curve.points
         ]
         grid.draw(dots, curve.style)
-    labels = {0: value_words(high, unit), rows - 1: value_words(low, unit)}
+    labels = {0: format_value(high, unit), rows - 1: format_value(low, unit)}
     if rows >= 5:
-        labels[(rows - 1) // 2] = value_words((high + low) / 2, unit)
+        labels[(rows - 1) // 2] = format_value((high + low) / 2, unit)
     bar = "│" if unicode else "|"
     drawn = [
         [Span(f"{labels.get(row, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(row)]
@@ -109,7 +109,7 @@ def plot(
     return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
 
 
-class _Grid:
+class _DotGrid:
     """A grid of character cells, each with 2 x 4 dots (one dot without unicode). A cell has the
     style of its newest dot."""
 
@@ -125,12 +125,12 @@ class _Grid:
         last: tuple[int, int] | None = None
         for x, y in points:
             dot = round(x * most_x), round((1 - y) * most_y)
-            for position in _between(last or dot, dot):
+            for position in _line_dots(last or dot, dot):
                 self._dot(*position, style)
             last = dot
 
     def row(self, at: int) -> Row:
-        return joined(map(Span, map(self._char, self._bits[at]), self._styles[at]))
+        return merge_spans(map(Span, map(self._char, self._bits[at]), self._styles[at]))
 
     def _char(self, bits: int) -> str:
         return " " if not bits else chr(0x2800 + bits) if self.unicode else "*"
@@ -141,7 +141,7 @@ class _Grid:
         self._styles[line][column] = style
 
 
-def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
+def _line_dots(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the dots of the line from `start` to `end`."""
     (x, y), across, down = start, end[0] - start[0], end[1] - start[1]
     # At least one step, to avoid a division by 0 if `start` and `end` are the same dot.
@@ -149,7 +149,7 @@ def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, in
     return [(round(x + across * n / steps), round(y + down * n / steps)) for n in range(steps + 1)]
 
 
-def value_words(value: float, unit: str) -> str:
+def format_value(value: float, unit: str) -> str:
     if unit == "cores":
         # As in the table of tasks, one whole core in use is 100%.
         return f"{100 * value:.0f}%"

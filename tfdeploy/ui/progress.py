@@ -19,9 +19,9 @@ from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
 from tfdeploy.model.progress.transfers import TransferTotals, sum_transfers
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.ui.amounts import format_bytes, format_count, format_transfer
-from tfdeploy.ui.cells import Row, Span, column, fit
-from tfdeploy.ui.feeding import Feeding
-from tfdeploy.ui.plain import PlainView, event_words
+from tfdeploy.ui.cells import Row, Span, fit_row, pad_or_cut
+from tfdeploy.ui.feeding import ActiveBroadcasts
+from tfdeploy.ui.plain import PlainView, describe_event
 from tfdeploy.ui.question import active
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, terminal_of
@@ -59,7 +59,7 @@ class SyncView:
         if progress_note is not None:
             self._plain(progress_note)
         if self._bars is None or event.kind not in ("transfer", "step"):
-            text, style = event_words(event, verbose=self._plain.verbose)
+            text, style = describe_event(event, verbose=self._plain.verbose)
             if self._bars is None:
                 self._plain(event)
             elif text:
@@ -71,7 +71,7 @@ class SyncView:
         with self._lock:
             hosts = [host for host in self.progress.hosts.values() if host.transfers]
             done = sum(host.synced for host in self.progress.hosts.values())
-            feeding = Feeding(self.progress)
+            feeding = ActiveBroadcasts(self.progress)
             hosts.sort(
                 key=lambda host: (
                     not (feeding.marks(host.host) or _has_failed(host)),
@@ -82,10 +82,10 @@ class SyncView:
             trees = feeding.trees(width, max(1, (height - 2) // 3))
             room = max(0, height - 2 - len(trees))
             shown = hosts if len(hosts) <= room else hosts[: max(0, room - 1)]
-            rows = [fit([Span(line, "dim")], width) for line in trees]
+            rows = [fit_row([Span(line, "dim")], width) for line in trees]
             rows += [_host_row(host, width, feeding) for host in shown]
             if len(shown) < len(hosts) and room:
-                rows.append(_counted_row(hosts[len(shown) :], width))
+                rows.append(_hidden_hosts_row(hosts[len(shown) :], width))
             moving = [transfer for host in hosts for transfer in host.transfers.values()]
             if moving:
                 done_text = f"{done} of {len(self.progress.hosts)} hosts done"
@@ -183,9 +183,9 @@ class _Bars:
             self.console.print(Text(text, style=style), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from tfdeploy.ui.screen import Picture
+        from tfdeploy.ui.screen import RenderableRows
 
-        yield Picture(self.view.rows(options.max_width, console.height))
+        yield RenderableRows(self.view.rows(options.max_width, console.height))
 
 
 def _has_failed(host: HostProgress) -> bool:
@@ -194,10 +194,12 @@ def _has_failed(host: HostProgress) -> bool:
     )
 
 
-def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
+def _host_row(host: HostProgress, width: int, feeding: ActiveBroadcasts) -> Row:
     if _has_failed(host):
         word = host.state if host.state == "unreachable" else "failed"
-        return fit([Span(column(clean(host.host), 12)), Span(f" {word}", "bold red")], width)
+        return fit_row(
+            [Span(pad_or_cut(clean(host.host), 12)), Span(f" {word}", "bold red")], width
+        )
     name = clean(host.host)
     if not host.moving:
         state = "done" if host.synced else "checking"
@@ -208,7 +210,7 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
     return _bar_row(name, sum_transfers(host.moving), width, ", ".join(details), mark)
 
 
-def _counted_row(hosts: list[HostProgress], width: int) -> Row:
+def _hidden_hosts_row(hosts: list[HostProgress], width: int) -> Row:
     """Return the row that sums up all hosts without a row of their own.
 
     For example, '9 more' in the first column, then '3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'.
@@ -222,8 +224,8 @@ def _counted_row(hosts: list[HostProgress], width: int) -> Row:
         if figures:
             limits = (f"{format_bytes(limit)}{unit}" for limit in (min(figures), max(figures)))
             parts.append(" to ".join(dict.fromkeys(limits)))
-    head = Span(column(f"{len(hosts):,} more", 12), "bold")
-    return fit([head, Span(f" {', '.join(parts)}", "dim")], width)
+    head = Span(pad_or_cut(f"{len(hosts):,} more", 12), "bold")
+    return fit_row([head, Span(f" {', '.join(parts)}", "dim")], width)
 
 
 def _bar_row(name: str, totals: TransferTotals, width: int, details: str, mark: str = "") -> Row:
@@ -231,12 +233,12 @@ def _bar_row(name: str, totals: TransferTotals, width: int, details: str, mark: 
     9.6 s left  code'. A narrow row has a percentage in place of the bar."""
     sent, total = totals[:2]
     full = round(_BAR * sent / total) if total else _BAR
-    row = [Span(column(name, 12), "bold"), Span(" ")]
+    row = [Span(pad_or_cut(name, 12), "bold"), Span(" ")]
     if width >= 60:
         row += [Span("#" * full, "green"), Span("." * (_BAR - full) + " ", "dim")]
     else:
         row.append(Span(f"{100 * sent // total if total else 100:3} % "))
     row.append(Span(format_transfer(totals)))
-    return fit(
+    return fit_row(
         [*row, Span(f"  {mark}" if mark else "", "bold yellow"), Span(f"  {details}", "dim")], width
     )

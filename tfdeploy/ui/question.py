@@ -21,7 +21,7 @@ class Display(Protocol):
 active: list[Display] = []
 
 
-def agrees(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask a yes/no question. Return True if the answer is y or yes."""
     return (ask(f"{question} (yes/no)") or "").lower() in ("y", "yes")
 

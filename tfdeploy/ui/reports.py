@@ -23,9 +23,9 @@ from tfdeploy.ui.amounts import (
     format_roughly,
     list_first,
 )
-from tfdeploy.ui.feed_tree import feed_tree
+from tfdeploy.ui.feed_tree import draw_feed_tree
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.tables import cells, cut, show_rows, table_lines
+from tfdeploy.ui.tables import cell_width, cut_to_width, show_rows, table_lines
 from tfdeploy.ui.terminal import Terminal, run_style
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     wide, all reasons are written below the table."""
     headers, rows, reasons = task_table(view)
     if reasons:
-        widest = max(map(cells, table_lines(headers, rows, None)))
+        widest = max(map(cell_width, table_lines(headers, rows, None)))
         if len({*reasons.values()}) == len(reasons) and widest <= (terminal.width or widest):
             reasons = {}
         else:
@@ -133,7 +133,9 @@ def task_table(view: RunView) -> tuple[list[str], list[list[str]], dict[str, str
 
     Columns in which all cells are empty are left out.
     """
-    reasons = {task.task: reason for task in view.tasks if (reason := _own_reason(view, task))}
+    reasons = {
+        task.task: reason for task in view.tasks if (reason := _unrepeated_reason(view, task))
+    }
     table = [_task_row(task, view.job_metrics, reasons.get(task.task, "")) for task in view.tasks]
     kept = [
         name
@@ -143,7 +145,7 @@ def task_table(view: RunView) -> tuple[list[str], list[list[str]], dict[str, str
     return kept, [[row[name] for name in kept] for row in table], reasons
 
 
-def _own_reason(view: RunView, task: TaskView) -> str | None:
+def _unrepeated_reason(view: RunView, task: TaskView) -> str | None:
     """Return the reason for the state of a task; None if there is none.
 
     If the task died first or was ended for the same cause as the run, the cause of the run already
@@ -173,7 +175,7 @@ def show_left_files(
     for host, paths in files_by_host.items():
         shown = list_first([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown)
-    tops = {clean(_top(path, cwd), 60) for paths in files_by_host.values() for path in paths}
+    tops = {clean(_top_folder(path, cwd), 60) for paths in files_by_host.values() for path in paths}
     if listed_tops := ", ".join(sorted(tops - {""})):
         _write_line(
             terminal,
@@ -183,7 +185,7 @@ def show_left_files(
         )
 
 
-def _top(path: str, cwd: str) -> str:
+def _top_folder(path: str, cwd: str) -> str:
     """Return the part of `path` that ends with the first folder below `cwd`; "" if the file is in
     no such folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
@@ -195,13 +197,20 @@ def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
     """Write a row for each run, with the time since its start and its duration. `now`: UTC
     seconds."""
     shown = [
-        (r["run"], r["state"] or "?", *_times(r, now), r["tasks"], fold_names(r["hosts"]), r["who"])
+        (
+            r["run"],
+            r["state"] or "?",
+            *_began_and_lasted(r, now),
+            r["tasks"],
+            fold_names(r["hosts"]),
+            r["who"],
+        )
         for r in rows
     ]
     show_rows(terminal, ["run", "state", "began", "took", "tasks", "hosts", "by"], shown)
 
 
-def _times(row: RunRow, now: float) -> tuple[str, str]:
+def _began_and_lasted(row: RunRow, now: float) -> tuple[str, str]:
     if row["started"] is None:
         return "", ""
     began, ended = parse_moment(row["started"], now), row["ended"]
@@ -221,7 +230,7 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     rows = [
         (h["host"], "ok", *figures[h["host"]], "") for h in hosts if h["ok"] and h["bytes_sent"]
     ]
-    for names, error in _errors(hosts):
+    for names, error in _folded_errors(hosts):
         rows.append((names, "failed", *figures.get(names, ("", "")), error))
     show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
     _write_unchanged(terminal, hosts, "had everything already")
@@ -239,22 +248,26 @@ def show_forecast(
         (
             h["host"],
             format_bytes(h["bytes_sent"]),
-            _parts(sent.get(h["host"], {})),
-            _source(h["from"]) or "here",
+            _sent_parts(sent.get(h["host"], {})),
+            _sender_name(h["from"]) or "here",
             "",
         )
         for h in hosts
         if h["ok"] and h["bytes_sent"]
     ]
-    rows += [(names, "failed", "", "", error) for names, error in _errors(hosts)]
+    rows += [(names, "failed", "", "", error) for names, error in _folded_errors(hosts)]
     show_rows(terminal, ["host", "would get", "of", "from", ""], rows)
     _write_unchanged(terminal, hosts, "would get nothing")
     for each in broadcasts:
         text = f"{format_bytes(each['bytes'])} to {format_count(each['hosts'], 'host')}"
         _write_line(terminal, f"{clean(each['what'])}: ", text)
         for stripe in range(each["stripes"]):
-            feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
-            for line in feed_tree(feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES):
+            feeds = [
+                (_sender_name(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe
+            ]
+            for line in draw_feed_tree(
+                feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES
+            ):
                 _write_line(terminal, "  ", line)
 
 
@@ -265,18 +278,18 @@ def _write_unchanged(terminal: Terminal, hosts: Iterable[SyncRow], text: str) ->
         _write_line(terminal, f"{fold_names(unchanged)}: ", text)
 
 
-def _errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
+def _folded_errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
     return fold_errors({h["host"]: h["error"] or "" for h in hosts if not h["ok"]}).items()
 
 
-def _parts(sent: Mapping[str, int]) -> str:
+def _sent_parts(sent: Mapping[str, int]) -> str:
     """Return what a host would receive: 'code', or for several items 'code 8.0 kB, data digits 3.1
     MB'."""
     parts = {what: f"{what} {format_bytes(size)}" for what, size in sent.items() if size}
     return ", ".join(parts if len(parts) < 2 else parts.values())
 
 
-def _source(name: str | None) -> str:
+def _sender_name(name: str | None) -> str:
     """Return the name of the sending host; "" for this machine."""
     return "" if name in (None, "control") else str(name)
 
@@ -308,7 +321,7 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Write one line for all hosts with the same result, then a row for each process that is still
     alive."""
-    for names, result in group_equal({h["host"]: _stopped(h) for h in hosts}):
+    for names, result in group_equal({h["host"]: _stop_result(h) for h in hosts}):
         style = "" if result in (STOPPED, HAD_ENDED) else "bold red"
         _write_line(terminal, f"{fold_names(names)}: ", result, style)
     rows = [
@@ -332,7 +345,9 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
         if len(names) > 1:
             many, error = f" ({format_count(len(names), 'host')})", folded
         exit_text = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
-        heading = cut(f"--- {shown}{many}", (out.width or 10_000) - len(exit_text)) + exit_text
+        heading = (
+            cut_to_width(f"--- {shown}{many}", (out.width or 10_000) - len(exit_text)) + exit_text
+        )
         out.write_line(heading, "bold red" if exit_text or error else "bold")
         out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
         lines = (*stderr.splitlines(), *(f"[{shown}] {line}" for line in error.splitlines()))
@@ -377,7 +392,7 @@ def _task_row(task: TaskView, job_metrics: Sequence[str], reason: str) -> dict[s
     }
 
 
-def _stopped(host: StopRow) -> str:
+def _stop_result(host: StopRow) -> str:
     if host["survivors"]:
         number = len(host["survivors"])
         return f"{number:,} process{'' if number == 1 else 'es'} still alive"
@@ -390,13 +405,13 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
     """Write the label and the whole text, wrapped to the width of the terminal. The text is
     sanitised here; the label must already be sanitised."""
     width = terminal.width or 1 << 30
-    label = cut(label, width - 1)
+    label = cut_to_width(label, width - 1)
     indent = " " * (len(label) if width - len(label) >= _NARROWEST else 2)
     lines = textwrap.wrap(
         clean(text), width, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False
     )
     for line in lines or [label]:
-        body = cut(line[len(label) :], width - len(label))
+        body = cut_to_width(line[len(label) :], width - len(label))
         terminal.write(label + terminal.paint(body, style) + "\n")
         label = indent
 
@@ -407,7 +422,7 @@ def _write_line(
     """Write one line, cut to the width of the terminal. `style`: the style of `text`. `text` is
     sanitised here; `label` and `after` must already be sanitised."""
     width = terminal.width or 1 << 30
-    label = cut(label, width)
-    text = cut(clean(text), width - len(label))
-    after = cut(after, width - len(label) - len(text))
+    label = cut_to_width(label, width)
+    text = cut_to_width(clean(text), width - len(label))
+    after = cut_to_width(after, width - len(label) - len(text))
     terminal.write(label + terminal.paint(text, style) + after + "\n")

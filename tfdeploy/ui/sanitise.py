@@ -32,7 +32,7 @@ _BREAKS_WIDTHS = (
 )
 
 
-class _Table(dict[int, str]):
+class _ReplacementTable(dict[int, str]):
     """A mapping from character codes to replacements. Each replacement is computed at the first
     lookup."""
 
@@ -50,7 +50,7 @@ class _Table(dict[int, str]):
         return kept
 
 
-_TABLE = _Table()
+_TABLE = _ReplacementTable()
 
 
 def clean(text: str | bytes, limit: int = LIMIT) -> str:
@@ -76,12 +76,12 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
     )
 
 
-def is_plain(line: bytes) -> bool:
+def is_printable_ascii(line: bytes) -> bool:
     """Return True if the line is printable ASCII. `clean` changes such a line only by cutting it if
     it is too long."""
     return not line.translate(None, _PRINTABLE)
 
 
-def are_plain(lines: bytes) -> bool:
+def are_printable_ascii(lines: bytes) -> bool:
     """Return True if each of the lines is printable ASCII."""
     return not lines.translate(None, _PRINTABLE_LINES)

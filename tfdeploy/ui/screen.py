@@ -19,7 +19,7 @@ from tfdeploy.ui.cells import Row
 WHOLE_S = 5.0
 
 
-class Picture:
+class RenderableRows:
     """Rows of exact width as segments of the package rich, so that rich can print or export
     them."""
 

@@ -54,11 +54,11 @@ def show_summary(
             line = ", ".join([f"{task.task}@{task.host}: step {task.step}", *figures])
             terminal.write(f"  {clean(line)}\n")
     show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")
-    for command in _next(progress, run):
+    for command in _next_commands(progress, run):
         terminal.write(f"  next: {typed(command)}\n")
 
 
-def _next(progress: RunProgress, run: str) -> list[str]:
+def _next_commands(progress: RunProgress, run: str) -> list[str]:
     death = progress.first_death
     if death is not None:
         return [

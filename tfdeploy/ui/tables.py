@@ -30,7 +30,7 @@ _STYLES = {
     "lost": "bold red",
 }
 Row = Sequence[object]
-Style = Callable[[str], str]
+Paint = Callable[[str], str]
 
 
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
@@ -49,21 +49,25 @@ def table_lines(
     headers: Sequence[str],
     rows: Iterable[Row],
     width: int | None,
-    paint: Style = str,
-    paint_header: Style = str,
+    paint: Paint = str,
+    paint_header: Paint = str,
 ) -> list[str]:
     """Return the table as lines of at most `width` columns, or of any width if `width` is None.
     Return [] if there are no rows."""
     body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
     if not body:
         return []
-    widths = _fit([max(map(cells, column)) for column in zip(headers, *body, strict=True)], width)
+    widths = _fit_widths(
+        [max(map(cell_width, column)) for column in zip(headers, *body, strict=True)], width
+    )
     if widths is None:
-        return _blocks(headers, body, width or 0, paint, paint_header)
-    return [_line(headers, widths, paint_header)] + [_line(row, widths, paint) for row in body]
+        return _row_blocks(headers, body, width or 0, paint, paint_header)
+    return [_table_line(headers, widths, paint_header)] + [
+        _table_line(row, widths, paint) for row in body
+    ]
 
 
-def cells(text: str) -> int:
+def cell_width(text: str) -> int:
     """Return how many columns of a terminal a printable text occupies."""
     if text.isascii():
         return len(text)
@@ -72,10 +76,10 @@ def cells(text: str) -> int:
     return cell_len(text)
 
 
-def cut(text: str, width: int) -> str:
+def cut_to_width(text: str, width: int) -> str:
     """Return the text, cut to `width` columns. If the text is cut, it ends with dots, unless
     `width` is very small."""
-    if cells(text) <= width:
+    if cell_width(text) <= width:
         return text
     dots = "..." if width >= _NARROWEST else ""
     if text.isascii():
@@ -85,7 +89,7 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
 
 
-def _fit(natural: list[int], width: int | None) -> list[int] | None:
+def _fit_widths(natural: list[int], width: int | None) -> list[int] | None:
     """Return the widths of the columns. If the table is too wide, the widest column is cut first.
     Return None if even cut columns do not fit."""
     widths = list(natural)
@@ -99,26 +103,28 @@ def _fit(natural: list[int], width: int | None) -> list[int] | None:
     return widths
 
 
-def _line(row: Sequence[str], widths: list[int], paint: Style) -> str:
-    shown = [cut(text, width) for text, width in zip(row, widths, strict=True)]
+def _table_line(row: Sequence[str], widths: list[int], paint: Paint) -> str:
+    shown = [cut_to_width(text, width) for text, width in zip(row, widths, strict=True)]
     while shown and not shown[-1]:
         shown.pop()
     *others, last = shown or [""]
     parts = [
-        paint(text) + " " * (width - cells(text))
+        paint(text) + " " * (width - cell_width(text))
         for text, width in zip(others, widths, strict=False)
     ]
     return _GAP.join([*parts, paint(last)])
 
 
-def _blocks(
-    headers: Sequence[str], body: list[list[str]], width: int, paint: Style, paint_header: Style
+def _row_blocks(
+    headers: Sequence[str], body: list[list[str]], width: int, paint: Paint, paint_header: Paint
 ) -> list[str]:
     lines = []
     for first, *others in body:
-        lines.append(paint(cut(first, width)))
+        lines.append(paint(cut_to_width(first, width)))
         for header, text in zip(headers[1:], others, strict=True):
             if text:
-                label = cut(f" {header} ", width)
-                lines.append(paint_header(label) + paint(cut(text, width - cells(label))))
+                label = cut_to_width(f" {header} ", width)
+                lines.append(
+                    paint_header(label) + paint(cut_to_width(text, width - cell_width(label)))
+                )
     return lines

@@ -87,7 +87,7 @@ def terminal_of(
     return Terminal(stream, width_of(stream) if tty else None, wanted)
 
 
-def on_terminal() -> bool:
+def can_draw_dashboard() -> bool:
     """Return True if the process has a terminal on which it can draw a dashboard and read keys."""
     return os.environ.get("TERM") != "dumb" and all(
         stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)

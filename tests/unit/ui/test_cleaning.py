@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.ui.cleaning import show_things, staying_words
+from tfdeploy.ui.cleaning import explain_kept_items, show_removed_items
 from tfdeploy.ui.terminal import Terminal
 
 
@@ -22,7 +22,7 @@ def test_item_on_many_hosts_is_one_row_with_total_size() -> None:
     things = {f"n{number}": [item("r1", 2_000_000)] for number in range(1, 5)} | {
         "n9": [item("r2\x1b[2J", 1000)]
     }
-    show_things(Terminal(out, 100, False), things, {"run1": 4096, "run2": 4096})
+    show_removed_items(Terminal(out, 100, False), things, {"run1": 4096, "run2": 4096})
     rows = [line.split() for line in out.getvalue().splitlines()]
     assert rows[1:] == [
         ["release", "digits", "r1", "8.0", "MB", "n[1-4]"],
@@ -33,10 +33,10 @@ def test_item_on_many_hosts_is_one_row_with_total_size() -> None:
 
 def test_single_record_is_described_in_singular() -> None:
     out = io.StringIO()
-    show_things(Terminal(out, 100, False), {}, {"run1": 4096})
+    show_removed_items(Terminal(out, 100, False), {}, {"run1": 4096})
     assert out.getvalue().splitlines()[1].split()[:3] == ["record", "1", "run"]
 
 
 def test_reason_for_keeping_is_given_once() -> None:
     things = {f"n{number}": [item("r1", stays="run live uses it")] for number in range(1, 4)}
-    assert staying_words(things) == ["[n[1-3]] release r1 stays: run live uses it"]
+    assert explain_kept_items(things) == ["[n[1-3]] release r1 stays: run live uses it"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tfdeploy.model.own_files import is_written_by_tfdeploy
 from tfdeploy.model.report.sample_table import BEFORE
 from tfdeploy.ui.csv_text import csv_text
-from tfdeploy.ui.report.page import document
+from tfdeploy.ui.report.page import html_document
 
 FORMULAS = ("=", "+", "-", "@")
 TEXTS = st.text(st.sampled_from('a;,=+-@" \n\t\r\x1b') | st.characters(codec="utf-8"), max_size=12)
@@ -83,7 +83,7 @@ def test_any_text_of_host_is_cells_without_formulas(
 
 def test_csv_and_html_files_of_tfdeploy_are_recognised() -> None:
     assert is_written_by_tfdeploy(csv_text(BEFORE, []).encode()) and is_written_by_tfdeploy(
-        document("a", "b").encode()
+        html_document("a", "b").encode()
     )
     assert not is_written_by_tfdeploy(
         csv_text(BEFORE[1:], []).encode()

@@ -25,7 +25,7 @@ from tfdeploy.ui.dashboard.header import head_row
 from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.dashboard.view_state import ViewState
-from tfdeploy.ui.report.page import page
+from tfdeploy.ui.report.page import report_page
 from tfdeploy.ui.reports import show_runs, show_status
 from tfdeploy.ui.summary import show_summary
 from tfdeploy.ui.terminal import Terminal
@@ -87,8 +87,8 @@ def test_duration_of_run_is_same_in_every_view(
     show_status(Terminal(out, None, False), VIEW, NOW)
     assert out.getvalue().count("succeeded after 4:10\n") == 2
     report = RunReport(plan=PLAN, view=VIEW, made=NOW, events=tuple(events()))
-    assert "</b> &middot; 4:10 &middot;" in page(report)
-    assert '<td class="n dim">+2.0 s</td><td class="">code is sent</td>' in page(report)
+    assert "</b> &middot; 4:10 &middot;" in report_page(report)
+    assert '<td class="n dim">+2.0 s</td><td class="">code is sent</td>' in report_page(report)
 
     known = FoundRun(run=RUN, job="digits", states=dict(STATES), tasks=dict(TASKS))
     monkeypatch.setattr("tfdeploy.operations.runs.find_runs", lambda *about: ([known], {}))

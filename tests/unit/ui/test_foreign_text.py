@@ -27,10 +27,10 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.report.run_report import LastLine
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-from tfdeploy.ui.dashboard.frame import compose
+from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.logs.log_lines import LinePrinter
 from tfdeploy.ui.plain import PlainView
-from tfdeploy.ui.report.page import page, text_of
+from tfdeploy.ui.report.page import html_text, report_page
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.terminal import Terminal
@@ -170,7 +170,7 @@ def assert_escaped(markup: str) -> None:
 def examine(texts: Sequence[bytes], drawn: bool) -> None:
     for text in texts:
         assert_printable(clean(text))
-        assert_escaped(text_of(as_received(text)))
+        assert_escaped(html_text(as_received(text)))
     logs(texts, color=False)
     logs(texts, color=True)
     plain(texts)
@@ -293,7 +293,7 @@ def dashboard(texts: Sequence[str]) -> None:
             legacy_windows=False,
         )
         with Screen(console) as screen:
-            screen.draw(compose(board.scene, 100, 40, 1040.0))
+            screen.draw(compose_frame(board.scene, 100, 40, 1040.0))
         assert_printable(OWN_MOVES.sub("", OWN_STYLES.sub("", out.getvalue())))
 
 
@@ -315,7 +315,7 @@ def page_with(texts: Sequence[str]) -> str:
         last_lines=tuple(LastLine(1.0, text) for text in texts),
         errors={text: HostFailed(text) for text in texts[:20]},
     )
-    return page(changed)
+    return report_page(changed)
 
 
 def elements(shown: str) -> set[tuple[str, tuple[str, ...]]]:

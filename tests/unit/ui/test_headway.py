@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import io
 
-from tfdeploy.ui.headway import EVERY_S, FIRST_S, Headway
+from tfdeploy.ui.headway import EVERY_S, FIRST_S, HostCountLine
 from tfdeploy.ui.terminal import Terminal
 
 
 def show_headway(width: int | None, seconds_a_host: float) -> str:
     now = 0.0
     stream = io.StringIO()
-    headway = Headway(Terminal(stream, width, False), "stopped", 200, lambda: now)
+    headway = HostCountLine(Terminal(stream, width, False), "stopped", 200, lambda: now)
     for number in range(200):
         now += seconds_a_host
         headway.done(f"n{number}")
@@ -40,7 +40,7 @@ def test_terminal_shows_one_line_that_is_removed_at_end() -> None:
 
 def test_retried_hosts_are_named() -> None:
     stream = io.StringIO()
-    headway = Headway(Terminal(stream, None, False), "stopped", 3)
+    headway = HostCountLine(Terminal(stream, None, False), "stopped", 3)
     headway.done("n1")
     headway.report_retry({"n2": "said nothing\x1b[2J", "n3": "x"})
     line = stream.getvalue()

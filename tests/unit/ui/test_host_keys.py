@@ -43,7 +43,7 @@ def test_both_fingerprints_are_complete_and_aligned() -> None:
 
 def test_sentence_has_both_fingerprints() -> None:
     assert (
-        host_keys.change(row("changed", entry("/k:2"), entry("/k:3")))
+        host_keys.describe_key_change(row("changed", entry("/k:2"), entry("/k:3")))
         == f"the host key of n1 has changed from {OLD} to {NEW}"
     )
 
@@ -55,7 +55,7 @@ def test_remaining_old_key_is_named_and_new_key_is_not() -> None:
         entry("/g:1", writable=False),
         entry("/g:2", writable=False, fingerprint=NEW),
     )
-    assert host_keys.staying(changed_row) == ["/g:1"]
+    assert host_keys.old_key_places(changed_row) == ["/g:1"]
     assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(changed_row)
 
 

@@ -21,7 +21,7 @@ from tfdeploy.model.text.folding import fold_names, group_equal
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui import reports
 from tfdeploy.ui.amounts import format_bytes, format_duration, format_number, format_roughly
-from tfdeploy.ui.tables import cells, table_lines
+from tfdeploy.ui.tables import cell_width, table_lines
 from tfdeploy.ui.terminal import Terminal
 
 TASKS = (
@@ -246,7 +246,8 @@ def test_row_has_positive_rates_and_metrics_of_job_from_event_files() -> None:
         view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),)
     )
     assert all(
-        cells(line) <= 100 for line in text_of(100, reports.show_status, many, 2000.0).splitlines()
+        cell_width(line) <= 100
+        for line in text_of(100, reports.show_status, many, 2000.0).splitlines()
     )
 
 
@@ -383,7 +384,7 @@ REPORTS = [
 def test_never_wider_than_the_terminal(width: int, report: tuple[Any, ...]) -> None:
     lines = text_of(width, *report).splitlines()
     assert lines
-    assert max(map(cells, lines)) <= width
+    assert max(map(cell_width, lines)) <= width
 
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -392,7 +393,7 @@ WORDS = st.text(st.characters(codec="utf-8"), max_size=30)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5), st.integers(8, 100))
 def test_any_cells_fit_any_width(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = table_lines(["task", "host", "state"], rows, width)
-    assert all(line.isprintable() and cells(line) <= width for line in lines)
+    assert all(line.isprintable() and cell_width(line) <= width for line in lines)
 
 
 def test_colour_does_not_change_width() -> None:

@@ -27,8 +27,8 @@ from tfdeploy.operations.clean import (
     sort_local_runs,
 )
 from tfdeploy.ui.amounts import format_bytes
-from tfdeploy.ui.cleaning import record_words, show_things, staying_words
-from tfdeploy.ui.question import agrees, ask
+from tfdeploy.ui.cleaning import explain_kept_items, explain_kept_records, show_removed_items
+from tfdeploy.ui.question import ask, confirm
 
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
@@ -117,7 +117,7 @@ def _ask_for_consent(flags: Flags) -> None:
             raise UsageError(
                 f"the word {CONFIRMATION_WORD} was not typed: nothing was removed", next=hint
             )
-    elif not flags.yes and not agrees("Remove all of it?"):
+    elif not flags.yes and not confirm("Remove all of it?"):
         raise UsageError("nothing was removed", next="answer yes, or add -y")
 
 
@@ -147,14 +147,14 @@ def _show_removable(
     if flags.json:
         return
     if not flags.quiet:
-        for line in staying_words(candidates.staying_items):
+        for line in explain_kept_items(candidates.staying_items):
             print_message(line)
         for host, first in candidates.same_workdir_as.items():
             print_message(
                 f"[{host}] has the same workdir as {first}; it is cleaned on {first} only"
             )
         folder = str(open_run_store().root)
-        for line in record_words(
+        for line in explain_kept_records(
             local_records.runs_without_end, local_records.runs_with_silent_hosts, folder
         ):
             print_message(f"[{THIS_MACHINE}] {line}")
@@ -162,7 +162,7 @@ def _show_removable(
     if not any(rows.values()):
         terminal.write("nothing to remove\n")
         return
-    show_things(terminal, candidates.removable_items, local_records.removable_sizes())
+    show_removed_items(terminal, candidates.removable_items, local_records.removable_sizes())
     terminal.write(f"{_format_total_size(rows)} in all\n")
 
 

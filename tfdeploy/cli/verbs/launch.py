@@ -33,7 +33,7 @@ from tfdeploy.planning.describe import COLUMNS, describe
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.jsonl import EventsFile
 from tfdeploy.ui.reports import show_plan
-from tfdeploy.ui.terminal import on_terminal
+from tfdeploy.ui.terminal import can_draw_dashboard
 
 if TYPE_CHECKING:
     from tfdeploy.model.events import Event
@@ -69,7 +69,7 @@ def run(flags: Flags) -> int:
             if flags.name:
                 refuse_taken_run_name(fleet, hosts_of(plan), request.job.name, flags.name)
             return _show_plan(flags, plan)
-        watched = not flags.detach and not flags.json and not flags.quiet and on_terminal()
+        watched = not flags.detach and not flags.json and not flags.quiet and can_draw_dashboard()
         if not watched:
             with interruptible_once():
                 plan = launch(request, fleet, store, emit)

@@ -23,7 +23,7 @@ from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.report.sample_table import sample_table
 from tfdeploy.operations.report import report
 from tfdeploy.ui.csv_text import csv_text
-from tfdeploy.ui.report.page import page
+from tfdeploy.ui.report.page import report_page
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import ReportAnswer, ServedAnswer
@@ -55,7 +55,7 @@ def run(flags: Flags) -> int:
             run_report, status = report(fleet, plan, open_run_store(), only_hosts)
             if flags.output == "csv":
                 return csv_text(*sample_table(run_report)), status
-            return page(run_report, live=live), status
+            return report_page(run_report, live=live), status
 
         if flags.serve:
             return _serve_page(flags, plan.run, lambda: make_text(True)[0])

@@ -21,7 +21,7 @@ from tfdeploy.operations.watch.relay import describe_uninformed, relay_end
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.terminal import on_terminal
+from tfdeploy.ui.terminal import can_draw_dashboard
 
 if TYPE_CHECKING:
     from tfdeploy.model.plan import Plan
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, only_hosts, plan_code = choose_run(flags, fleet)
-        if flags.watch and not flags.json and on_terminal():
+        if flags.watch and not flags.json and can_draw_dashboard():
             from tfdeploy.cli.dashboard import show_dashboard
 
             show_dashboard(flags, fleet, plan, last_lines=200, only_hosts=only_hosts)

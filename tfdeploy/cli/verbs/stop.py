@@ -14,7 +14,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.stop import end_before_stop, stop
-from tfdeploy.ui.headway import Headway
+from tfdeploy.ui.headway import HostCountLine
 from tfdeploy.ui.reports import show_stop
 from tfdeploy.ui.sanitise import clean
 
@@ -33,7 +33,7 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, _, _ = choose_run(flags, fleet, live_first=True)
         grace_s = choose_grace(flags, plan)
-        headway = Headway(flags.err, "stopped", len(plan.hosts))
+        headway = HostCountLine(flags.err, "stopped", len(plan.hosts))
 
         def report_done(host: str, result: Outcome) -> None:
             if not (flags.quiet or isinstance(result, TfdeployError)):

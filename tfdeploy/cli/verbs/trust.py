@@ -27,8 +27,8 @@ from tfdeploy.operations.trust import (
     replace_key,
     scan,
 )
-from tfdeploy.ui.host_keys import change, describe_state, renewal_lines, staying
-from tfdeploy.ui.question import agrees
+from tfdeploy.ui.host_keys import describe_key_change, describe_state, old_key_places, renewal_lines
+from tfdeploy.ui.question import confirm
 from tfdeploy.ui.tables import show_rows
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         flags.err.write(flags.full_command("\n".join(renewal_lines(_make_row(key, [])))) + "\n")
         _print_refused(flags, refused)
     if keys_to_record:
-        what = change(_make_row(key, []))
+        what = describe_key_change(_make_row(key, []))
         keys_to_record = _confirm_keys(flags, keys_to_record, what, "Replace the key on record?")
     for each in keys_to_record:
         replace_key(each)
     row = _make_row(key, keys_to_record, done="renewed")
     is_good = row["state"] in ("known", "renewed")
     if flags.json:
-        answer: TrustAnswer = {"ok": is_good and not staying(row), "hosts": [row]}
+        answer: TrustAnswer = {"ok": is_good and not old_key_places(row), "hosts": [row]}
         print_json(answer)
     elif keys_to_record:
         print_message(f"[{key.host}] the new key is recorded")
@@ -95,7 +95,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         return key.outcome.exit_code
     if not is_good:
         return 4
-    return int(bool(keys_to_record and staying(row)))
+    return int(bool(keys_to_record and old_key_places(row)))
 
 
 def _filter_by_fingerprints(
@@ -146,7 +146,7 @@ def _confirm_keys(
             next="compare the fingerprints with the hosts' own, then repeat the command with --yes "
             "or --fingerprints FILE",
         )
-    return keys if agrees(f"{question} First compare them with the hosts' own") else []
+    return keys if confirm(f"{question} First compare them with the hosts' own") else []
 
 
 def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:

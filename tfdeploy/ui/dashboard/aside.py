@@ -14,7 +14,7 @@ from tfdeploy.ui.sanitise import clean_line
 MOST_LINES = 2000
 
 
-def write_lines(stream: IO[str], view: ViewState) -> None:
+def write_log_lines(stream: IO[str], view: ViewState) -> None:
     """Write the newest lines of the log that pass the filter. If the log is paused or scrolled,
     write the lines down to the lower edge of the view. The lines have no task name before them, and
     the terminal wraps them."""

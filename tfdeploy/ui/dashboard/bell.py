@@ -7,7 +7,7 @@ import contextlib
 import os
 
 
-class Bell:
+class WakePipe:
     """A wake-up pipe. After `ring`, the descriptor `fd` is readable until `drain` is called."""
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from tfdeploy.model.report.table_metrics import sort_metrics
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.dashboard.task_page import side_by_side
-from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot, value_words
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, draw_plot, format_value
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.tables import cells
+from tfdeploy.ui.tables import cell_width
 
 # The maximum number of curves in one plot.
 MOST_CURVES = 8
@@ -28,25 +28,25 @@ def curves_page(frame: Frame, height: int) -> list[Row]:
     rows = max(5, min(14, (height - 6) // 2 - 1))
     worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)
     boxes = []
-    for name in _names(scene.progress, scene.trends):
+    for name in _plotted_metrics(scene.progress, scene.trends):
         curves, left_out = _curves(scene.trends, worst, name)
         if curves:
-            boxes.append(partial(_box, name, curves, left_out, rows, scene.unicode))
+            boxes.append(partial(_plot_box, name, curves, left_out, rows, scene.unicode))
     return side_by_side(boxes, frame.width) or [
         [Span("no curves yet: no task has printed a figure", "dim")]
     ]
 
 
-def _box(
+def _plot_box(
     name: str, curves: list[Curve], left_out: int, rows: int, unicode: bool, width: int
 ) -> list[Row]:
     return [
         _title(name, curves, left_out, width),
-        *plot(curves[::-1], width, rows, unit=UNITS.get(name, ""), unicode=unicode),
+        *draw_plot(curves[::-1], width, rows, unit=UNITS.get(name, ""), unicode=unicode),
     ]
 
 
-def _names(progress: RunProgress, trends: Trends) -> list[str]:
+def _plotted_metrics(progress: RunProgress, trends: Trends) -> list[str]:
     metric_names = (
         name
         for task in progress.tasks
@@ -80,11 +80,11 @@ def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row
     """Return the title of a plot, with the names of as many curves as fit into `width` columns.
     `left_out`: how many curves are not drawn."""
     row = [Span(clean(TITLES.get(name, name), 60), "bold")]
-    free_columns = width - cells(row[0].text) - len("  +99 more")
+    free_columns = width - cell_width(row[0].text) - len("  +99 more")
     unnamed = left_out
     for curve in curves:
-        text = f"  {clean(curve.name, 40)} {value_words(curve.points[-1][1], UNITS.get(name, ''))}"
-        free_columns -= cells(text)
+        text = f"  {clean(curve.name, 40)} {format_value(curve.points[-1][1], UNITS.get(name, ''))}"
+        free_columns -= cell_width(text)
         if free_columns < 0:
             unnamed += 1
         else:

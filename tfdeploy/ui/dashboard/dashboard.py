@@ -27,9 +27,9 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.status.attempts import end_event_of
 from tfdeploy.model.text.words import unread_metrics_text
-from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
-from tfdeploy.ui.dashboard.bell import Bell
-from tfdeploy.ui.dashboard.frame import compose
+from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
+from tfdeploy.ui.dashboard.bell import WakePipe
+from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.dashboard.keyboard import Keyboard
 from tfdeploy.ui.dashboard.log_buffer import OURS, PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.scene import Scene
@@ -54,7 +54,7 @@ QUEUED_LINES = 20_000
 LINE_CHARS = 4096
 
 
-class _Lines(NamedTuple):
+class _LineBatch(NamedTuple):
     """A batch of lines of one task that have the same time. `kept`: the newest lines of the batch.
     `all_`: the number of all lines in the batch, kept or not."""
 
@@ -109,14 +109,14 @@ class Dashboard:
         self._summary = summary
         self._clock = clock
         self._now = now
-        self._queue: deque[Event | _Lines] = deque()
+        self._queue: deque[Event | _LineBatch] = deque()
         # How many lines are in the queue.
         self._waiting = 0
         # How many lines have arrived while the queue was full.
         self._skipped = 0
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
-        self._bell = Bell()
+        self._bell = WakePipe()
         # Set while `draw_in_thread` draws in its own thread.
         self._may_draw_in_thread = threading.Event()
         # Task -> (the number of its lines and steps, the time of `clock` when this number last
@@ -125,7 +125,7 @@ class Dashboard:
         # Notes about metrics that are no longer read. Each note is shown once.
         self._unread_notes: set[str] = set()
 
-    def __call__(self, event: Event | _Lines) -> None:
+    def __call__(self, event: Event | _LineBatch) -> None:
         self._queue.append(event)
         self._bell.ring()
 
@@ -138,7 +138,7 @@ class Dashboard:
                 self._skipped += len(batch)
                 return
             self._waiting += len(kept)
-        self(_Lines(kept, len(batch)))
+        self(_LineBatch(kept, len(batch)))
 
     def add_past_samples(self, samples: Samples) -> None:
         """Also show what the hosts recorded before the dashboard started. Any thread may call this
@@ -180,7 +180,7 @@ class Dashboard:
         launch."""
         how: Literal["left", "ended"] = "ended"
         try:
-            with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
+            with _handle_signals(_end_dashboard, signal.SIGTERM, signal.SIGHUP):
                 how = self._show()
         except KeyboardInterrupt:
             self._write_summary()
@@ -206,7 +206,7 @@ class Dashboard:
             count = len(queue)
         for _ in range(count):
             event = queue.popleft()
-            if isinstance(event, _Lines):
+            if isinstance(event, _LineBatch):
                 self._take_batch(event)
             else:
                 self._apply(event)
@@ -240,9 +240,9 @@ class Dashboard:
                     self._apply(Event("note", self._now(), self.progress.run, data=data))
                 self._unread_notes.add(text)
 
-    def _take_batch(self, batch: _Lines) -> None:
+    def _take_batch(self, batch: _LineBatch) -> None:
         _, task, host, *_ = last = batch.kept[-1]
-        texts = [_text(line.line) for line in batch.kept]
+        texts = [_decode_line(line.line) for line in batch.kept]
         newest = texts[-LINES_PER_BUCKET:]
         self.progress.take_lines(task, host, last.time, newest, batch.all_)
         self.ring.add_many(task, host, texts, batch.all_)
@@ -268,14 +268,14 @@ class Dashboard:
         a command of tfdeploy."""
         run = self.progress.run or ""
         if asked.aside == "copy":
-            write_lines(self._console.file, self.view)
+            write_log_lines(self._console.file, self.view)
         elif self._command is not None:
             verbs = {
                 "stop": ("stop", run, "--yes"),
                 "shell": ("ssh", asked.host),
                 "fetch": ("fetch", run, "--logs"),
             }[asked.aside]
-            with _handled(_pass_by, signal.SIGINT):
+            with _handle_signals(_ignore_signal, signal.SIGINT):
                 self._command(verbs)
         if asked.aside != "shell":
             wait_for_enter(self._console.file, in_fd)
@@ -315,7 +315,7 @@ class Dashboard:
         self.ring.tick(self._clock())
         self._measure_silence()
         self._note_unread_metrics()
-        screen.draw(compose(self.scene, width, height, self._now()))
+        screen.draw(compose_frame(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:
         """Update, for each task, the number of seconds since its last line or step, by this
@@ -340,7 +340,7 @@ class Dashboard:
             show_summary(terminal, self.progress, last, now=now, typed=self.scene.typed)
 
 
-def _text(line: bytes) -> str:
+def _decode_line(line: bytes) -> str:
     if len(line) > LINE_CHARS:
         line = line.rstrip(b"\r\x08")
         # A character has at most four bytes in UTF-8.
@@ -348,18 +348,20 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
 
 
-def _pass_by(signum: int, frame: FrameType | None) -> None:
+def _ignore_signal(signum: int, frame: FrameType | None) -> None:
     """Ignore the signal of Ctrl-C, which is meant for the command that runs on the terminal."""
 
 
-def _leave(signum: int, frame: FrameType | None) -> None:
+def _end_dashboard(signum: int, frame: FrameType | None) -> None:
     """Raise an exception at SIGTERM or SIGHUP, so that the terminal is restored before the process
     ends."""
     raise _DashboardEnded(signum)
 
 
 @contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
+def _handle_signals(
+    handler: Callable[[int, FrameType | None], None], *signals: int
+) -> Iterator[None]:
     """Handle the signals with `handler` while the `with` block runs. Do nothing outside the main
     thread, where Python cannot set signal handlers."""
     if threading.current_thread() is not threading.main_thread():

@@ -10,19 +10,25 @@ from collections.abc import Mapping
 from tfdeploy.model.progress.pace import find_slow_tasks
 from tfdeploy.model.progress.trouble import TaskTrouble, classify_tasks
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
+from tfdeploy.ui.cells import Row, Span, fit_row, task_style, wrap_to_columns
 from tfdeploy.ui.dashboard.curves_page import curves_page
 from tfdeploy.ui.dashboard.header import cause_rows, head_row, steps_row
 from tfdeploy.ui.dashboard.help_page import help_page
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine
-from tfdeploy.ui.dashboard.row_filter import parse, states_of
-from tfdeploy.ui.dashboard.row_order import Item, items
+from tfdeploy.ui.dashboard.row_filter import parse_filter, states_of
+from tfdeploy.ui.dashboard.row_order import TableRow, table_rows
 from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.dashboard.task_page import task_page
-from tfdeploy.ui.dashboard.task_rows import Table, columns, header_row, host_row, item_row
-from tfdeploy.ui.dashboard.timeline_page import happening_row, timeline_page
+from tfdeploy.ui.dashboard.task_rows import (
+    TaskTable,
+    fitting_columns,
+    header_row,
+    host_row,
+    item_row,
+)
+from tfdeploy.ui.dashboard.timeline_page import history_row, timeline_page
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.tables import cells
+from tfdeploy.ui.tables import cell_width
 
 # The table of tasks leaves at least this many rows to the log.
 LOG_LEAST = 6
@@ -51,23 +57,25 @@ _PAGE_KEYS = (
 )
 
 
-def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
+def compose_frame(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     """Return one frame of the dashboard: exactly `height` rows of `width` columns. Also record in
     the view what was drawn. `now`: UTC seconds, for elapsed times."""
     task_marks = classify_tasks(scene.progress, find_slow_tasks(scene.progress, scene.trends), now)
-    frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
-    head = _head(frame)
-    foot = [_foot(scene, width)] if height >= 6 else []
+    frame = Frame(scene, task_marks, _apply_filter(scene, task_marks), width, height, now)
+    head = _head_rows(frame)
+    foot = [_foot_row(scene, width)] if height >= 6 else []
     free_rows = max(0, height - len(head) - len(foot))
     body = (
-        _run_page(frame, free_rows) if scene.view.page == "run" else _other_page(frame, free_rows)
+        _run_page_rows(frame, free_rows)
+        if scene.view.page == "run"
+        else _other_page_rows(frame, free_rows)
     )
     rows = [*head, *body][: height - len(foot)]
     rows += [[]] * (height - len(foot) - len(rows))
-    return [fit(row, width) for row in rows + foot]
+    return [fit_row(row, width) for row in rows + foot]
 
 
-def _take_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[str]:
+def _apply_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[str]:
     """Apply the filter to the log, and return the tasks that pass the filter."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
@@ -75,7 +83,7 @@ def _take_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[st
         if view.filter
         else {}
     )
-    view.parsed = parsed = parse(
+    view.parsed = parsed = parse_filter(
         view.filter, progress, {state for each in states.values() for state in each}
     )
     shown = list(progress.tasks)
@@ -86,7 +94,7 @@ def _take_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[st
     return shown
 
 
-def _head(frame: Frame) -> list[Row]:
+def _head_rows(frame: Frame) -> list[Row]:
     rows, progress = [head_row(frame)], frame.scene.progress
     if progress.cause:
         rows += cause_rows(frame)
@@ -95,36 +103,36 @@ def _head(frame: Frame) -> list[Row]:
     return rows
 
 
-def _run_page(frame: Frame, free_rows: int) -> list[Row]:
+def _run_page_rows(frame: Frame, free_rows: int) -> list[Row]:
     """Return the rows of the first page: the table, the newest events and the log, in `free_rows`
     rows."""
     scene, width = frame.scene, frame.width
     titled, ruled = free_rows >= 8, free_rows >= 6
-    strip = _strip(
+    strip = _newest_event_rows(
         frame, 4 if free_rows >= 26 else 3 if free_rows >= 20 else 2 if free_rows >= 16 else 0
     )
     room = max(0, free_rows - titled - ruled - (len(strip) + 1 if strip else 0))
-    rows = _table(frame, max(1, room // 2, room - LOG_LEAST), titled)
+    rows = _table_rows(frame, max(1, room // 2, room - LOG_LEAST), titled)
     if strip:
-        rows += [_rule(scene, ["events"], width), *strip]
+        rows += [_separator_row(scene, ["events"], width), *strip]
     if ruled:
-        rows.append(_rule(scene, _log_words(scene), width))
-    return rows + _log(scene, max(0, free_rows - len(rows)), width)
+        rows.append(_separator_row(scene, _log_title_parts(scene), width))
+    return rows + _log_area(scene, max(0, free_rows - len(rows)), width)
 
 
-def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
+def _table_rows(frame: Frame, most: int, titled: bool) -> list[Row]:
     """Return a row for each task, or for each host while there are no tasks. Return at most `most`
     rows, and one more for the headings if `titled`."""
     scene, width = frame.scene, frame.width
-    progress, view, table = scene.progress, scene.view, Table(scene)
+    progress, view, table = scene.progress, scene.view, TaskTable(scene)
     if not progress.tasks:
-        shown = columns(table, (), width)
+        shown = fitting_columns(table, (), width)
         hosts = list(progress.hosts.values())[:most]
         return [
             *([header_row(shown)] if titled else []),
             *(host_row(host, shown) for host in hosts),
         ]
-    view.items = drawn = items(
+    view.items = drawn = table_rows(
         progress, frame.marks, frame.shown, most, sort=view.sort, fold=view.fold, open_=view.open
     )
     if not drawn:
@@ -133,18 +141,18 @@ def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
     selected = 0 if view.chosen is None else drawn.index(view.chosen)
     first = max(0, min(selected - room // 2, len(drawn) - room))
     visible = drawn[first : first + room]
-    shown = columns(table, visible, width)
+    shown = fitting_columns(table, visible, width)
     rows = [header_row(shown, sort={"pace": "steps/s"}.get(view.sort, view.sort))] if titled else []
     rows += [
         item_row(table, item, shown, selected=view.selected in item.tasks, width=width)
         for item in visible
     ]
     if room < len(drawn) and room < most:
-        rows.append(_more([*drawn[:first], *drawn[first + room :]]))
+        rows.append(_left_out_row([*drawn[:first], *drawn[first + room :]]))
     return rows
 
 
-def _more(left_out: list[Item]) -> Row:
+def _left_out_row(left_out: list[TableRow]) -> Row:
     tasks = [task for item in left_out for task in item.tasks]
     in_trouble = [task for item in left_out if item.mark.trouble for task in item.tasks]
     row = [Span(f"+{len(tasks)} more", "dim")]
@@ -155,17 +163,17 @@ def _more(left_out: list[Item]) -> Row:
     )
 
 
-def _strip(frame: Frame, rows: int) -> list[Row]:
+def _newest_event_rows(frame: Frame, rows: int) -> list[Row]:
     """Return at most `rows` rows of the history: the cause of the run's failure, then the newest
     events."""
     passing = frame.scene.passing if rows else []
     causes = [each for each in passing if each.first]
     newest = [each for each in passing if not each.first][len(causes) - rows :]
     began = frame.scene.progress.started or 0.0
-    return [happening_row(each, began) for each in (*causes, *newest)]
+    return [history_row(each, began) for each in (*causes, *newest)]
 
 
-def _other_page(frame: Frame, free_rows: int) -> list[Row]:
+def _other_page_rows(frame: Frame, free_rows: int) -> list[Row]:
     """Return the visible rows of a page other than the first one. The page may be longer than
     `free_rows` rows."""
     progress, view = frame.scene.progress, frame.scene.view
@@ -187,13 +195,13 @@ def _other_page(frame: Frame, free_rows: int) -> list[Row]:
     return rows[view.offset : view.offset + free_rows]
 
 
-def _rule(scene: Scene, parts: list[str], width: int) -> Row:
+def _separator_row(scene: Scene, parts: list[str], width: int) -> Row:
     line = "─" if scene.unicode else "-"
     text = f"{line * 2} {', '.join(parts)} "
-    return [Span(text + line * max(0, width - cells(text)), "dim")]
+    return [Span(text + line * max(0, width - cell_width(text)), "dim")]
 
 
-def _log_words(scene: Scene) -> list[str]:
+def _log_title_parts(scene: Scene) -> list[str]:
     view, ring = scene.view, scene.ring
     parts = [f"log of {clean(view.followed, 40)}" if view.followed else "log"]
     if view.filter:
@@ -207,7 +215,7 @@ def _log_words(scene: Scene) -> list[str]:
     return parts
 
 
-def _log(scene: Scene, rows: int, width: int) -> list[Row]:
+def _log_area(scene: Scene, rows: int, width: int) -> list[Row]:
     lines = scene.view.visible(rows)
     if not lines and scene.view.filter and rows > 0:
         kept = f"{scene.ring.count_kept(scene.view.followed):,} lines"
@@ -220,33 +228,35 @@ def _log(scene: Scene, rows: int, width: int) -> list[Row]:
                 )
             ]
         ]
-    label = min(24, max((len(_label(line)) for line in lines), default=0))
+    label = min(24, max((len(_line_label(line)) for line in lines), default=0))
     drawn = [
-        row for line in lines for row in _log_rows(line, label, width if scene.view.wrap else None)
+        row
+        for line in lines
+        for row in _rows_of_line(line, label, width if scene.view.wrap else None)
     ]
     return drawn[max(0, len(drawn) - rows) :]
 
 
-def _label(line: BufferedLine) -> str:
+def _line_label(line: BufferedLine) -> str:
     return f"{line.task}@{line.host}" if line.host else line.task
 
 
-def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
+def _rows_of_line(line: BufferedLine, label: int, width: int | None) -> list[Row]:
     """Return a line of the log as rows: as many rows as the text needs in `width` columns, or one
     row if `width` is None. `label`: the width of the task name before the line, in columns."""
-    name = clean(_label(line), 64).ljust(label)[: max(label, 1)]
+    name = clean(_line_label(line), 64).ljust(label)[: max(label, 1)]
     style = line.style or ""
     head = Span(name, style or task_style(line.task))
     if width is None:
         return [[head, Span(f" | {clean(line.text, 1024)}", style)]]
-    pieces = wrap(clean(line.text), max(8, width - label - 3))
+    pieces = wrap_to_columns(clean(line.text), max(8, width - label - 3))
     return [
         [head if not index else Span(" " * len(name)), Span(f" | {piece}", style)]
         for index, piece in enumerate(pieces)
     ]
 
 
-def _foot(scene: Scene, width: int) -> Row:
+def _foot_row(scene: Scene, width: int) -> Row:
     view = scene.view
     if view.typing:
         return [
@@ -268,7 +278,7 @@ def _foot(scene: Scene, width: int) -> Row:
     shown_keys = ""
     for key in _KEYS if view.page == "run" else _PAGE_KEYS:
         longer = f"{shown_keys}   {key}" if shown_keys else key
-        if cells(longer) > width and shown_keys:
+        if cell_width(longer) > width and shown_keys:
             break
         shown_keys = longer
     return [Span(shown_keys, "dim")]

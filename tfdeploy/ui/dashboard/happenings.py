@@ -10,7 +10,7 @@ from itertools import islice
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.ui.plain import event_words
+from tfdeploy.ui.plain import describe_event
 
 # The maximum number of entries that are kept.
 KEPT = 500
@@ -22,7 +22,7 @@ _LOOKED_AT = 8
 
 
 @dataclass
-class Happening:
+class HistoryEntry:
     """One or more equal events. `time`: UTC seconds of the first event. `kind`: the text that the
     events share. `names`: the tasks or hosts of the events; empty if the event concerns the whole
     run."""
@@ -44,19 +44,19 @@ class Happening:
         return f"{fold_names(self.names)} {self.kind}"
 
 
-class Happenings:
+class RunHistory:
     """The newest KEPT entries of the run's history. The cause of the run's failure is kept too,
     however old it is."""
 
     def __init__(self) -> None:
-        self.all: deque[Happening] = deque(maxlen=KEPT)
-        self.cause: Happening | None = None
+        self.all: deque[HistoryEntry] = deque(maxlen=KEPT)
+        self.cause: HistoryEntry | None = None
         self._states: dict[str, str] = {}
 
     def add(self, event: Event) -> tuple[str, str]:
         """Add the event to the history. Return the text and style of the event; ("", "") for an
         event that is not shown."""
-        new = _happening(event)
+        new = _history_entry(event)
         text, style, name = new.text, new.style, next(iter(new.names), None)
         if not text or event.kind == "step":
             return text, style
@@ -78,7 +78,7 @@ class Happenings:
         return text, style
 
     @property
-    def in_order(self) -> list[Happening]:
+    def in_order(self) -> list[HistoryEntry]:
         """Return the cause of the run's failure, then all other entries, the newest last."""
         causes = [self.cause] if self.cause else []
         return [*causes, *(each for each in self.all if each is not self.cause)]
@@ -86,7 +86,7 @@ class Happenings:
     def add_past(self, event: Event) -> None:
         """Add an event from before the dashboard started, at its position in time. Such an event is
         never the cause of the failure, because the run has continued after the event."""
-        entries = sorted((_happening(event), *self.all), key=lambda each: each.time)
+        entries = sorted((_history_entry(event), *self.all), key=lambda each: each.time)
         self.all = deque(entries, maxlen=KEPT)
 
     def forget_cause(self) -> None:
@@ -97,13 +97,13 @@ class Happenings:
         self.cause = None
 
 
-def _happening(event: Event) -> Happening:
+def _history_entry(event: Event) -> HistoryEntry:
     """Return the entry of one event. Its kind is the text without the name of the task or host and
     without a pid, so it is equal for equal events of several tasks."""
-    text, style = event_words(event)
+    text, style = describe_event(event)
     name, kind = "", ""
     if event.kind == "task" and event.task:
         name, kind = event.task, _PID.sub("", text.partition(" ")[2])
     elif event.kind in ("host", "transfer") and event.host:
         name, kind = event.host, text.partition("] ")[2]
-    return Happening(event.time, kind, text, style, {name: None} if name else {})
+    return HistoryEntry(event.time, kind, text, style, {name: None} if name else {})

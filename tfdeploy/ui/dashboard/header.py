@@ -16,7 +16,7 @@ from tfdeploy.ui.amounts import format_duration, format_number, format_transfer
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.sanitise import clean
-from tfdeploy.ui.tables import cells
+from tfdeploy.ui.tables import cell_width
 from tfdeploy.ui.terminal import run_style
 
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
@@ -42,14 +42,19 @@ def head_row(frame: Frame) -> Row:
         (1, Span(f"  {clean(plan.job)}" if plan else "", "bold")),
         (7, Span(f"  {clean(plan.mode)}" if plan else "")),
         (8, Span(f"  {clean(progress.run or '')}", "dim")),
-        (2, Span(_counts(marks), _style(any(mark.trouble for mark in marks.values())))),
-        (2 if away else 6, Span(hosts if progress.hosts else "", _style(away))),
-        (4, Span(_rate(progress, frame.scene.silent), "dim")),
+        (
+            2,
+            Span(
+                _state_counts(marks), _trouble_style(any(mark.trouble for mark in marks.values()))
+            ),
+        ),
+        (2 if away else 6, Span(hosts if progress.hosts else "", _trouble_style(away))),
+        (4, Span(_rate_text(progress, frame.scene.silent), "dim")),
         (5, Span(f"  {done.words}" if done else "", "dim")),
-        (3, Span(_left(progress, done, frame.scene.trends), "bold")),
+        (3, Span(_remaining_time(progress, done, frame.scene.trends), "bold")),
     ]
     parts = [part for part in parts if part[1].text.strip()]
-    while len(parts) > 2 and sum(cells(span.text) for _, span in parts) > frame.width:
+    while len(parts) > 2 and sum(cell_width(span.text) for _, span in parts) > frame.width:
         parts.remove(max(parts, key=lambda part: part[0]))
     return [span for _, span in parts]
 
@@ -80,7 +85,7 @@ def steps_row(progress: RunProgress) -> Row:
     return [*row, Span(f" {format_transfer(sum_transfers(moving))}")] if moving else row
 
 
-def _counts(marks: Mapping[str, TaskTrouble]) -> str:
+def _state_counts(marks: Mapping[str, TaskTrouble]) -> str:
     """Return how many tasks are in each state: '6/8 running, 1 stalled, 1 slow'; "" if there are no
     tasks."""
     if not marks:
@@ -97,11 +102,11 @@ def _counts(marks: Mapping[str, TaskTrouble]) -> str:
     return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
 
 
-def _style(trouble: float) -> str:
+def _trouble_style(trouble: float) -> str:
     return "bold yellow" if trouble else "dim"
 
 
-def _rate(progress: RunProgress, silent: Collection[str]) -> str:
+def _rate_text(progress: RunProgress, silent: Collection[str]) -> str:
     """Return the training rate of the run as text. If all tasks share one step counter, return the
     rate of this counter, which no task's row shows. Otherwise return the rate of the leading task.
     """
@@ -111,7 +116,7 @@ def _rate(progress: RunProgress, silent: Collection[str]) -> str:
     return f"  {format_number(rate, 3)} steps/s{' in all' if progress.shares_step else ''}"
 
 
-def _left(progress: RunProgress, done: RunCompletion | None, trends: Trends) -> str:
+def _remaining_time(progress: RunProgress, done: RunCompletion | None, trends: Trends) -> str:
     trend = trends.trend(RUN, DONE)
     if progress.final or trend is None or done is None or done.part >= 1:
         return ""

@@ -116,7 +116,7 @@ class LogBuffer:
         If `task` is None, return the newest lines of all tasks. Then each task with a line in the
         last RECENT_S seconds gets its share of the rows, however much other tasks write."""
         rings = self._rings(task)
-        newest = [_last(ring, rows) for ring in rings]
+        newest = [_last_lines(ring, rows) for ring in rings]
         if task is not None:
             return newest[0] if newest else []
         kept = self._shares(newest, rows)
@@ -137,7 +137,7 @@ class LogBuffer:
 
     def last_of(self, task: str, rows: int) -> list[str]:
         """Return the last lines of a task, whether they pass the filter or not."""
-        return [line.text for line in _last(self._all.get(task, deque()), rows)]
+        return [line.text for line in _last_lines(self._all.get(task, deque()), rows)]
 
     def _rings(self, task: str | None) -> list[deque[BufferedLine]]:
         if task is not None:
@@ -159,7 +159,7 @@ class LogBuffer:
         return [line for lines in recent[:rows] for line in lines[-share:]]
 
 
-def _last(ring: deque[BufferedLine], count: int) -> list[BufferedLine]:
+def _last_lines(ring: deque[BufferedLine], count: int) -> list[BufferedLine]:
     if count >= len(ring):
         return list(ring)
     return [ring[i] for i in range(-count, 0)] if count > 0 else []

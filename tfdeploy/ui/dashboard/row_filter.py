@@ -42,7 +42,7 @@ _TERM = re.compile(r'(!?)(?:"([^"]*)"?|(\S+))')
 Finder = Callable[[str], object]
 
 
-class Term(NamedTuple):
+class FilterTerm(NamedTuple):
     """One term of the filter. Exactly one of `tasks`, `state` and `finds` is set. `without`: True
     if the term is negated."""
 
@@ -53,7 +53,7 @@ class Term(NamedTuple):
 
 
 class Filter(NamedTuple):
-    terms: tuple[Term, ...] = ()
+    terms: tuple[FilterTerm, ...] = ()
 
     @property
     def of_tasks(self) -> bool:
@@ -79,13 +79,15 @@ class Filter(NamedTuple):
         return lambda text: all((find(text) is None) == without for find, without in wanted)
 
 
-def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
+def parse_filter(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
     """Parse the filter in `text`. `held`: the states that at least one task has now. The name of
     any other state is searched for as text, and so is an invalid regular expression. Never raises.
     """
     return Filter(
         tuple(
-            _term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]
+            _parse_term(match, progress, held)
+            for match in _TERM.finditer(text)
+            if match[2] or match[3]
         )
     )
 
@@ -99,31 +101,37 @@ def states_of(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[
     return frozenset((task.state, health, task.outcome or "", special, trouble))
 
 
-def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) -> Term:
+def _parse_term(match: re.Match[str], progress: RunProgress, held: Collection[str]) -> FilterTerm:
     without, word = bool(match[1]), match[3]
     if word is None:
-        return Term(without, finds=_finder(match[2]))
+        return FilterTerm(without, finds=_text_finder(match[2]))
     hosts = group_by_key((task.host, name) for name, task in progress.tasks.items())
     roles = group_by_key((name.partition(":")[0], name) for name in progress.tasks)
     if word.startswith("@"):
-        matched_hosts = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
-        return Term(
+        matched_hosts = _matching_names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
+        return FilterTerm(
             without, tasks=frozenset(task for host in matched_hosts for task in hosts.get(host, ()))
         )
     if word.lower() in STATES and (without or word.lower() in held):
-        return Term(without, state=word.lower())
-    named = set(hosts.get(word, ())) or _names(word, progress.tasks, roles)
-    return Term(without, tasks=frozenset(named)) if named else Term(without, finds=_finder(word))
+        return FilterTerm(without, state=word.lower())
+    named = set(hosts.get(word, ())) or _matching_names(word, progress.tasks, roles)
+    return (
+        FilterTerm(without, tasks=frozenset(named))
+        if named
+        else FilterTerm(without, finds=_text_finder(word))
+    )
 
 
-def _names(word: str, names: Mapping[str, object], groups: Mapping[str, list[str]]) -> set[str]:
+def _matching_names(
+    word: str, names: Mapping[str, object], groups: Mapping[str, list[str]]
+) -> set[str]:
     try:
         return match_names(word, list(names), groups, flag="/", kind="task")
     except UsageError:
         return set()
 
 
-def _finder(text: str) -> Finder:
+def _text_finder(text: str) -> Finder:
     """Return a function that searches for `text`, ignoring case. The function uses `text` as a
     regular expression, or literally if `text` is not a valid expression (yet)."""
     try:

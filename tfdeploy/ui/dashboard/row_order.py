@@ -17,7 +17,7 @@ LONGEST = 24
 SORTS = ("trouble", "task", "host", "pace")
 
 
-class Item(NamedTuple):
+class TableRow(NamedTuple):
     """A row of the table, which stands for one task or for several equal tasks. `name`: the name of
     the task, or "worker:[0-63]", or "worker x250"."""
 
@@ -30,7 +30,7 @@ class Item(NamedTuple):
         return len(self.tasks) > 1
 
 
-def items(
+def table_rows(
     progress: RunProgress,
     marks: Mapping[str, TaskTrouble],
     shown: Sequence[str],
@@ -39,33 +39,33 @@ def items(
     sort: str,
     fold: bool | None,
     open_: str | None,
-) -> list[Item]:
+) -> list[TableRow]:
     """Return the rows of the table, at most `rows` rows if folding makes this possible.
 
     `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
     whether equal tasks are folded into one row; if None, only if there are more tasks than `rows`.
     `open_`: a role whose tasks are never folded. Tasks in trouble are folded only if folding the
     other tasks is not enough."""
-    key = _key(progress, marks, sort)
+    key = _sort_key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
         fold = len(tasks) > rows
     if not fold:
-        return [Item(task, (task,), marks[task]) for task in tasks]
-    folded_items = _folded(tasks, marks, lambda mark: not mark.trouble, open_)
+        return [TableRow(task, (task,), marks[task]) for task in tasks]
+    folded_items = _fold_rows(tasks, marks, lambda mark: not mark.trouble, open_)
     return (
         folded_items
         if len(folded_items) <= rows
-        else _folded(tasks, marks, lambda mark: mark.rank != FIRST, open_)
+        else _fold_rows(tasks, marks, lambda mark: mark.rank != FIRST, open_)
     )
 
 
-def _folded(
+def _fold_rows(
     tasks: Sequence[str],
     marks: Mapping[str, TaskTrouble],
     can_fold: Callable[[TaskTrouble], bool],
     open_: str | None,
-) -> list[Item]:
+) -> list[TableRow]:
     """Return the rows of the table. Tasks of the same role and state become one folded row, at the
     position of the first of these tasks. `can_fold`: returns True if a task with this mark (its
     state and problem) may be folded.
@@ -78,17 +78,17 @@ def _folded(
         return role, "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
 
     groups = group_by_key((group_of(task), task) for task in tasks)
-    return [Item(_short(names), tuple(names), marks[names[0]]) for names in groups.values()]
+    return [TableRow(_row_name(names), tuple(names), marks[names[0]]) for names in groups.values()]
 
 
-def _short(names: Sequence[str]) -> str:
+def _row_name(names: Sequence[str]) -> str:
     folded = fold_names(names)
     if len(names) == 1 or len(folded) <= LONGEST:
         return folded
     return f"{names[0].partition(':')[0]} x{len(names)}"
 
 
-def _key(
+def _sort_key(
     progress: RunProgress, marks: Mapping[str, TaskTrouble], sort: str
 ) -> Callable[[str], Any] | None:
     """Return the function that gives the sort key of a task; None for the plan's order. Tasks with
@@ -103,10 +103,10 @@ def _key(
     if sort == "host":
         return lambda task: progress.tasks[task].host
     if sort == "pace":
-        return lambda task: _pace(progress, progress.tasks[task])
+        return lambda task: _pace_key(progress, progress.tasks[task])
     return None
 
 
-def _pace(progress: RunProgress, task: TaskProgress) -> float:
+def _pace_key(progress: RunProgress, task: TaskProgress) -> float:
     rate = progress.own_rate(task)
     return float("inf") if rate is None else rate

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trends import Trends
 from tfdeploy.model.progress.trouble import TaskTrouble
-from tfdeploy.ui.dashboard.happenings import Happening, Happenings
+from tfdeploy.ui.dashboard.happenings import HistoryEntry, RunHistory
 from tfdeploy.ui.dashboard.log_buffer import LogBuffer
 from tfdeploy.ui.dashboard.view_state import ViewState
 
@@ -28,7 +28,7 @@ class Scene:
     ring: LogBuffer
     view: ViewState
     trends: Trends = field(default_factory=Trends)
-    happenings: Happenings = field(default_factory=Happenings)
+    happenings: RunHistory = field(default_factory=RunHistory)
     quiet: dict[str, float] = field(default_factory=dict)
     unicode: bool = False
     typed: Callable[[str], str] = str
@@ -45,7 +45,7 @@ class Scene:
         }
 
     @property
-    def passing(self) -> list[Happening]:
+    def passing(self) -> list[HistoryEntry]:
         """Return the entries of the history that pass the filter: the cause of the run's failure,
         then all other entries, the newest last."""
         finds, chosen = self.view.parsed.finds, self.ring.chosen

@@ -16,9 +16,9 @@ from tfdeploy.model.progress.trends import PACE, STEP, USES, Trend
 from tfdeploy.model.progress.trouble import AGAIN, CUT, TaskTrouble, last_restart_cause
 from tfdeploy.model.status.attempts import Attempt
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
-from tfdeploy.ui.cells import Row, Span, fit, task_style, wrap
+from tfdeploy.ui.cells import Row, Span, fit_row, task_style, wrap_to_columns
 from tfdeploy.ui.dashboard.scene import Frame, Scene
-from tfdeploy.ui.plots import TITLES, UNITS, Curve, plot
+from tfdeploy.ui.plots import TITLES, UNITS, Curve, draw_plot
 from tfdeploy.ui.sanitise import clean
 
 # How many lines of the task's log are shown.
@@ -37,29 +37,33 @@ def task_page(frame: Frame, name: str) -> list[Row]:
     """Return all rows of the page. They may be more rows than the screen has."""
     scene, width = frame.scene, frame.width
     task, plan = scene.progress.tasks[name], scene.progress.plan
-    log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
+    log = [
+        row
+        for line in scene.ring.last_of(name, LOG_ROWS)
+        for row in _wrapped_rows(clean(line), width)
+    ]
     command = scene.typed(
         f"`tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}`"
     )
     rows = [
-        _title(task, frame.marks[name]),
-        *_facts(frame, task, frame.marks[name]),
+        _title_row(task, frame.marks[name]),
+        *_fact_rows(frame, task, frame.marks[name]),
         [],
-        *_attempts(frame, task),
+        *_attempts_rows(frame, task),
         [],
         [Span(f"the last lines of {clean(name, 40)}", "dim")],
         *(log or [[Span("no line yet", "dim")]]),
         [Span("all: ", "dim"), Span(command, "bold")],
         [],
-        *_plots(scene, task, width),
+        *_plot_rows(scene, task, width),
     ]
     for planned in plan.tasks if plan else ():
         if plan and planned.task == name:
-            rows += [[], *_planned(plan, planned, width)]
+            rows += [[], *_plan_rows(plan, planned, width)]
     return rows
 
 
-def _title(task: TaskProgress, mark: TaskTrouble) -> Row:
+def _title_row(task: TaskProgress, mark: TaskTrouble) -> Row:
     style = "bold red" if mark.rank < CUT else "bold yellow" if mark.trouble else "green"
     return [
         Span(clean(task.task, 40), f"bold {task_style(task.task)}"),
@@ -69,7 +73,7 @@ def _title(task: TaskProgress, mark: TaskTrouble) -> Row:
     ]
 
 
-def _facts(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]:
+def _fact_rows(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]:
     progress, width = frame.scene.progress, frame.width
     values = task.measures.values()
     busy, used = progress.gpu_use(task)
@@ -95,50 +99,50 @@ def _facts(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]:
         f"{task.lines:,} lines" if task.lines else "",
     ]
     style = "red" if mark.rank < CUT else "yellow" if mark.trouble else ""
-    rows = _lines(clean(mark.why), width, style) if mark.why else []
+    rows = _wrapped_rows(clean(mark.why), width, style) if mark.why else []
     if task.restarts and mark.rank != AGAIN:
-        rows += _lines(clean(last_restart_cause(progress, task)), width, "yellow")
+        rows += _wrapped_rows(clean(last_restart_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
         rows.append([Span("figures and state are those of the last answer of its host", "yellow")])
     lines = ("   ".join(filter(None, parts)) for parts in (figures, use))
     return rows + [[Span(line)] for line in lines if line]
 
 
-def _lines(text: str, width: int, style: str = "") -> list[Row]:
+def _wrapped_rows(text: str, width: int, style: str = "") -> list[Row]:
     """Return the text, wrapped to `width` columns, in at most _MOST_ROWS rows."""
-    pieces = wrap(text, max(20, width), indent=2)
+    pieces = wrap_to_columns(text, max(20, width), indent=2)
     if len(pieces) > _MOST_ROWS:
         pieces = [*pieces[: _MOST_ROWS - 1], f"{pieces[_MOST_ROWS - 1][: width - 3]}..."]
     return [[Span(piece, style)] for piece in pieces]
 
 
-def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
+def _attempts_rows(frame: Frame, task: TaskProgress) -> list[Row]:
     known = frame.scene.progress.attempts_of(task.task)
     rows: list[Row] = [[Span(format_count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if (older := len(known) - _MOST_ATTEMPTS) > 0:
         rows.append([Span(f"  {older} older ones: t shows the timeline", "dim")])
-    return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(frame, each)]
+    return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt_rows(frame, each)]
 
 
-def _attempt(frame: Frame, each: Attempt) -> list[Row]:
+def _attempt_rows(frame: Frame, each: Attempt) -> list[Row]:
     began = frame.scene.progress.started or each.started
     since = f"+{format_duration(each.started - began)}"
     lasted = format_duration((each.ended or frame.now) - each.started)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
     text = clean(each.describe_end or "goes on", 512)
-    first, *others = _lines(text, frame.width - len(head), style)
+    first, *others = _wrapped_rows(text, frame.width - len(head), style)
     return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 
 
-def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
+def _plot_rows(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
     used = scene.trends.used.get(task.task, {})
     trends = {
         **scene.trends.printed.get(task.task, {}),
         **{name: used[name] for name in (PACE, *USES) if name in used},
     }
     boxes = [
-        partial(_plot, name, trend, task_style(task.task), scene.unicode)
+        partial(_plot_box, name, trend, task_style(task.task), scene.unicode)
         for name, trend in trends.items()
         if name != STEP and len(trend.times) >= 2
     ]
@@ -147,11 +151,11 @@ def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
     ]
 
 
-def _plot(name: str, trend: Trend, style: str, unicode: bool, width: int) -> list[Row]:
+def _plot_box(name: str, trend: Trend, style: str, unicode: bool, width: int) -> list[Row]:
     curve = Curve(name, trend.points, style)
     return [
         [Span(clean(TITLES.get(name, name), 40), "bold")],
-        *plot([curve], width, _PLOT_ROWS, unit=UNITS.get(name, ""), unicode=unicode),
+        *draw_plot([curve], width, _PLOT_ROWS, unit=UNITS.get(name, ""), unicode=unicode),
     ]
 
 
@@ -164,10 +168,10 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
     drawn = [box(column_width) for box in boxes]
     pairs = zip_longest(drawn[::2], drawn[1::2], fillvalue=_NOTHING)
     lines = [line for pair in pairs for line in zip_longest(*pair, fillvalue=_NOTHING)]
-    return [[*fit(first, column_width), Span("  "), *second] for first, second in lines]
+    return [[*fit_row(first, column_width), Span("  "), *second] for first, second in lines]
 
 
-def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
+def _plan_rows(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
     """Return rows with what the plan says about the task: reasons, command and environment. Values
     of secrets are hidden."""
     host = next((each for each in plan.hosts if each.host == task.host), None)
@@ -181,16 +185,16 @@ def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
     ]
     rows: list[Row] = [[Span("as planned", "dim")]]
     for label, text in facts:
-        rows += _wrapped(label, clean(text), width) if text else []
+        rows += _labelled_rows(label, clean(text), width) if text else []
     rows += [[], [Span("environment", "dim")]]
     shown = {**dict.fromkeys(plan.secrets, "***"), **task.env}
     for name, value in sorted(shown.items()):
         secret = name in plan.secrets or _SECRET.search(name)
-        rows += _wrapped(clean(name, 60), "***" if secret else clean(value), width)
+        rows += _labelled_rows(clean(name, 60), "***" if secret else clean(value), width)
     return rows
 
 
-def _wrapped(label: str, text: str, width: int) -> list[Row]:
+def _labelled_rows(label: str, text: str, width: int) -> list[Row]:
     head = f"  {label}: "
-    first, *others = wrap(head + text, max(20, width), indent=4)
+    first, *others = wrap_to_columns(head + text, max(20, width), indent=4)
     return [[Span(head, "dim"), Span(first[len(head) :])], *([Span(piece)] for piece in others)]

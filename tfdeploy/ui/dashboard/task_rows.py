@@ -32,10 +32,10 @@ from tfdeploy.ui.amounts import (
     format_number,
     format_transfer,
 )
-from tfdeploy.ui.cells import Row, Span, column, task_style
-from tfdeploy.ui.dashboard.row_order import Item
+from tfdeploy.ui.cells import Row, Span, pad_or_cut, task_style
+from tfdeploy.ui.dashboard.row_order import TableRow
 from tfdeploy.ui.dashboard.scene import Scene
-from tfdeploy.ui.plots import spark
+from tfdeploy.ui.plots import draw_sparkline
 from tfdeploy.ui.sanitise import clean
 
 LAST_LINE = "last line"
@@ -112,7 +112,7 @@ class Column(NamedTuple):
     width: int
 
 
-class Table:
+class TaskTable:
     """The data that the table's rows need in addition to their tasks. `quiet`: for each silent
     task, the seconds since its last line or step. `metrics`: the names in the column of metrics."""
 
@@ -138,7 +138,7 @@ class Table:
         return any(table_metrics.has_value_to_show(name, value, job_metrics) for value in values)
 
 
-class _Figure(NamedTuple):
+class _NumberColumn(NamedTuple):
     """A column of numbers. `value`: returns the number of a task; None if the number is not known.
     `format_value`: formats the number. `of_several`: returns the number for a folded row."""
 
@@ -162,26 +162,26 @@ def _percent(value: float) -> str:
 
 _FIGURES = {
     # The use of one whole core is 100%.
-    "cpu": _Figure(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
-    "memory": _Figure(lambda _, task: task.memory, format_bytes),
-    "step": _Figure(lambda _, task: task.step, partial(format_number, digits=7), max),
-    "steps/s": _Figure(RunProgress.own_rate, partial(format_number, digits=3)),
-    "loss": _Figure(
+    "cpu": _NumberColumn(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
+    "memory": _NumberColumn(lambda _, task: task.memory, format_bytes),
+    "step": _NumberColumn(lambda _, task: task.step, partial(format_number, digits=7), max),
+    "steps/s": _NumberColumn(RunProgress.own_rate, partial(format_number, digits=3)),
+    "loss": _NumberColumn(
         lambda _, task: task.loss, format_number, lambda losses: float(f"{median(losses):.3g}")
     ),
-    "restarts": _Figure(lambda _, task: task.restarts or None, format_number, sum),
+    "restarts": _NumberColumn(lambda _, task: task.restarts or None, format_number, sum),
 }
 _GPU = (
-    _Figure(lambda progress, task: progress.gpu_use(task)[0], _percent),
-    _Figure(lambda progress, task: progress.gpu_use(task)[1], format_bytes),
+    _NumberColumn(lambda progress, task: progress.gpu_use(task)[0], _percent),
+    _NumberColumn(lambda progress, task: progress.gpu_use(task)[1], format_bytes),
 )
 
 
-def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
+def fitting_columns(table: TaskTable, items: Sequence[TableRow], width: int) -> list[Column]:
     """Return the columns that fit, in their order. The columns of metrics and of last lines share
     the remaining width."""
     progress, metric_names = table.progress, table.metrics
-    hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
+    hosts = [_host_text(progress, item.tasks) for item in items] or progress.hosts
     need = sum(
         len(table_metrics.metric_label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names
     )
@@ -192,7 +192,7 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
         ("address", [task.address for task in progress.tasks.values()]),
     ):
         wide[name] = min(wide[name], max(map(len, (name, *texts))))
-    missing = _missing(table)
+    missing = _empty_columns(table)
     names = [name for name in wide if name not in missing]
     for name in _FALL_FIRST:
         if sum(wide[n] + 1 for n in names) - 1 > width and name in names:
@@ -205,7 +205,7 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     return [Column(name, wide[name]) for name in names]
 
 
-def _missing(table: Table) -> set[str]:
+def _empty_columns(table: TaskTable) -> set[str]:
     """Return the columns for which no task has a value."""
     progress = table.progress
     tasks = progress.tasks.values()
@@ -222,19 +222,19 @@ def _missing(table: Table) -> set[str]:
 
 def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
     styles = {name: "dim underline" if name == sort else "dim" for name, _ in shown}
-    return _row(shown, {name: name for name in styles}, styles)
+    return _build_row(shown, {name: name for name in styles}, styles)
 
 
 def item_row(
-    table: Table, item: Item, shown: Sequence[Column], *, selected: bool, width: int
+    table: TaskTable, item: TableRow, shown: Sequence[Column], *, selected: bool, width: int
 ) -> Row:
     """Return the row of one task or of several equal tasks."""
     progress, mark = table.progress, item.mark
     tasks = [progress.tasks[name] for name in item.tasks]
     texts = (
-        _folded_texts(progress, tasks, mark)
+        _folded_cell_texts(progress, tasks, mark)
         if item.folded
-        else _texts(table, tasks[0], mark, dict(shown).get(METRICS, 0))
+        else _cell_texts(table, tasks[0], mark, dict(shown).get(METRICS, 0))
     )
     texts["task"] = clean(item.name, 60)
     texts["state"] = "slow" if item.folded and mark.rank == SLOW else clean(mark.state, 20)
@@ -246,19 +246,19 @@ def item_row(
     elif mark.trouble:
         styles[LAST_LINE] = "red" if mark.rank < CUT else "yellow"
     if mark.trouble and mark.rank != SLOW and mark.why and shown[-1].name != LAST_LINE:
-        return _why_row(mark, shown, texts, styles, width)
-    return _row(shown, texts, styles)
+        return _reason_row(mark, shown, texts, styles, width)
+    return _build_row(shown, texts, styles)
 
 
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
     """Return the row of a host, with its connection and its transfers. Such rows are shown before
     the run has a plan."""
     texts = {"task": "-", "host": clean(host.host, 64), "state": clean(host.state, 40)}
-    texts[LAST_LINE] = _transfer_words(host) or clean(host.text or "")
-    return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
+    texts[LAST_LINE] = _transfers_text(host) or clean(host.text or "")
+    return _build_row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
 
 
-def _transfer_words(host: HostProgress) -> str:
+def _transfers_text(host: HostProgress) -> str:
     """Return the running transfers of a host, 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. If no
     transfer is running, return 'all sent' or ''."""
     if not host.moving:
@@ -267,12 +267,14 @@ def _transfer_words(host: HostProgress) -> str:
     return ", ".join([*names, format_transfer(sum_transfers(host.moving))])
 
 
-def _gpu_words(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
+def _gpu_text(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
     """Return the load and the memory use of the GPUs, "87% 12 GB"."""
     return " ".join(each.text(progress, tasks) for each in _GPU).strip()
 
 
-def _texts(table: Table, task: TaskProgress, mark: TaskTrouble, room: int) -> dict[str, str]:
+def _cell_texts(
+    table: TaskTable, task: TaskProgress, mark: TaskTrouble, room: int
+) -> dict[str, str]:
     progress, host = table.progress, table.progress.hosts.get(task.host)
     quiet_s = table.quiet.get(task.task)
     texts = {name: each.text(progress, [task]) for name, each in _FIGURES.items()}
@@ -283,22 +285,22 @@ def _texts(table: Table, task: TaskProgress, mark: TaskTrouble, room: int) -> di
     gpus = f"gpu {','.join(map(str, task.gpus))}" if task.gpus else ""
     texts |= {
         "host": clean(task.host, 64),
-        "gpu": _gpu_words(progress, [task]) or gpus,
-        TREND: _spark(table, task.task, LOSS),
-        METRICS: _metrics(table, task, room),
+        "gpu": _gpu_text(progress, [task]) or gpus,
+        TREND: _trend_sparkline(table, task.task, LOSS),
+        METRICS: _metrics_text(table, task, room),
         "address": clean(task.address, 64),
-        LAST_LINE: _last_words(table, task, mark),
+        LAST_LINE: _last_line_text(table, task, mark),
     }
     if task.state in ("starting", "running"):
         texts["pid"] = str(task.pid or "")
         texts["net"] = (
             f"{format_bytes(host.traffic)}/s" if host and host.traffic is not None else ""
         )
-        texts["age"] = "" if task.last_time is None else _age(quiet_s or 0.0)
+        texts["age"] = "" if task.last_time is None else _format_age(quiet_s or 0.0)
     return texts
 
 
-def _folded_texts(
+def _folded_cell_texts(
     progress: RunProgress, tasks: Sequence[TaskProgress], mark: TaskTrouble
 ) -> dict[str, str]:
     """Return the cells of a row that stands for several tasks: the highest step, the sum of
@@ -308,14 +310,14 @@ def _folded_texts(
     alike = f"{len(tasks)} tasks alike: highest step, medians of other figures; Enter shows each"
     return {
         **{name: each.text(progress, tasks) for name, each in _FIGURES.items()},
-        "host": clean(_host(progress, (task.task for task in tasks)), 64),
-        "gpu": _gpu_words(progress, tasks),
+        "host": clean(_host_text(progress, (task.task for task in tasks)), 64),
+        "gpu": _gpu_text(progress, tasks),
         LAST_LINE: clean(mark.why)
         or (format_transfer(sum_transfers(moving), " sent") if moving else alike),
     }
 
 
-def _host(progress: RunProgress, names: Iterable[str]) -> str:
+def _host_text(progress: RunProgress, names: Iterable[str]) -> str:
     """Return the host of these tasks, or the number of hosts if there are several."""
     hosts = {progress.tasks[name].host for name in names}
     return next(iter(hosts)) if len(hosts) == 1 else format_count(len(hosts), "host")
@@ -329,16 +331,14 @@ def _state_style(mark: TaskTrouble) -> str:
     return _STATE_STYLES.get(mark.rank, "bold yellow" if mark.trouble else "green")
 
 
-def _metrics(table: Table, task: TaskProgress, room: int) -> str:
+def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     """Return the metrics of a task, 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁': as many metrics as fit
     into `room` columns, but at least one."""
     shown, values = "", task.measures.values()
     for name in table.metrics if room else ():
         if table_metrics.has_value_to_show(name, values.get(name), table.progress.job_metrics):
             label = clean(table_metrics.metric_label(name), 40)
-            each = (
-                f"{label} {format_number(values[name])} {_spark(table, task.task, name)}".rstrip()
-            )
+            each = f"{label} {format_number(values[name])} {_trend_sparkline(table, task.task, name)}".rstrip()
             longer = f"{shown}, {each}" if shown else each
             if len(longer) > room and shown:
                 break
@@ -346,12 +346,12 @@ def _metrics(table: Table, task: TaskProgress, room: int) -> str:
     return shown
 
 
-def _spark(table: Table, task: str, name: str) -> str:
+def _trend_sparkline(table: TaskTable, task: str, name: str) -> str:
     trend = table.trends.trend(task, name)
-    return spark(trend.values, _SPARK, unicode=table.unicode) if trend else ""
+    return draw_sparkline(trend.values, _SPARK, unicode=table.unicode) if trend else ""
 
 
-def _why_row(
+def _reason_row(
     mark: TaskTrouble,
     shown: Sequence[Column],
     texts: Mapping[str, str],
@@ -366,20 +366,20 @@ def _why_row(
     head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]
     free_columns = width - sum(each.width + 1 for each in head)
     if runs_again and free_columns < _LAST_LINE_WIDTH:
-        return _row(shown, texts, styles)
-    why = column(clean(mark.why), max(0, free_columns))
-    return [*_row(head, texts, styles), Span(" "), Span(why, styles[LAST_LINE])]
+        return _build_row(shown, texts, styles)
+    why = pad_or_cut(clean(mark.why), max(0, free_columns))
+    return [*_build_row(head, texts, styles), Span(" "), Span(why, styles[LAST_LINE])]
 
 
-def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]) -> Row:
+def _build_row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]) -> Row:
     row: Row = []
     for name, width in shown:
-        text = column(texts.get(name, ""), width, right=name in _RIGHT)
+        text = pad_or_cut(texts.get(name, ""), width, right=name in _RIGHT)
         row += [Span(" "), Span(text, styles.get(name, ""))]
     return row[1:]
 
 
-def _last_words(table: Table, task: TaskProgress, mark: TaskTrouble) -> str:
+def _last_line_text(table: TaskTable, task: TaskProgress, mark: TaskTrouble) -> str:
     quiet_s = table.quiet.get(task.task)
     if quiet_s is not None and not mark.trouble:
         return f"(quiet {format_duration(quiet_s)}) {clean(task.last_line, 512)}"
@@ -390,10 +390,10 @@ def _last_words(table: Table, task: TaskProgress, mark: TaskTrouble) -> str:
     if task.lines:
         return clean(task.last_line, 512)
     host = table.progress.hosts.get(task.host)
-    return _transfer_words(host) if host else ""
+    return _transfers_text(host) if host else ""
 
 
-def _age(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     """Return a number of seconds as text: 'now', '12s', '5m', '3h'."""
     if seconds < 2:
         return "now"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import CUT, STALLED
 from tfdeploy.ui.amounts import format_duration
-from tfdeploy.ui.cells import Row, Span, column, joined, task_style
-from tfdeploy.ui.dashboard.happenings import Happening
-from tfdeploy.ui.dashboard.row_order import items
+from tfdeploy.ui.cells import Row, Span, merge_spans, pad_or_cut, task_style
+from tfdeploy.ui.dashboard.happenings import HistoryEntry
+from tfdeploy.ui.dashboard.row_order import table_rows
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.sanitise import clean
 
@@ -23,21 +23,21 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
     until = max(progress.ended or now, began + 1)
     width = frame.width - _NAME
     rows: list[Row] = [
-        [Span(column("attempts", _NAME), "dim"), Span(_axis(until - began, width), "dim")]
+        [Span(pad_or_cut("attempts", _NAME), "dim"), Span(_axis(until - began, width), "dim")]
     ]
     most = max(3, height // 2)
-    for item in items(
+    for item in table_rows(
         progress, frame.marks, frame.shown, most, sort="trouble", fold=None, open_=None
     ):
         task = progress.tasks[item.tasks[0]]
         stalled = task.health_since if item.mark.rank in (CUT, STALLED) else None
-        bar = _bar(progress, task.task, began, until, width, frame.scene.unicode, stalled)
-        rows.append([Span(column(clean(item.name, 40), _NAME), task_style(task.task)), *bar])
+        bar = _attempts_bar(progress, task.task, began, until, width, frame.scene.unicode, stalled)
+        rows.append([Span(pad_or_cut(clean(item.name, 40), _NAME), task_style(task.task)), *bar])
     rows += [[], [Span("what has happened, with the time since the run began", "dim")]]
-    return rows + [happening_row(each, began) for each in frame.scene.passing]
+    return rows + [history_row(each, began) for each in frame.scene.passing]
 
 
-def happening_row(each: Happening, began: float) -> Row:
+def history_row(each: HistoryEntry, began: float) -> Row:
     since = f"+{format_duration(max(0.0, each.time - began))}"
     first = "first: " if each.first else ""
     return [
@@ -54,7 +54,7 @@ def _axis(lasted: float, width: int) -> str:
     return "0 s" + text.rjust(max(len(text) + 1, width - 3))
 
 
-def _bar(
+def _attempts_bar(
     progress: RunProgress,
     task: str,
     began: float,
@@ -88,4 +88,4 @@ def _bar(
     # The marks of deaths are drawn last, because the next attempt may begin in the same cell.
     for death_cell in deaths:
         cells[death_cell] = Span("x", "bold red")
-    return joined(cells)
+    return merge_spans(cells)

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
 from tfdeploy.ui.dashboard.row_filter import Filter
-from tfdeploy.ui.dashboard.row_order import SORTS, Item
+from tfdeploy.ui.dashboard.row_order import SORTS, TableRow
 
 Page = Literal["run", "task", "curves", "timeline", "help"]
 # An action for which the dashboard leaves the full screen.
@@ -32,14 +32,14 @@ class Question(NamedTuple):
 
 @dataclass(eq=False)
 class ViewState:
-    """What the operator has selected. Keys change these values; `compose` records here what it has
+    """What the operator has selected. Keys change these values; `compose_frame` records here what it has
     drawn."""
 
     ring: LogBuffer
     progress: RunProgress
     page: Page = "run"
     # The rows of the table that the last frame has drawn.
-    items: Sequence[Item] = ()
+    items: Sequence[TableRow] = ()
     # The task of the selected row, or None if no row is selected.
     selected: str | None = None
     # The task whose lines the log shows, or None if the log shows the lines of all tasks.
@@ -107,7 +107,7 @@ class ViewState:
         return self.ring.count - self.snapshot_count
 
     @property
-    def chosen(self) -> Item | None:
+    def chosen(self) -> TableRow | None:
         """Return the row of the table that contains the selected task; None if no row does."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 

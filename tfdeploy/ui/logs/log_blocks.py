@@ -13,7 +13,7 @@ from tfdeploy.model.loglines import HEAD, MOST_BYTES, MOST_LINES, LogLine, Trace
 HOLD_S = 0.4
 
 
-class _Block:
+class _TracebackBlock:
     """The lines of one traceback, which are held back. `others`: lines of the same task from the
     other stream, which are passed on after the traceback. `at`: when the first line of the
     traceback arrived, in seconds."""
@@ -52,7 +52,7 @@ class TracebackBlocks:
     the times of the lines are used."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str], _Block] = {}
+        self._open: dict[tuple[str, str], _TracebackBlock] = {}
 
     @property
     def holding(self) -> bool:
@@ -73,7 +73,7 @@ class TracebackBlocks:
                     self._close(key, released)
                 continue
             if HEAD in line.line:
-                self._open[key] = _Block(line, at)
+                self._open[key] = _TracebackBlock(line, at)
             else:
                 released.append(line)
         if now is not None:

@@ -19,7 +19,7 @@ MOST_LINES = 5000
 MOST_BYTES = 4 << 20
 
 
-class _Group:
+class _EqualLines:
     """Equal lines, at most one line of each task. `number`: the position of the group among all
     groups. `at`: when the first line of the group arrived, in seconds."""
 
@@ -34,15 +34,15 @@ class _Group:
         return self.line._replace(task=fold_names(self.hosts), host=fold_names(self.hosts.values()))
 
 
-class Folds:
+class LineFolder:
     """Folds equal lines. `tasks`: how many tasks write lines. A group that has a line of each task
     is passed on at once. For the argument `now` of `arrange`, see TracebackBlocks."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
-        self._groups: deque[_Group] = deque()
+        self._groups: deque[_EqualLines] = deque()
         # Line -> the newest group of this line.
-        self._open: dict[bytes, _Group] = {}
+        self._open: dict[bytes, _EqualLines] = {}
         # Task -> the number of the group that contains the task's last line.
         self._latest: dict[str, int] = {}
         self._bytes = self._count = 0
@@ -63,7 +63,7 @@ class Folds:
                 or self._latest.get(line.task, -1) >= group.number
             ):
                 self._count += 1
-                group = self._open[line.line] = _Group(self._count, line, at)
+                group = self._open[line.line] = _EqualLines(self._count, line, at)
                 self._groups.append(group)
                 self._bytes += len(line.line)
             group.hosts[line.task] = line.host

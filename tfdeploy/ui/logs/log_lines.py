@@ -22,8 +22,8 @@ from tfdeploy.model.loglines import HEAD, Batch, LineBlock, LogLine, format_more
 from tfdeploy.model.text.patterns import search_interruptibly
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui.logs.log_blocks import TracebackBlocks
-from tfdeploy.ui.logs.log_folds import Folds
-from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain
+from tfdeploy.ui.logs.log_folds import LineFolder
+from tfdeploy.ui.sanitise import are_printable_ascii, clean, clean_line, is_printable_ascii
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
@@ -48,7 +48,7 @@ _PAINT = "\x1b[1;31m"
 _UNPAINT = "\x1b[0m"
 
 
-class _Painted(LogLine):
+class _HighlightedLine(LogLine):
     """A line that is already sanitised, and that contains escape sequences for colours."""
 
     __slots__ = ()
@@ -75,15 +75,15 @@ class LinePrinter:
     ) -> None:
         labels = tuple(labels)
         self._fd = fd
-        self._format = {"text": self._text, "json": self._json, "raw": _raw}[output]
+        self._format = {"text": self._text, "json": self._json, "raw": _format_raw}[output]
         self._run = run
         self._timestamps, self._color = timestamps, color
         self._width = max(map(len, labels), default=0)
         self._prefixes: dict[tuple[str, str], bytes] = {}
         self._highlight = tuple(highlight) if color and output == "text" else ()
         self._blocks = TracebackBlocks()
-        self._folds = Folds(len(labels)) if fold else None
-        self._cuts: dict[tuple[str, str, str], _Cut] = {}
+        self._folds = LineFolder(len(labels)) if fold else None
+        self._cuts: dict[tuple[str, str, str], _CutLine] = {}
         self._is_text, self._is_raw = output == "text", output == "raw"
         self._follow = False
         self._stamp = (-1.0, "")
@@ -159,7 +159,11 @@ class LinePrinter:
         content = block.content
         if not self._is_text or self._highlight or self._folds or self._holding:
             return content if self._is_raw else None
-        if len(content) > LINE_CHARS or not are_plain(content) or _has_head(content):
+        if (
+            len(content) > LINE_CHARS
+            or not are_printable_ascii(content)
+            or _has_traceback_head(content)
+        ):
             return None
         label = self._prefixes.get((block.task, block.host)) or self._prefix(block.task, block.host)
         head = f"{self._iso(block.time)} ".encode() + label if self._timestamps else label
@@ -191,9 +195,9 @@ class LinePrinter:
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
         joined = b"".join(bodies)
-        is_simple = len(joined) < LINE_CHARS and not _has_head(joined)
+        is_simple = len(joined) < LINE_CHARS and not _has_traceback_head(joined)
         if is_simple and not self._folds and not self._holding:
-            return self._rows(batch, bodies, plain=is_plain(joined))
+            return self._rows(batch, bodies, plain=is_printable_ascii(joined))
         now = monotonic() if self._follow else None
         batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
         if self._folds:
@@ -220,11 +224,11 @@ class LinePrinter:
             key = (line.task, line.host, line.stream)
             cut = self._cuts.pop(key, None)
             if cut and cut.is_followed_by(line):
-                cut = _Cut(line, cut.more + len(line.line))
+                cut = _CutLine(line, cut.more + len(line.line))
             else:
                 if cut and cut.more:
                     shown.append(cut.mark())
-                cut = _Cut(line, 0)
+                cut = _CutLine(line, 0)
                 shown.append(line)
             if not line.ended and len(line.line) >= LINE_CHARS:
                 self._cuts[key] = cut
@@ -247,7 +251,7 @@ class LinePrinter:
             if end > begin:
                 parts += [text[position:begin], _PAINT, text[begin:end], _UNPAINT]
                 position = end
-        return _Painted(
+        return _HighlightedLine(
             *line._replace(line="".join([*parts, text[position:]]).encode("utf-8", "replace"))
         )
 
@@ -263,7 +267,9 @@ class LinePrinter:
         return self._rows(batch, [line.line for line in batch], plain=False) if batch else b""
 
     def _shown(self, line: LogLine) -> bytes:
-        if type(line) is _Painted or (is_plain(line.line) and len(line.line) <= LINE_CHARS):
+        if type(line) is _HighlightedLine or (
+            is_printable_ascii(line.line) and len(line.line) <= LINE_CHARS
+        ):
             return line.line
         return clean_line(line.line, LINE_CHARS).encode("utf-8", "replace")
 
@@ -320,7 +326,7 @@ class LinePrinter:
         return "".join(parts).encode("ascii")
 
 
-class _Cut(NamedTuple):
+class _CutLine(NamedTuple):
     """A line that arrives in pieces, of which only the first piece is shown. `last`: the last piece
     so far. `more`: the number of bytes after the first piece."""
 
@@ -334,12 +340,12 @@ class _Cut(NamedTuple):
         return self.last._replace(line=format_more_bytes(self.more).encode())
 
 
-def _has_head(content: bytes) -> bool:
+def _has_traceback_head(content: bytes) -> bool:
     """Return True if the content contains HEAD, which begins a traceback. First search for "(",
     which is a part of HEAD, because this is ten times as fast as a search for HEAD."""
     return b"(" in content and HEAD in content
 
 
-def _raw(batch: list[LogLine]) -> bytes:
+def _format_raw(batch: list[LogLine]) -> bytes:
     """Return the lines as the program wrote them, byte for byte."""
     return b"".join([part for line in batch for part in (line.line, b"\n" if line.ended else b"")])

@@ -42,10 +42,10 @@ _MOST = 1e100
 _ROW = 18
 # Outcome of an attempt -> CSS class of its bar. The outcome None means that the attempt still runs.
 _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
-Amount = Callable[[float], str]
+FormatValue = Callable[[float], str]
 
 
-def chart(curves: Chart, length: float) -> str:
+def draw_chart(curves: Chart, length: float) -> str:
     """Return a chart of the curves with axes and a legend; "" if there are no points. `length`: the
     duration of the run, in seconds.
 
@@ -53,14 +53,14 @@ def chart(curves: Chart, length: float) -> str:
     name them. The browser shows the name of the curve that is under the pointer."""
     lines = curves.lines[:MOST_LINES]
     points = [
-        (time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece
+        (time, _clamp(value)) for line in lines for piece in line.pieces for time, value in piece
     ]
     if not points:
         return ""
     latest = max(max(time for time, _ in points), length, 1.0)
     values = [value for _, value in points]
-    low, high = _range(min(values), max(values), from_zero=curves.unit != "")
-    amount = _amounts(curves.unit)
+    low, high = _axis_range(min(values), max(values), from_zero=curves.unit != "")
+    amount = _formatter_of(curves.unit)
 
     def across(time: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * max(0.0, time) / latest
@@ -68,14 +68,14 @@ def chart(curves: Chart, length: float) -> str:
     def up(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
 
-    parts = [*_grid(low, high, latest, across, up, amount)]
+    parts = [*_draw_axes(low, high, latest, across, up, amount)]
     for number, line in enumerate(lines):
         colour = f"c{number}" if len(lines) <= COLOURS else "many"
         title = f"{clean(line.name, 80)}: {amount(line.last or 0.0)} at its end"
         parts.append(f'<g class="line {colour}"><title>{escape(title)}</title>')
         for piece in line.pieces:
             dots = [
-                (f"{across(time):.1f}", f"{up(_bounded(value)):.1f}")
+                (f"{across(time):.1f}", f"{up(_clamp(value)):.1f}")
                 for time, value in thin_out(piece)
             ]
             if len(dots) > 1:
@@ -88,10 +88,10 @@ def chart(curves: Chart, length: float) -> str:
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{label}">{"".join(parts)}</svg>'
     )
-    return svg + legend(lines, amount)
+    return svg + draw_legend(lines, amount)
 
 
-def legend(lines: Sequence[ChartLine], amount: Amount) -> str:
+def draw_legend(lines: Sequence[ChartLine], amount: FormatValue) -> str:
     if len(lines) > COLOURS:
         return f'<p class="legend">{len(lines)} curves; the pointer on one names it</p>'
     names = (
@@ -102,7 +102,7 @@ def legend(lines: Sequence[ChartLine], amount: Amount) -> str:
     return f'<p class="legend">{" ".join(names)}</p>'
 
 
-def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
+def draw_timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
     """Return the timeline: a row for each task, with a bar for each attempt; "" if there are no
     attempts. `began`, `until`: both ends of the time axis, in UTC seconds."""
     tasks = list(dict.fromkeys(each.task for each in attempts))[:MOST_ROWS]
@@ -125,7 +125,7 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
         )
         parts.append(
-            f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>'
+            f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{_tick_label(tick)}</text>'
         )
     for task, at_y in top.items():
         parts.append(
@@ -133,7 +133,7 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
             f'text-anchor="end">{escape(clean(task, 24))}</text>'
         )
     shown = [each for each in attempts if each.task in top]
-    parts += [_bar(each, top[each.task], across, until) for each in shown]
+    parts += [_attempt_bar(each, top[each.task], across, until) for each in shown]
     if len(shown) < len(attempts):
         parts.append(f'<text x="{left_margin}" y="{height - 8}">more tasks are left out</text>')
     return (
@@ -142,7 +142,7 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
     )
 
 
-def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
+def _attempt_bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
     end = until if each.ended is None else each.ended
     outcome = (
         clean(outcome_words(each.outcome, each.exit_code, each.signal), 40)
@@ -188,7 +188,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
+def _axis_range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
     low = min(0.0, low) if from_zero else low
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         around = max(1e-9, abs(low) / 2)
@@ -196,13 +196,13 @@ def _range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
     return low, high + 0.03 * (high - low)
 
 
-def _grid(
+def _draw_axes(
     low: float,
     high: float,
     latest: float,
     across: Callable[[float], float],
     up: Callable[[float], float],
-    amount: Amount,
+    amount: FormatValue,
 ) -> Iterator[str]:
     for value in ticks(low, high, 4):
         y = up(value)
@@ -213,19 +213,19 @@ def _grid(
     for value in ticks(0.0, latest, 6):
         yield (
             f'<text x="{across(value):.1f}" y="{HEIGHT - 6}" '
-            f'text-anchor="middle">{_moment(value)}</text>'
+            f'text-anchor="middle">{_tick_label(value)}</text>'
         )
 
 
-def _bounded(value: float) -> float:
+def _clamp(value: float) -> float:
     return max(-_MOST, min(_MOST, value))
 
 
-def _moment(seconds: float) -> str:
+def _tick_label(seconds: float) -> str:
     return format_duration(seconds) if seconds >= 0.05 else "0"
 
 
-def _amounts(unit: str) -> Amount:
+def _formatter_of(unit: str) -> FormatValue:
     if unit in ("bytes", "bytes/s"):
         return lambda value: format_bytes(value) + unit[5:]
     return lambda value: f"{value:.0f}%" if unit == "%" else format_number(value)

@@ -21,8 +21,8 @@ from tfdeploy.model.report.run_report import Chart, RunReport, collect_attempts,
 from tfdeploy.model.status.task_status import TaskView
 from tfdeploy.model.text.words import outcome_words, run_seconds
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
-from tfdeploy.ui.plain import event_words
-from tfdeploy.ui.report.charts import chart, timeline
+from tfdeploy.ui.plain import describe_event
+from tfdeploy.ui.report.charts import draw_chart, draw_timeline
 from tfdeploy.ui.sanitise import clean
 
 # The maximum number of events on the page. Older events are only counted.
@@ -66,7 +66,7 @@ _STATES = {
 }
 
 
-def page(report: RunReport, *, live: bool = False) -> str:
+def report_page(report: RunReport, *, live: bool = False) -> str:
     """Return the report as a whole HTML document. `live`: the page reloads every REFRESH_S seconds
     until the run has ended."""
     view, plan = report.view, report.plan
@@ -76,21 +76,22 @@ def page(report: RunReport, *, live: bool = False) -> str:
     body = [
         _header(report),
         _cause(report),
-        section("Tasks", _tasks(report)),
-        section("Curves", _curves(report)),
-        section(
-            "Timeline", timeline(collect_attempts(report), view.started, view.ended or report.made)
+        html_section("Tasks", _tasks_table(report)),
+        html_section("Curves", _curves(report)),
+        html_section(
+            "Timeline",
+            draw_timeline(collect_attempts(report), view.started, view.ended or report.made),
         ),
-        section("Events", _events(report.events, view.started)),
-        section("Plan", _plan(report)),
-        section("Versions", _versions(plan.versions)),
-        section("To run it again", f"<pre>{escape(relaunch_command(report))}</pre>"),
-        f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc(report.made)}</p>',
+        html_section("Events", _events_table(report.events, view.started)),
+        html_section("Plan", _plan_table(report)),
+        html_section("Versions", _versions_table(plan.versions)),
+        html_section("To run it again", f"<pre>{escape(relaunch_command(report))}</pre>"),
+        f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc_time(report.made)}</p>',
     ]
-    return document(f"{clean(plan.run, 128)}: {view.state}", "".join(body), refresh)
+    return html_document(f"{clean(plan.run, 128)}: {view.state}", "".join(body), refresh)
 
 
-def document(title: str, body: str, head: str = "") -> str:
+def html_document(title: str, body: str, head: str = "") -> str:
     """Return a whole HTML page with this body. `head`: further elements for the head of the
     page."""
     return (
@@ -109,7 +110,7 @@ def relaunch_command(report: RunReport) -> str:
     return f"tfdeploy launch --mode {plan.mode}" + (f" -- {command}" if command else "")
 
 
-def section(title: str, content: str) -> str:
+def html_section(title: str, content: str) -> str:
     return f"<section><h2>{title}</h2>{content}</section>" if content else ""
 
 
@@ -120,46 +121,49 @@ def _header(report: RunReport) -> str:
     facts = [
         f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
         f"{'' if view.final else 'for '}{format_duration(lasted)}",
-        f"job {text_of(plan.job)}, mode {text_of(plan.mode)}",
+        f"job {html_text(plan.job)}, mode {html_text(plan.mode)}",
         f"{format_count(len(plan.tasks), 'task')} on {format_count(hosts, 'host')}",
-        f"began {_utc(view.started)}",
-        f"by {text_of(plan.operator)}",
+        f"began {_utc_time(view.started)}",
+        f"by {html_text(plan.operator)}",
     ]
     silent = "".join(
-        f'<p class="warn">{text_of(host)} gave no samples: {text_of(error.what)}</p>'
+        f'<p class="warn">{html_text(host)} gave no samples: {html_text(error.what)}</p>'
         for host, error in report.errors.items()
     )
-    return f"<header><h1>{text_of(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
+    return (
+        f"<header><h1>{html_text(plan.run)}</h1><p>{' &middot; '.join(facts)}</p>{silent}</header>"
+    )
 
 
 def _cause(report: RunReport) -> str:
     view = report.view
     if not view.cause:
         return ""
-    lines = "\n".join(f"{_clock(line.time)} {clean(line.text)}" for line in report.last_lines)
+    lines = "\n".join(f"{_time_of_day(line.time)} {clean(line.text)}" for line in report.last_lines)
     shown = (
-        f"<p>The last lines of {text_of(view.first_death)}:</p><pre>{escape(lines)}</pre>"
+        f"<p>The last lines of {html_text(view.first_death)}:</p><pre>{escape(lines)}</pre>"
         if lines and view.first_death
         else ""
     )
     return (
         "<section><h2 "
-        f'class="{"bad" if view.first_death else "warn"}">{text_of(view.cause)}</h2>{shown}</section>'
+        f'class="{"bad" if view.first_death else "warn"}">{html_text(view.cause)}</h2>{shown}</section>'
     )
 
 
-def _tasks(report: RunReport) -> str:
+def _tasks_table(report: RunReport) -> str:
     tasks, job_metrics = report.view.tasks, report.view.job_metrics
     metrics = [table_metrics.labelled_values(task.metrics, job_metrics) for task in tasks]
     names = list(dict.fromkeys(chain.from_iterable(metrics)))[:8]
     numbers = ["attempts", "lasted", "step", "loss", *names]
     rows = (
-        _task(report, task, map(each.get, names)) for task, each in zip(tasks, metrics, strict=True)
+        _task_row(report, task, map(each.get, names))
+        for task, each in zip(tasks, metrics, strict=True)
     )
-    return table(["task", "host", "state", *numbers, "GPUs", "address"], rows, numbers)
+    return html_table(["task", "host", "state", *numbers, "GPUs", "address"], rows, numbers)
 
 
-def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) -> str:
+def _task_row(report: RunReport, task: TaskView, metrics: Iterable[float | None]) -> str:
     state, kind = task.health or task.state, ""
     if task.outcome:
         state = outcome_words(task.outcome, task.exit_code, task.signal)
@@ -171,7 +175,7 @@ def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) ->
         "" if task.started is None else format_duration((task.ended or report.made) - task.started)
     )
     why = (
-        f'<br><span class="dim">{text_of(task.reason)}</span>'
+        f'<br><span class="dim">{html_text(task.reason)}</span>'
         if task.reason and task.reason != report.view.cause
         else ""
     )
@@ -180,33 +184,33 @@ def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) ->
     cells = "".join(f'<td class="n">{escape(each)}</td>' for each in numbers)
     gpus = ",".join(map(str, task.gpus))
     return (
-        f"<tr><td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>"
-        f'<td class="{kind}">{text_of(state)}{why}</td>{cells}'
-        f'<td>{gpus}</td><td class="m">{text_of(task.address)}</td></tr>'
+        f"<tr><td>{html_text(task.task)}</td><td>{html_text(task.host)}</td>"
+        f'<td class="{kind}">{html_text(state)}{why}</td>{cells}'
+        f'<td>{gpus}</td><td class="m">{html_text(task.address)}</td></tr>'
     )
 
 
 def _curves(report: RunReport) -> str:
-    return charts(
+    return draw_charts(
         report_charts(report), run_seconds(report.view.started, report.view.ended, report.made)
     )
 
 
-def charts(drawn: Iterable[Chart], length: float) -> str:
+def draw_charts(drawn: Iterable[Chart], length: float) -> str:
     """Return a chart for each metric; "" if there are no metrics. `length`: the duration of the
     run, in seconds."""
     boxes = "".join(
-        f'<div class="chart"><h3>{text_of(each.name)}</h3>{chart(each, length)}</div>'
+        f'<div class="chart"><h3>{html_text(each.name)}</h3>{draw_chart(each, length)}</div>'
         for each in drawn
     )
     return f'<div class="charts">{boxes}</div>' if boxes else ""
 
 
-def _events(events: tuple[Event, ...], began: float) -> str:
+def _events_table(events: tuple[Event, ...], began: float) -> str:
     rows: list[str] = []
     last: dict[tuple[str | None, str | None], str] = {}
     for event in events:
-        text, style = event_words(event) if event.kind not in ("step", "transfer") else ("", "")
+        text, style = describe_event(event) if event.kind not in ("step", "transfer") else ("", "")
         about = (event.host, event.task)
         if text and text != last.get(about):
             last[about] = text
@@ -220,10 +224,10 @@ def _events(events: tuple[Event, ...], began: float) -> str:
         return ""
     left_out = len(rows) - MOST_EVENTS
     note = f'<p class="dim">left out before these: {format_count(left_out, "event")}</p>'
-    return (note if left_out > 0 else "") + table([], rows[-MOST_EVENTS:])
+    return (note if left_out > 0 else "") + html_table([], rows[-MOST_EVENTS:])
 
 
-def _plan(report: RunReport) -> str:
+def _plan_table(report: RunReport) -> str:
     plan, protect = report.plan, report.view.protect
     facts = {
         "command": shlex.join(clean(word, 8192) for word in plan.command),
@@ -239,25 +243,25 @@ def _plan(report: RunReport) -> str:
         memory = f", {format_bytes(machine.memory)}" if machine.memory else ""
         rows.append((host, f"{machine.cores} cores{memory}"))
     cells = (
-        f'<tr><th>{text_of(name)}</th><td class="m">{text_of(value, 16384)}</td></tr>'
+        f'<tr><th>{html_text(name)}</th><td class="m">{html_text(value, 16384)}</td></tr>'
         for name, value in rows
         if value
     )
-    return table([], cells)
+    return html_table([], cells)
 
 
-def _versions(versions: Mapping[str, Mapping[str, str]]) -> str:
+def _versions_table(versions: Mapping[str, Mapping[str, str]]) -> str:
     programs = list(dict.fromkeys(chain.from_iterable(versions.values())))
     rows = (
-        f"<tr><td>{text_of(host)}</td>{''.join(f'<td>{text_of(installed.get(name, str()))}</td>' for name in programs)}</tr>"
+        f"<tr><td>{html_text(host)}</td>{''.join(f'<td>{html_text(installed.get(name, str()))}</td>' for name in programs)}</tr>"
         for host, installed in versions.items()
     )
-    return table(["host", *programs], rows) if versions else ""
+    return html_table(["host", *programs], rows) if versions else ""
 
 
-def table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:
+def html_table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:
     head = "".join(
-        f"<th{' class=n' if name in numbers else ''}>{text_of(name, 128)}</th>" for name in heads
+        f"<th{' class=n' if name in numbers else ''}>{html_text(name, 128)}</th>" for name in heads
     )
     return (
         "<div "
@@ -265,13 +269,13 @@ def table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = 
     )
 
 
-def text_of(text: str | None, limit: int = 4096) -> str:
+def html_text(text: str | None, limit: int = 4096) -> str:
     return escape(clean(text or "", limit))
 
 
-def _utc(seconds: float) -> str:
+def _utc_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def _clock(seconds: float) -> str:
+def _time_of_day(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.gmtime(seconds))

@@ -26,7 +26,7 @@ from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.dashboard.timeline_page import timeline_page
-from tfdeploy.ui.report.charts import timeline
+from tfdeploy.ui.report.charts import draw_timeline
 
 BEGAN, DIED, AGAIN, NOW = 1000.0, 1038.2, 1042.4, 1120.0
 KILLED = History([PastAttempt(since=BEGAN, until=DIED), PastAttempt(since=AGAIN, until=None)])
@@ -73,7 +73,7 @@ def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
     return board
 
 
-def draw_timeline(board: Dashboard) -> tuple[Row, list[str]]:
+def task_timeline(board: Dashboard) -> tuple[Row, list[str]]:
     """Return the row of the task in the timeline, and the texts about its deaths."""
     marked = classify_tasks(board.progress, now=NOW)
     board.scene.unicode = True
@@ -101,7 +101,7 @@ def page_of(
         plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)}
     )
     attempts_of_task = [attempt for attempt in collect_attempts(report) if attempt.task == TASK]
-    return attempts_of_task, timeline(attempts_of_task, BEGAN, now)
+    return attempts_of_task, draw_timeline(attempts_of_task, BEGAN, now)
 
 
 @pytest.mark.parametrize("watcher", WATCHERS)
@@ -112,8 +112,8 @@ def test_killed_attempt_is_red_in_every_view(watcher: str) -> None:
         "killed: 9",
         "",
     ]
-    row, deaths = draw_timeline(board)
-    assert (row, deaths) == draw_timeline(first) and deaths == ["worker:1@n3 killed by signal 9"]
+    row, deaths = task_timeline(board)
+    assert (row, deaths) == task_timeline(first) and deaths == ["worker:1@n3 killed by signal 9"]
     assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], (
         row
     )

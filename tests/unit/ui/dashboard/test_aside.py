@@ -9,7 +9,7 @@ import os
 
 from support.dashboard_scenes import event, training
 from support.recorded import replay_to_view
-from tfdeploy.ui.dashboard.aside import MOST_LINES, wait_for_enter, write_lines
+from tfdeploy.ui.dashboard.aside import MOST_LINES, wait_for_enter, write_log_lines
 from tfdeploy.ui.dashboard.dashboard import Dashboard
 
 LONG = "y" * 300
@@ -32,7 +32,7 @@ def board() -> Dashboard:
 
 def test_lines_are_complete_and_sanitised() -> None:
     out = io.StringIO()
-    write_lines(out, board().view)
+    write_log_lines(out, board().view)
     lines = out.getvalue().splitlines()
     assert lines[-1] == f"{LONG} 日本" and lines[-2] == "WARNING: something"
     assert len([line for line in lines if "loss" in line]) == 600 < MOST_LINES
@@ -41,7 +41,7 @@ def test_lines_are_complete_and_sanitised() -> None:
 def test_character_missing_in_terminal_becomes_question_mark() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    write_lines(out, board().view)
+    write_log_lines(out, board().view)
     assert raw.getvalue().splitlines()[-1] == f"{LONG} ??".encode()
 
 

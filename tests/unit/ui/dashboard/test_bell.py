@@ -8,15 +8,15 @@ import os
 import select
 import threading
 
-from tfdeploy.ui.dashboard.bell import Bell
+from tfdeploy.ui.dashboard.bell import WakePipe
 
 
-def rings(bell: Bell, within_s: float = 0.0) -> bool:
+def rings(bell: WakePipe, within_s: float = 0.0) -> bool:
     return bool(select.select([bell.fd], [], [], within_s)[0])
 
 
 def test_bell_rings_until_reset() -> None:
-    bell = Bell()
+    bell = WakePipe()
     assert not rings(bell)
     # One byte for each ring would not fit into the pipe.
     for _ in range(100_000):
@@ -29,7 +29,7 @@ def test_bell_rings_until_reset() -> None:
 
 
 def test_ring_of_other_thread_wakes_waiting_thread() -> None:
-    bell = Bell()
+    bell = WakePipe()
     thread = threading.Timer(0.01, bell.ring)
     thread.start()
     assert rings(bell, 10.0)
@@ -37,7 +37,7 @@ def test_ring_of_other_thread_wakes_waiting_thread() -> None:
 
 
 def test_bell_closes_its_descriptors() -> None:
-    bell = Bell()
+    bell = WakePipe()
     fds = (bell.fd, bell._end)
     del bell
     assert not any(

@@ -30,9 +30,9 @@ from support.rows import row_text
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
 from tfdeploy.ui.dashboard.dashboard import Dashboard
-from tfdeploy.ui.dashboard.frame import compose
+from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.summary import show_summary
-from tfdeploy.ui.tables import cells
+from tfdeploy.ui.tables import cell_width
 from tfdeploy.ui.terminal import Terminal
 
 
@@ -47,10 +47,10 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
 
 
 def draw_rows(dashboard: Dashboard, width: int, height: int) -> list[str]:
-    rows = compose(dashboard.scene, width, height, (dashboard.progress.latest or 0) + 1)
+    rows = compose_frame(dashboard.scene, width, height, (dashboard.progress.latest or 0) + 1)
     texts = [row_text(row) for row in rows]
     assert len(texts) == height
-    assert all(cells(text) == width and text.isprintable() for text in texts)
+    assert all(cell_width(text) == width and text.isprintable() for text in texts)
     return [text.rstrip() for text in texts]
 
 
@@ -100,7 +100,7 @@ def test_death_is_shown_at_top_with_last_line_and_command() -> None:
     assert rows[0].startswith("failing ")
     assert rows[1] == "worker:1 on n3 failed with exit code 1  ValueError: bad shard digits-003"
     assert rows[2] == "look: `tfdeploy logs digits-20261121-101500-3fa1 --task worker:1 -n 50`"
-    red = compose(dashboard_of(syncing(), training(), dying()).scene, 110, 24, 1040.0)[1][0]
+    red = compose_frame(dashboard_of(syncing(), training(), dying()).scene, 110, 24, 1040.0)[1][0]
     assert red.style == "bold red"
     assert draw_rows(dashboard_of(syncing(), training(), dying(), ended()), 110, 24)[0].startswith(
         "failed 34 s"
@@ -290,7 +290,7 @@ def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
     # The rate is shown in its own column, so it is not repeated in the column of metrics.
     assert "mean" not in row and "Variable" not in row and "45.25" not in row
     dashboard.scene.view.key("c")
-    text = "\n".join(map(row_text, compose(dashboard.scene, 90, 400, 1051.0)))
+    text = "\n".join(map(row_text, compose_frame(dashboard.scene, 90, 400, 1051.0)))
     assert text.index("logs/lr") < text.index("mean_1") and "logs/global_step/sec" in text
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from support.dashboard_scenes import dying, event, syncing, training
 from support.screens import waiting
-from tfdeploy.ui.dashboard.happenings import KEPT, Happenings
+from tfdeploy.ui.dashboard.happenings import KEPT, RunHistory
 
 
-def happenings_after(*events: object) -> Happenings:
-    happenings = Happenings()
+def happenings_after(*events: object) -> RunHistory:
+    happenings = RunHistory()
     for part in events:
         for next_event in part:  # type: ignore[attr-defined]
             if next_event.kind != "line":

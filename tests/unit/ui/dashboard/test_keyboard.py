@@ -18,8 +18,8 @@ from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import RUNNING, TaskTrouble
 from tfdeploy.ui.dashboard.keyboard import Keyboard, KeyParser
 from tfdeploy.ui.dashboard.log_buffer import PER_TASK, LogBuffer
-from tfdeploy.ui.dashboard.row_filter import parse
-from tfdeploy.ui.dashboard.row_order import Item
+from tfdeploy.ui.dashboard.row_filter import parse_filter
+from tfdeploy.ui.dashboard.row_order import TableRow
 from tfdeploy.ui.dashboard.view_state import ViewState
 
 BYTES = {
@@ -104,14 +104,15 @@ def view_of(lines: int = 100) -> ViewState:
         ring.add(f"worker:{number % 2}", "n1", f"line {number}")
     view = ViewState(ring=ring, progress=RunProgress())
     view.items = [
-        Item(task, (task,), TaskTrouble(RUNNING, "running")) for task in ("worker:0", "worker:1")
+        TableRow(task, (task,), TaskTrouble(RUNNING, "running"))
+        for task in ("worker:0", "worker:1")
     ]
     return view
 
 
 def filter_by(ring: LogBuffer, text: str) -> None:
     """Filter the log as the dashboard does for each frame."""
-    ring.filter(text, parse(text, RunProgress()).finds, None)
+    ring.filter(text, parse_filter(text, RunProgress()).finds, None)
 
 
 def shown_lines(view: ViewState, rows: int = 4) -> list[str]:
@@ -276,7 +277,9 @@ def test_commands_on_run_need_confirmation() -> None:
 
 def test_enter_unfolds_row_and_e_folds_it() -> None:
     view = view_of()
-    view.items = [Item("worker:[0-1]", ("worker:0", "worker:1"), TaskTrouble(RUNNING, "running"))]
+    view.items = [
+        TableRow("worker:[0-1]", ("worker:0", "worker:1"), TaskTrouble(RUNNING, "running"))
+    ]
     press(view, "enter")
     assert (view.open, view.page) == ("worker", "run")
     press(view, "e")

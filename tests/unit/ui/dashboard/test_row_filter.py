@@ -8,7 +8,7 @@ from support.recorded import fold_events
 from support.screens import cut_host
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import classify_tasks
-from tfdeploy.ui.dashboard.row_filter import parse, states_of
+from tfdeploy.ui.dashboard.row_filter import parse_filter, states_of
 
 PROGRESS = RunProgress()
 fold_events(PROGRESS, cut_host())
@@ -16,7 +16,7 @@ MARKS = classify_tasks(PROGRESS)
 
 
 def rows(text: str) -> list[str]:
-    row_filter = parse(text, PROGRESS)
+    row_filter = parse_filter(text, PROGRESS)
     return [
         name
         for name in PROGRESS.tasks
@@ -46,7 +46,7 @@ def test_terms_that_select_tasks(text: str, names: list[str]) -> None:
 
 
 def test_words_select_only_text() -> None:
-    row_filter = parse('loss "global step" !nan', PROGRESS)
+    row_filter = parse_filter('loss "global step" !nan', PROGRESS)
     assert not row_filter.of_tasks and len(rows('loss "global step" !nan')) == 8
     assert row_filter.finds is not None
     assert row_filter.finds("global step: 3 LOSS: 2")
@@ -55,7 +55,7 @@ def test_words_select_only_text() -> None:
 
 
 def test_quoted_state_is_text() -> None:
-    row_filter = parse('"unreachable"', PROGRESS)
+    row_filter = parse_filter('"unreachable"', PROGRESS)
     assert (
         not row_filter.of_tasks
         and row_filter.finds is not None
@@ -65,7 +65,7 @@ def test_quoted_state_is_text() -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "!", '"', "@", "worker:[", "((", "[", "!!x", '!"a b'])
 def test_anything_can_be_typed(text: str) -> None:
-    row_filter = parse(text, PROGRESS)
+    row_filter = parse_filter(text, PROGRESS)
     rows(text)
     if row_filter.finds is not None:
         row_filter.finds("text")
@@ -76,8 +76,8 @@ def test_state_without_tasks_selects_text() -> None:
         state for name, mark in MARKS.items() for state in states_of(mark, PROGRESS, name)
     }
     failed, unreachable = (
-        parse("failed", PROGRESS, present_states),
-        parse("unreachable", PROGRESS, present_states),
+        parse_filter("failed", PROGRESS, present_states),
+        parse_filter("unreachable", PROGRESS, present_states),
     )
     assert (
         not failed.of_tasks
@@ -86,4 +86,4 @@ def test_state_without_tasks_selects_text() -> None:
     )
     assert unreachable.of_tasks and unreachable.finds is None
     # No task has failed, so the filter !failed matches all tasks.
-    assert parse("!failed", PROGRESS, present_states).of_tasks
+    assert parse_filter("!failed", PROGRESS, present_states).of_tasks

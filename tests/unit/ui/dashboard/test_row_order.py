@@ -6,7 +6,7 @@ from support.recorded import fold_events as fold_into
 from support.screens import cut_host, many, straggler, waiting
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import DEAD, TaskTrouble, classify_tasks
-from tfdeploy.ui.dashboard.row_order import Item, items
+from tfdeploy.ui.dashboard.row_order import TableRow, table_rows
 
 
 def ordered_rows(
@@ -16,10 +16,10 @@ def ordered_rows(
     sort: str = "trouble",
     fold: bool | None = None,
     open_: str | None = None,
-) -> list[Item]:
+) -> list[TableRow]:
     progress = RunProgress()
     fold_into(progress, events())  # type: ignore[operator]
-    return items(
+    return table_rows(
         progress,
         classify_tasks(progress),
         list(progress.tasks),
@@ -71,7 +71,7 @@ def test_task_with_problem_is_never_hidden() -> None:
         name: TaskTrouble(DEAD, f"failed: {1 + number % 2}")
         for number, name in enumerate(progress.tasks)
     }
-    drawn = items(progress, by_name, list(by_name), 8, sort="trouble", fold=None, open_=None)
+    drawn = table_rows(progress, by_name, list(by_name), 8, sort="trouble", fold=None, open_=None)
     assert [(item.name, len(item.tasks)) for item in drawn] == [
         ("ps:0", 1),
         ("worker:[0-254]", 255),

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.text.ranges import expand_ranges, split_list
-from tfdeploy.ui.logs.log_folds import MOST_LINES, WINDOW_S, Folds
+from tfdeploy.ui.logs.log_folds import MOST_LINES, WINDOW_S, LineFolder
 
 
 def line(text: str, worker: int = 0, time: float = 0.0) -> LogLine:
@@ -30,14 +30,14 @@ def rows(lines: list[LogLine]) -> list[tuple[str, str, str]]:
 
 
 def test_line_of_all_tasks_is_shown_once_immediately() -> None:
-    folds = Folds(3)
+    folds = LineFolder(3)
     lines = [line("epoch 1", worker) for worker in range(3)]
     assert rows(folds.arrange(lines, None)) == [("worker:[0-2]", "n[1-3]", "epoch 1")]
     assert not folds.holding
 
 
 def test_line_of_some_tasks_waits_for_others_for_limited_time() -> None:
-    folds = Folds(3)
+    folds = LineFolder(3)
     assert folds.arrange([line("a", 0), line("a", 2), line("b", 1)], 7.0) == []
     assert folds.arrange([], 7.0 + WINDOW_S) == []
     assert rows(folds.arrange([], 7.01 + WINDOW_S)) == [
@@ -50,7 +50,7 @@ def test_line_of_some_tasks_waits_for_others_for_limited_time() -> None:
 
 
 def test_line_repeated_by_one_task_is_two_lines() -> None:
-    folds = Folds(2)
+    folds = LineFolder(2)
     lines = [line("a", 0), line("a", 0), line("a", 1), line("a", 1)]
     assert [row[0] for row in rows([*folds.arrange(lines, None), *folds.release_all()])] == [
         "worker:0",
@@ -60,12 +60,12 @@ def test_line_repeated_by_one_task_is_two_lines() -> None:
 
 
 def test_number_of_held_lines_is_bounded() -> None:
-    folds = Folds(2)
+    folds = LineFolder(2)
     assert (
         len(folds.arrange([line(str(number)) for number in range(2 * MOST_LINES)], 1.0))
         == MOST_LINES
     )
-    folds = Folds(2)
+    folds = LineFolder(2)
     assert len(folds.arrange([line(str(number) * (1 << 20)) for number in range(10)], 1.0)) > 5
 
 
@@ -79,7 +79,7 @@ def test_unfolded_lines_of_each_task_are_in_order(
     spoken: list[tuple[int, str, float]], size: int
 ) -> None:
     lines = [line(text, worker, time) for worker, text, time in spoken]
-    folds, shown = Folds(4), []
+    folds, shown = LineFolder(4), []
     for start in range(0, len(lines), size):
         shown += folds.arrange(lines[start : start + size], None)
     shown += folds.release_all()

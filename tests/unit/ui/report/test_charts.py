@@ -7,7 +7,14 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.report.run_report import Attempt, Chart, ChartLine
-from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thin_out, ticks, timeline
+from tfdeploy.ui.report.charts import (
+    COLOURS,
+    MOST_POINTS,
+    draw_chart,
+    draw_timeline,
+    thin_out,
+    ticks,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +41,17 @@ def test_peaks_remain_if_points_are_dropped() -> None:
 
 
 def test_single_point_is_dot_and_constant_is_line() -> None:
-    assert "<circle" in chart(Chart("loss", "", (ChartLine("worker:0", (((5.0, 0.5),),)),)), 10)
-    flat = chart(Chart("loss", "", (ChartLine("worker:0", (((5.0, 0.5), (6.0, 0.5)),)),)), 10)
+    assert "<circle" in draw_chart(
+        Chart("loss", "", (ChartLine("worker:0", (((5.0, 0.5),),)),)), 10
+    )
+    flat = draw_chart(Chart("loss", "", (ChartLine("worker:0", (((5.0, 0.5), (6.0, 0.5)),)),)), 10)
     assert "<polyline" in flat and "nan" not in flat
 
 
 def test_each_attempt_is_separate_line_and_many_curves_share_colour() -> None:
     line = ChartLine("worker:0", (((0.0, 1.0), (1.0, 2.0)), ((5.0, 1.0), (6.0, 2.0))))
-    assert chart(Chart("loss", "", (line,)), 10).count("<polyline") == 2
-    many = chart(
+    assert draw_chart(Chart("loss", "", (line,)), 10).count("<polyline") == 2
+    many = draw_chart(
         Chart("loss", "", tuple(ChartLine(f"worker:{n}", line.pieces) for n in range(COLOURS + 1))),
         10,
     )
@@ -50,7 +59,7 @@ def test_each_attempt_is_separate_line_and_many_curves_share_colour() -> None:
 
 
 def test_each_attempt_has_bar() -> None:
-    bars = timeline(
+    bars = draw_timeline(
         [
             Attempt(
                 task="worker:0",
@@ -72,4 +81,4 @@ def test_each_attempt_has_bar() -> None:
         and "worker:0, attempt 1: failed: 9 after 10 s: out of memory" in bars
     )
     assert "ps:0, attempt 1: gave up after 20 s" in bars
-    assert bars.count('class="bar going"') == 1 and timeline([], 0.0, 1.0) == ""
+    assert bars.count('class="bar going"') == 1 and draw_timeline([], 0.0, 1.0) == ""

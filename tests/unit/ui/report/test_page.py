@@ -20,7 +20,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.run_report import LastLine, RunReport
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView
-from tfdeploy.ui.report.page import page
+from tfdeploy.ui.report.page import report_page
 
 VOID = {"meta", "br", "line", "rect", "circle", "polyline"}
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\x1b]0;owned\x07‮&amp;\"'"
@@ -114,7 +114,7 @@ def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -
 
 
 def test_page_has_all_sections_and_charts() -> None:
-    read = Reader(page(report_of()))
+    read = Reader(report_page(report_of()))
     heads = [word for word in read.words if word[:1].isupper()]
     for section in ("Tasks", "Curves", "Timeline", "Events", "Plan", "Versions", "To run it again"):
         assert section in heads
@@ -137,7 +137,7 @@ def test_page_has_all_sections_and_charts() -> None:
 
 
 def test_page_loads_and_runs_nothing() -> None:
-    read = Reader(page(report_of()))
+    read = Reader(report_page(report_of()))
     assert {tag for tag, _ in read.seen} & {
         "script",
         "link",
@@ -173,7 +173,7 @@ def test_failed_run_shows_cause_and_last_lines() -> None:
     )
     events = (*training(), *dying(), *ended())
     read = Reader(
-        page(
+        report_page(
             replace(
                 report_of(),
                 view=view,
@@ -202,7 +202,7 @@ def test_no_text_of_program_or_host_becomes_markup() -> None:
         last_lines=(LastLine(1.0, EVIL),),
         errors={EVIL: HostFailed(EVIL)},
     )
-    text = page(evil)
+    text = report_page(evil)
     read = Reader(text)
     assert {tag for tag, _ in read.seen} & {"script", "img"} == set()
     assert not any(name.startswith("on") for _, of in read.seen for name in of)
@@ -218,25 +218,27 @@ def test_any_name_and_number_can_be_shown(name: str, value: float, time: float) 
     changed = replace(
         report_of(samples=1), tasks={"worker:0": rows}, view=view_of(PLAN, reason=name)
     )
-    text = page(changed)
+    text = report_page(changed)
     Reader(text)
     assert all(char.isprintable() or char in "\n" for char in text)
 
 
 def test_page_of_large_run_has_few_megabytes() -> None:
     report = report_of(plan_of(255), samples=500)
-    text = page(report)
+    text = report_page(report)
     assert len(text) < 16 << 20
     assert "256 curves" in text
 
 
 def test_live_page_reloads_until_run_ends() -> None:
-    assert 'http-equiv="refresh"' in page(report_of(), live=True)
+    assert 'http-equiv="refresh"' in report_page(report_of(), live=True)
     ended_report = replace(report_of(), view=replace(view_of(PLAN, "succeeded"), ended=1100.0))
-    assert 'http-equiv="refresh"' not in page(ended_report, live=True) + page(report_of())
+    assert 'http-equiv="refresh"' not in report_page(ended_report, live=True) + report_page(
+        report_of()
+    )
 
 
 def test_real_browser_shows_page_without_error(tmp_path: Path) -> None:
-    (tmp_path / "run.html").write_text(page(report_of()), encoding="utf-8")
+    (tmp_path / "run.html").write_text(report_page(report_of()), encoding="utf-8")
     shown, complaints = load_in_browser((tmp_path / "run.html").as_uri(), tmp_path / "profile")
     assert shown.count("<svg") >= 9 and not complaints
