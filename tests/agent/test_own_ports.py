@@ -20,7 +20,7 @@ from tfdeploy.agent.health import diagnose, monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import held_ports
-from tfdeploy.agent.minder.actions import OwnTask
+from tfdeploy.agent.minder.actions import LocalTask
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.live_runs import planned_ports
@@ -61,18 +61,18 @@ def part(port: int) -> wire.HostPart:
     )
 
 
-def own(state: str, supervised: bool) -> dict[str, OwnTask]:
+def own(state: str, is_supervised: bool) -> dict[str, LocalTask]:
     one = wire.TaskStatus(run="r", task="worker:0", host="n1", state=state)
     return {
-        "worker:0": OwnTask(status=one, supervised=supervised),
-        "worker:1": OwnTask(
-            status=wire.TaskStatus(run="r", task="worker:1", host="n1"), supervised=False
+        "worker:0": LocalTask(status=one, is_supervised=is_supervised),
+        "worker:1": LocalTask(
+            status=wire.TaskStatus(run="r", task="worker:1", host="n1"), is_supervised=False
         ),
     }
 
 
 @pytest.mark.parametrize(
-    ("state", "supervised", "held"),
+    ("state", "is_supervised", "held"),
     [
         ("pending", False, True),
         ("pending", True, False),  # the supervisor (parent process) has not written a status yet
@@ -86,17 +86,17 @@ def own(state: str, supervised: bool) -> dict[str, OwnTask]:
 )
 @pytest.mark.parametrize("before", [False, True])
 def test_it_is_held_while_its_task_is_not_alive(
-    hosts: Any, before: bool, state: str, supervised: bool, held: bool
+    hosts: Any, before: bool, state: str, is_supervised: bool, held: bool
 ) -> None:
     (port,) = hosts("n1").free_ports(1)
-    ports = held_ports.OwnPorts(part(port))
+    ports = held_ports.ExclusivePorts(part(port))
     if before:
-        ports.hold()
+        ports.hold_all()
         assert bind_alone(port) == errno.EADDRINUSE
-    ports.hold_idle(own(state, supervised))
+    ports.hold_ports_of_ended(own(state, is_supervised))
     assert bind_alone(port) == (errno.EADDRINUSE if held else 0)
     ports.close()
-    ports.hold_idle(own("ended", False))
+    ports.hold_ports_of_ended(own("ended", False))
     assert bind_alone(port) == 0
 
 
@@ -104,13 +104,13 @@ def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_star
     hosts: Any,
 ) -> None:
     (port,) = hosts("n1").free_ports(1)
-    ports = held_ports.OwnPorts(part(port))
+    ports = held_ports.ExclusivePorts(part(port))
     with socket.socket() as other:
         other.bind(("0.0.0.0", port))
         with pytest.raises(held_ports.PortTaken):
-            ports.hold()
-        ports.hold_idle(own("ended", False))
-    ports.hold_idle(own("ended", False))
+            ports.hold_all()
+        ports.hold_ports_of_ended(own("ended", False))
+    ports.hold_ports_of_ended(own("ended", False))
     assert bind_alone(port) == errno.EADDRINUSE
     ports.release("worker:0")
     ports.release("worker:0")

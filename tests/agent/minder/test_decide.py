@@ -11,13 +11,13 @@ import pytest
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, next_attempt
 from tfdeploy.agent.minder.actions import (
     AbortRun,
-    Commit,
+    CommitRun,
     EndTask,
-    OwnTask,
-    Phase,
-    Reap,
-    Start,
-    View,
+    EnterPhase,
+    HostRunView,
+    LocalTask,
+    ReapTask,
+    StartTask,
 )
 from tfdeploy.agent.minder.decide import DECIDED, STOPPED_BY_OPERATOR, decide
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
@@ -46,7 +46,9 @@ LATE_BAD = dict(BAD, time=60.0)
 STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0, "grace_s": 3.0}
 
 
-def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
+def view(
+    phase: str, known: Knowledge | None = None, words: Any = None, **given: Any
+) -> HostRunView:
     """Return what host n1 knows when it decides what to do, 100 s after the start of the clock.
 
     `ps` and `w1` describe the two tasks of this host, ps:0 and worker:1. Each is (the task's state,
@@ -57,22 +59,22 @@ def view(phase: str, known: Knowledge | None = None, words: Any = None, **given:
         "worker:1": given.pop("w1", ("running", True, 0.0)),
     }
     own = {
-        task: OwnTask(
+        task: LocalTask(
             status=TaskStatus(run="r1", task=task, host="n1", state=s),
-            supervised=alive,
+            is_supervised=alive,
             quiet_s=quiet,
         )
         for task, (s, alive, quiet) in rows.items()
     }
     marks = given.pop("marks", {"prepared": 90.0, "started": 90.0})
-    return View(
+    return HostRunView(
         part=PART,
         phase=phase,
         known=known or Knowledge(),
-        own=own,
+        local_tasks=own,
         now=100.0,
         marks=marks,
-        control_words=words or {},
+        orders=words or {},
         **given,
     )
 
@@ -95,17 +97,20 @@ CASES = {
     "prepared, nothing said": (view("prepared", ps=NEW, w1=NEW), []),
     "prepared, start": (
         view("prepared", words={"start": {}}, ps=NEW, w1=NEW),
-        [Phase("started"), Start("ps:0"), Start("worker:1")],
+        [EnterPhase("started"), StartTask("ps:0"), StartTask("worker:1")],
     ),
     "prepared for too long": (
         view("prepared", ps=NEW, w1=NEW, marks={"prepared": 40.0}),
         [AbortRun("abort", "the run was prepared, but not started within 60 s")],
     ),
     "started, waiting": (view("started"), []),
-    "started, commit": (view("started", words={"commit": {}}), [Commit(), Phase("committed")]),
+    "started, commit": (
+        view("started", words={"commit": {}}),
+        [CommitRun(), EnterPhase("committed")],
+    ),
     "started, another host was told": (
         view("started", Knowledge(committed=True)),
-        [Commit(), Phase("committed")],
+        [CommitRun(), EnterPhase("committed")],
     ),
     "prepared, another host was told": (
         view("prepared", Knowledge(committed=True), ps=NEW, w1=NEW),
@@ -116,9 +121,9 @@ CASES = {
         [AbortRun("abort", "the run was started, but its launch was not confirmed within 60 s")],
     ),
     "started, short tasks wait for the commit": (view("started", ps=DONE, w1=DONE), []),
-    "a minder took over before all were started": (view("started", ps=NEW), [Start("ps:0")]),
+    "a minder took over before all were started": (view("started", ps=NEW), [StartTask("ps:0")]),
     "committed, all well": (view("committed"), []),
-    "committed, all done here": (view("committed", ps=DONE, w1=DONE), [Phase("ended")]),
+    "committed, all done here": (view("committed", ps=DONE, w1=DONE), [EnterPhase("ended")]),
     "a failure anywhere": (
         view("committed", Knowledge(ended={"worker:0": BAD})),
         [AbortRun("failed", "worker:0 on n2 failed with exit code 1")],
@@ -203,7 +208,7 @@ CASES = {
     "stopping": (
         view("committed", Knowledge(abort=STOP)),
         [
-            Phase("ending"),
+            EnterPhase("ending"),
             EndTask("ps:0", STOPPED_BY_OPERATOR, 3.0),
             EndTask("worker:1", STOPPED_BY_OPERATOR, 3.0),
         ],
@@ -212,13 +217,13 @@ CASES = {
         view("ending", Knowledge(abort=STOP), words={"stop": {"grace_s": 0.5}}, ps=DONE),
         [EndTask("worker:1", STOPPED_BY_OPERATOR, 0.5)],
     ),
-    "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [Phase("ended")]),
+    "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [EnterPhase("ended")]),
     "stopped before anything started": (
         view("prepared", Knowledge(abort=STOP), ps=NEW, w1=NEW),
         [
-            Phase("ending"),
-            Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
-            Reap(task="worker:1", outcome="stopped", reason=STOPPED_BY_OPERATOR),
+            EnterPhase("ending"),
+            ReapTask(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
+            ReapTask(task="worker:1", outcome="stopped", reason=STOPPED_BY_OPERATOR),
         ],
     ),
     "stopped while a supervisor is about to start its task": (
@@ -227,12 +232,12 @@ CASES = {
     ),
     "a supervisor died": (
         view("committed", ps=("running", False, 0.0)),
-        [Reap(task="ps:0", outcome="lost", reason="its supervisor was killed")],
+        [ReapTask(task="ps:0", outcome="lost", reason="its supervisor was killed")],
     ),
     "a supervisor died while all is being stopped": (
         view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
         [
-            Reap(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
+            ReapTask(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
             EndTask("worker:1", STOPPED_BY_OPERATOR, 3.0),
         ],
     ),
@@ -251,7 +256,9 @@ MODES = {
 EARLIER = dict(GOOD, time=45.0)
 
 
-def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
+def mode_view(
+    mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]
+) -> HostRunView:
     """Return what host n1 knows when it decides about a committed run in this mode.
 
     `ended`: how tasks have ended. If these endings decide the result of the run, the result has
@@ -292,21 +299,21 @@ def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[st
         peers=peers,
     )
     rows = {
-        task: OwnTask(
+        task: LocalTask(
             status=TaskStatus(run="r1", task=task, host="n1", state=state),
-            supervised=alive,
+            is_supervised=alive,
             quiet_s=quiet,
         )
         for task, (state, alive, quiet) in own.items()
     }
-    return View(
+    return HostRunView(
         part=part,
         phase="committed",
         known=Knowledge(committed=True, abort=None, ended=ended),
-        own=rows,
+        local_tasks=rows,
         now=100.0,
         marks=DECIDED_LONG,
-        control_words={},
+        orders={},
     )
 
 
@@ -372,7 +379,7 @@ IN_MODES = {
         {"chief:0": BAD},
         [AbortRun("failed", "chief:0 on n2 failed with exit code 1")],
     ),
-    "local: done": ("local", {"worker:0": DONE}, {"worker:0": GOOD}, [Phase("ended")]),
+    "local: done": ("local", {"worker:0": DONE}, {"worker:0": GOOD}, [EnterPhase("ended")]),
     "local: ended before it was up": (
         "local",
         {"worker:0": DONE},
@@ -392,13 +399,15 @@ def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
         Knowledge(committed=True, abort=None, ended={"worker:0": GOOD}),
         marks=DECIDED_LONG,
     )
-    own = waiting.own["worker:1"]
+    own = waiting.local_tasks["worker:1"]
 
     def waits(*tasks: str, **known: Any) -> list[Any]:
         ended = {**waiting.known.ended, **known}
-        rows = {**waiting.own, "worker:1": own._replace(waits=tasks)}
+        rows = {**waiting.local_tasks, "worker:1": own._replace(awaited_tasks=tasks)}
         return decide(
-            waiting._replace(own=rows, known=Knowledge(committed=True, abort=None, ended=ended))
+            waiting._replace(
+                local_tasks=rows, known=Knowledge(committed=True, abort=None, ended=ended)
+            )
         )
 
     assert (
@@ -441,20 +450,20 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
         peers=peers,
     )
     own = {
-        "ps:0": OwnTask(
-            status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
+        "ps:0": LocalTask(
+            status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), is_supervised=True
         )
     }
     known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
     for silence_s_by_host, expected in ((79.0, []), (81.0, [EndTask("ps:0", DECIDED, 20.0)])):
-        given = View(
+        given = HostRunView(
             part=part,
             phase="committed",
             known=known,
-            own=own,
+            local_tasks=own,
             now=200.0,
             marks={"decided": 100.0},
-            control_words={},
+            orders={},
             silence_s_by_host={"n3": silence_s_by_host},
         )
         assert decide(given) == expected

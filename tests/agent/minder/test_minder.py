@@ -22,8 +22,10 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     monkeypatch: pytest.MonkeyPatch, attempt: int, state: str, ended: bool
 ) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(effects, "tell_supervisor", lambda *words: told.append(words))
-    store = SimpleNamespace(known=SimpleNamespace(abort=None), note_health=lambda health: None)
+    monkeypatch.setattr(effects, "tell_supervisor_to_stop", lambda *words: told.append(words))
+    store = SimpleNamespace(
+        known=SimpleNamespace(abort=None), record_stalled_tasks=lambda health: None
+    )
     part = SimpleNamespace(stall_action="restart", stop_grace_s=1.0)
     paths = SimpleNamespace(
         status=lambda task: TaskStatus(run="r1", task=task, host="n1", attempt=attempt, state=state)
@@ -35,5 +37,5 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
     one.effects = effects.Effects.__new__(effects.Effects)
     one.effects._paths, one.effects._part = paths, part
-    one._update_health()
+    one._handle_stalled_tasks()
     assert bool(told) == ended

@@ -12,24 +12,24 @@ import pytest
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, from_json, make_ending
 from tfdeploy.agent.minder.actions import (
     Action,
+    AnnounceRound,
     EndTask,
-    GiveUp,
-    NewRound,
-    OwnTask,
+    FetchKeepFolders,
+    GiveUpTask,
+    HostRunView,
+    LocalTask,
     ReportStage,
-    Start,
-    Supply,
-    View,
+    StartTask,
 )
 from tfdeploy.agent.minder.restart import (
     CLEARED,
     SERVED,
     SUPPLIED,
     count_failure,
-    failures_before,
-    new_round,
+    decide_restart_actions,
+    failed_starts_before,
+    make_gang_round,
     restart_reasons,
-    restart_tasks,
 )
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
@@ -90,7 +90,7 @@ def view(
     supplied: int = 1,
     same_error_ends: bool = True,
     **known: Any,
-) -> View:
+) -> HostRunView:
     """Return what host n1 knows when it decides which tasks restart, 100 s after the start of the
     clock. A task that has ended has no supervisor (parent process) any more.
     """
@@ -113,61 +113,61 @@ def view(
     own = {}
     for task, given in (("ps:0", ps or RUNS), ("worker:1", w1 or RUNS)):
         status = TaskStatus(run="r1", task=task, host="n1", **{"attempt": 1, **given})
-        own[task] = OwnTask(status=status, supervised=status.state != "ended")
+        own[task] = LocalTask(status=status, is_supervised=status.state != "ended")
     heard = Knowledge(committed=True, **known)
-    return View(
+    return HostRunView(
         part=part,
         phase="committed",
         known=heard,
-        own=own,
+        local_tasks=own,
         now=100.0,
         marks=marks or {},
-        control_words={},
+        orders={},
         counts=counts or {},
         supplied=supplied,
     )
 
 
-CASES: dict[str, tuple[View, list[Action]]] = {
+CASES: dict[str, tuple[HostRunView, list[Action]]] = {
     "all well": (view(), []),
     "a worker died, not counted yet": (view(w1=DEAD), []),
     "a worker died, its pause is not over": (view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 100.5}), []),
     "a worker died, its pause is over": (
         view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 99.0}),
-        [Start("worker:1", 2, 1)],
+        [StartTask("worker:1", 2, 1)],
     ),
     "a worker died when another was done": (
         view(w1=DEAD, counts={"worker:1": COUNT}, ended={"worker:0": {"outcome": "succeeded", "time": 9.0, "up": False}}),
-        [NewRound(2, "worker:1")],
+        [AnnounceRound(2, "worker:1")],
     ),
     "a worker that is done stays so": (view(w1=DONE), []),
     "a worker that exits 0 before it was up": (
         view(w1=dict(DONE, up=False), counts={"worker:1": COUNT}),
-        [Start("worker:1", 2, 1)],
+        [StartTask("worker:1", 2, 1)],
     ),
     "once too often": (
         view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)}),
-        [GiveUp("worker:1", "killed by signal 9, after 3 restarts (restart.max)")],
+        [GiveUpTask("worker:1", "killed by signal 9, after 3 restarts (restart.max)")],
     ),
     "twice the same error at its start": (
         view(w1=FAILED, counts={"worker:1": TWICE}),
-        [GiveUp("worker:1", f"failed twice with the same error before its first step: {ERROR}")],
+        [GiveUpTask("worker:1", f"failed twice with the same error before its first step: {ERROR}")],
     ),
-    "once that error": (view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1)}), [Start("worker:1", 2, 1)]),
+    "once that error": (view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1)}), [StartTask("worker:1", 2, 1)]),
     "twice, but so many starts are asked for": (
         view(w1=FAILED, counts={"worker:1": TWICE}, same_error_ends=False),
-        [Start("worker:1", 2, 1)],
+        [StartTask("worker:1", 2, 1)],
     ),
     "the gang starts again meanwhile": (
         view(w1=FAILED, counts={"worker:1": TWICE}, round=ROUND),
         [EndTask("ps:0", "all tasks that restart together start again: ps:0 on n1 killed", 5.0)],
     ),
     "given up": (view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}), []),
-    "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [NewRound(2, "ps:0")]),
+    "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [AnnounceRound(2, "ps:0")]),
     "a ps breaks it again": (
         view(ps=dict(DEAD, round=2, attempt=2), w1=dict(RUNS, round=2), counts={"ps:0": dict(COUNT, attempt=2)}, round=ROUND,
              stands=ALL_SERVED),
-        [NewRound(3, "ps:0")],
+        [AnnounceRound(3, "ps:0")],
     ),
     "the others of the gang end": (
         view(ps=DEAD, round=ROUND),
@@ -181,7 +181,10 @@ CASES: dict[str, tuple[View, list[Action]]] = {
         [],
     ),
     "all are gone, no keep to fetch": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED), [ReportStage(2, SUPPLIED)]),
-    "all are gone, the keep comes": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2"), [Supply(2)]),
+    "all are gone, the keep comes": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2"),
+        [FetchKeepFolders(2)],
+    ),
     "all are gone, the keep is ours": (
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n1"),
         [ReportStage(2, SUPPLIED)],
@@ -190,7 +193,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2", supplied=2),
         [ReportStage(2, SUPPLIED)],
     ),
-    "servers first": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [Start("ps:0", 2, 2)]),
+    "servers first": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [StartTask("ps:0", 2, 2)]),
     "not before the pause is over": (
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED, marks={"round 2": 100.5}),
         [],
@@ -199,7 +202,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     "the server is up": (view(ps=dict(RUNS, round=2), w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [ReportStage(2, SERVED)]),
     "the others after it": (
         view(ps=dict(RUNS, round=2, attempt=2), w1=OLD, round=ROUND, stands=ALL_SERVED),
-        [Start("worker:1", 2, 2)],
+        [StartTask("worker:1", 2, 2)],
     ),
     "decided meanwhile": (
         view(ps=DEAD, w1=DEAD, counts={"ps:0": COUNT, "worker:1": COUNT},
@@ -221,7 +224,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     given, expected = CASES[name]
-    assert restart_tasks(given) == expected
+    assert decide_restart_actions(given) == expected
 
 
 @pytest.mark.parametrize(
@@ -271,7 +274,7 @@ def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, An
     status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=2, exit_code=1, error=error)
     count = count_failure(None if before is None else {**COUNT, **before}, status, [1.0, 60.0], 1.0)
     assert {name: count.get(name) for name in ("error", "same") if name in count} == said
-    began = new_round(NewRound(2, "worker:1"), status, count)
+    began = make_gang_round(AnnounceRound(2, "worker:1"), status, count)
     assert from_json({"round": dict(began)}, view().part).round == began
     assert {name: began.get(name) for name in said} == said
 
@@ -279,9 +282,9 @@ def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, An
 def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None:
     counts = dict(TWICE, attempt=3)
     alone, gang = PEERS[1], PEERS[0]
-    assert failures_before(alone, Knowledge(), counts, 4) == counts
-    assert "error" not in (failures_before(alone, Knowledge(), counts, 5) or {})
-    assert failures_before(gang, Knowledge(round=ROUND), counts, 5) == ROUND
+    assert failed_starts_before(alone, Knowledge(), counts, 4) == counts
+    assert "error" not in (failed_starts_before(alone, Knowledge(), counts, 5) or {})
+    assert failed_starts_before(gang, Knowledge(round=ROUND), counts, 5) == ROUND
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
@@ -294,8 +297,8 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
         round=last,
         stands={"n1": (MAX_ROUND, SERVED), "n2": (MAX_ROUND, SERVED)},
     )
-    assert restart_tasks(seen) == [
-        GiveUp(
+    assert decide_restart_actions(seen) == [
+        GiveUpTask(
             "ps:0",
             "killed by signal 9, and tasks start together at most 1000000 times",
         )
@@ -312,7 +315,8 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     )
     count = count_failure(last, status, [1.0, 60.0], 1.0)
     told = Knowledge(
-        ended={"ps:0": make_ending(status)}, round=new_round(NewRound(2, "ps:0"), status, count)
+        ended={"ps:0": make_ending(status)},
+        round=make_gang_round(AnnounceRound(2, "ps:0"), status, count),
     )
     assert from_json(json.loads(json.dumps(told.as_json())), view().part) == told
 

@@ -14,8 +14,8 @@ from typing import Any
 from support.agent.cluster import NewCluster
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.mesh.shared_state import Knowledge
-from tfdeploy.agent.minder.actions import View
-from tfdeploy.agent.minder.restart import restart_tasks
+from tfdeploy.agent.minder.actions import HostRunView
+from tfdeploy.agent.minder.restart import decide_restart_actions
 from tfdeploy.agent.minder.supervisors import Supervisors
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
@@ -44,18 +44,18 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     own = supervisors.observe_tasks()
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own[
         "worker:0"
-    ].supervised
+    ].is_supervised
     known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
     assert (
-        restart_tasks(
-            View(
+        decide_restart_actions(
+            HostRunView(
                 part=paths.part(),
                 phase="committed",
                 known=known,
-                own=own,
+                local_tasks=own,
                 now=0.0,
                 marks={},
-                control_words={},
+                orders={},
             )
         )
         == []
@@ -63,7 +63,10 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     cluster.wait_until(lambda: paths.status("worker:0").round == 2)
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
     cluster.wait_until(
-        lambda: (supervisors.reap(), not supervisors.observe_tasks()["worker:0"].supervised)[1]
+        lambda: (
+            supervisors.reap_children(),
+            not supervisors.observe_tasks()["worker:0"].is_supervised,
+        )[1]
     )
 
 
@@ -87,11 +90,11 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
     )
     assert observe(False, "step 1\n").quiet_s == 0.0
     quiet = observe().quiet_s
-    assert observe(says=waits % 1).waits == ("worker:1",)
+    assert observe(says=waits % 1).awaited_tasks == ("worker:1",)
     again = observe(says=waits % 2)
-    assert again.waits == ("worker:1", "worker:2") and again.quiet_s > quiet
+    assert again.awaited_tasks == ("worker:1", "worker:2") and again.quiet_s > quiet
     own = observe(says="step 2\n")
-    assert (own.waits, own.quiet_s) == ((), 0.0)
+    assert (own.awaited_tasks, own.quiet_s) == ((), 0.0)
 
 
 def test_programs_are_told_when_the_run_is_decided(hosts: NewCluster) -> None:

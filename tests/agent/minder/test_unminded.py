@@ -19,7 +19,13 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import unminded
-from tfdeploy.agent.minder.actions import AbortRun, OwnTask, ReportLost, ReportUnminded, View
+from tfdeploy.agent.minder.actions import (
+    AbortRun,
+    HostRunView,
+    LocalTask,
+    ReportTasksLost,
+    ReportUnminded,
+)
 from tfdeploy.agent.minder.decide import decide
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
@@ -50,21 +56,23 @@ DONE = {"outcome": "succeeded", "time": 60.0, "up": True}
 DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 
-def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
+def view(
+    known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any
+) -> HostRunView:
     """Return what host n1 knows when it decides what to do, 5,000 s after the clock's start."""
     own = {
-        "ps:0": OwnTask(
-            status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
+        "ps:0": LocalTask(
+            status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), is_supervised=True
         )
     }
-    return View(
+    return HostRunView(
         part=PART,
         phase=phase,
         known=known,
-        own=own,
+        local_tasks=own,
         now=5000.0,
         marks=marks or {},
-        control_words={},
+        orders={},
         **given,
     )
 
@@ -95,10 +103,13 @@ CASES = {
     ),
     "not committed": (view(Knowledge(), "started", refusal_s_by_host={"n3": 61.0}), []),
     "said already": (view(AWAY, refusal_s_by_host={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
-    "for as long as is waited": (view(AWAY, marks={"unminded n3": 1400.0}), [ReportLost("n3")]),
+    "for as long as is waited": (
+        view(AWAY, marks={"unminded n3": 1400.0}),
+        [ReportTasksLost("n3")],
+    ),
     "silent since": (
         view(AWAY, silence_s_by_host={"n3": 3700.0}, marks={"unminded n3": 1400.0}),
-        [ReportLost("n3")],
+        [ReportTasksLost("n3")],
     ),
     "it is this host, which is minded": (
         view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})),
@@ -118,14 +129,18 @@ CASES = {
 
 @pytest.mark.fault("42 minder and supervisors at once")
 @pytest.mark.parametrize(("seen", "actions"), CASES.values(), ids=CASES)
-def test_what_is_said_of_hosts_where_nobody_minds_the_run(seen: View, actions: list[Any]) -> None:
+def test_what_is_said_of_hosts_where_nobody_minds_the_run(
+    seen: HostRunView, actions: list[Any]
+) -> None:
     assert [
-        each for each in decide(seen) if isinstance(each, (ReportUnminded, ReportLost, AbortRun))
+        each
+        for each in decide(seen)
+        if isinstance(each, (ReportUnminded, ReportTasksLost, AbortRun))
     ] == actions
 
 
 def test_what_is_given_up_fails_the_run_in_words() -> None:
-    known = AWAY.join(Knowledge(ended=unminded.lost_endings(PART, AWAY, "n3")))
+    known = AWAY.join(Knowledge(ended=unminded.make_lost_endings(PART, AWAY, "n3")))
     (abort,) = decide(view(known))
     words = (
         "worker:1 on n3 lost: no process manages the task, and its host has refused connections "
@@ -145,9 +160,9 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     actions = decide(view(known, refusal_s_by_host={"n2": 99.0}, marks={"unminded n3": 1000.0}))
     # The number of reports about n2 has reached its maximum, so there is no further report about
     # n2.
-    assert actions == [ReportUnminded("n1", most), ReportLost("n3")]
+    assert actions == [ReportUnminded("n1", most), ReportTasksLost("n3")]
     for action in actions:
-        assert isinstance(action, (ReportUnminded, ReportLost))
+        assert isinstance(action, (ReportUnminded, ReportTasksLost))
         known = unminded.add_report(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
@@ -177,9 +192,9 @@ def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
     part = wire.replace(PART, peers=peers)
     round_two = {"n": 2, "time": 70.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
     known = AWAY.join(Knowledge(ended={"worker:1": dict(DONE, attempt=3)}))
-    assert unminded.lost_endings(part, known, "n3") == {}
+    assert unminded.make_lost_endings(part, known, "n3") == {}
     again = known.join(Knowledge(round=round_two))
-    assert unminded.lost_endings(part, again, "n3")["worker:1"]["attempt"] == 4
+    assert unminded.make_lost_endings(part, again, "n3")["worker:1"]["attempt"] == 4
 
 
 # --- real processes

@@ -263,15 +263,15 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
     monkeypatch.setattr(folder, "agent_command", command)
     part = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="")
     (tmp_path / "n1").mkdir()
-    one = sampling.Sampling(sampling.RunPaths(str(tmp_path / "n1")), part)
-    one.keep_running(1000.0, {})
+    one = sampling.SamplerProcess(sampling.RunPaths(str(tmp_path / "n1")), part)
+    one.start_if_dead(1000.0, {})
     assert one._child is not None
     one._child.send_signal(signal.SIGPROF)
     pid, status = os.waitpid(one._child.pid, 0)
-    one.keep_running(1001.0, {pid: status})
+    one.start_if_dead(1001.0, {pid: status})
     # A sampler that has ended is not started again at once.
     assert len(started) == 1
-    one.keep_running(1000.0 + sampling.AGAIN_S, {})
+    one.start_if_dead(1000.0 + sampling.AGAIN_S, {})
     assert [words[-1] == "unread" for words in started] == [False, True]
     one._child.send_signal(signal.SIGTERM)
     one.end()

@@ -71,23 +71,23 @@ def life(folder: str) -> dict[str, Any]:
     paths, state = a_run(folder), {}
     before_run = paths.hold_firewall()
     first = Firewall(paths, closed(paths.host_dir))
-    first.begin()
+    first.create_table_if_missing()
     supervisor = paths.hold_firewall()
     assert supervisor is not None
     first.close()
     os.write(supervisor, b"\n")
     state["stands while a supervisor lives"] = tables()
     second = Firewall(paths, closed(paths.host_dir))
-    second.begin()
+    second.create_table_if_missing()
     state["one table after a minder took over"] = tables()
     subprocess.run(["nft", "flush", "ruleset"], check=True)
     state["stands after nft flush ruleset"] = tables()
     os.kill(first._nft.pid, signal.SIGKILL)
     first._nft.wait()
     state["gone with its nft"] = tables()
-    state["said"] = second.restore()
+    state["said"] = second.recreate_lost_table()
     state["stands again"] = tables()
-    state["said once"] = second.restore()
+    state["said once"] = second.recreate_lost_table()
     os.close(supervisor)
     second.close()
     state["gone with the last holder"] = until(lambda: not tables())
@@ -107,7 +107,7 @@ def killed(folder: str) -> dict[str, Any]:
         if not pid:
             kept = Firewall(paths, closed(paths.host_dir)) if makes else paths.hold_firewall()
             if isinstance(kept, Firewall):
-                kept.begin()
+                kept.create_table_if_missing()
             os.write(reading_end, b"!")
             signal.pause()
         pids.append(pid)
@@ -131,7 +131,7 @@ def refused(folder: str) -> dict[str, Any]:
     real = nft.build_table
     nft.build_table = lambda closed: real(closed).replace("jump others", "jump nobody")
     try:
-        Firewall(paths, closed(paths.host_dir)).begin()
+        Firewall(paths, closed(paths.host_dir)).create_table_if_missing()
     except FirewallRefused as error:
         return {"said": str(error), "tables": tables()}
     return {}
@@ -268,14 +268,14 @@ def let_in(folder: str) -> dict[str, Any]:
                 "", HERE[0], PORT, user=OTHER
             )
             firewall = Firewall(paths, closed(paths.host_dir))
-            firewall.begin()
+            firewall.create_table_if_missing()
             counts = {"open before": open_before, **_knocks(peer, container)}
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             nft = firewall._nft
             # The kernel removes the table first; only then can others see that its owner exited.
             until(lambda: not tables() and nft.poll() is not None)
-            firewall.restore()
+            firewall.recreate_lost_table()
             counts["strangers once it was made again"] = sum(
                 knock(peer, near, PORT, source=stranger)
                 for near, stranger in zip(HERE, STRANGER, strict=True)

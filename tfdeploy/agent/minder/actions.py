@@ -15,42 +15,43 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import RestartCount, Word
 
 
-class OwnTask(NamedTuple):
+class LocalTask(NamedTuple):
     """One task of this host, in its current state.
 
-    `quiet_s`: seconds since the task last logged a line of its own (0: unknown). `written`: False
-    if the supervisor of the current attempt has not written a status yet; the status on disk then
-    belongs to the previous attempt. `waits`: the tasks for which this task waits, as TensorFlow has
-    logged; empty if the task has logged anything else since.
+    `quiet_s`: seconds since the task last logged a line of its own (0: unknown).
+    `is_status_written`: False if the supervisor of the current attempt has not written a status
+    yet; the status on disk then belongs to the previous attempt. `awaited_tasks`: the tasks for
+    which this task waits, as TensorFlow has logged; empty if the task has logged anything else
+    since.
     """
 
     status: wire.TaskStatus
-    supervised: bool  # True if the supervisor of the task is alive
+    is_supervised: bool  # True if the supervisor of the task is alive
     quiet_s: float = 0.0
-    written: bool = True
-    waits: Tuple[str, ...] = ()
+    is_status_written: bool = True
+    awaited_tasks: Tuple[str, ...] = ()
 
     @property
     def has_ended(self) -> bool:
-        return self.status.state in wire.OVER and not self.supervised
+        return self.status.state in wire.OVER and not self.is_supervised
 
 
-class View(NamedTuple):
+class HostRunView(NamedTuple):
     """Everything on which a decision depends.
 
     `now` and the values of `marks` are monotonic seconds. Keys of `marks`: "prepared", "started"
     and "decided" (when the run reached this state); "again TASK" (the earliest restart of this
     task); "round N" (the earliest start of round N of the tasks that restart together).
-    `control_words`: name -> content, for the control files of the run that exist.
+    `orders`: name -> content, for the control files of the run that exist.
     """
 
     part: wire.HostPart
     phase: str
     known: Knowledge
-    own: Dict[str, OwnTask]
+    local_tasks: Dict[str, LocalTask]
     now: float
     marks: Dict[str, float]
-    control_words: Dict[str, Word]
+    orders: Dict[str, Word]
     silence_s_by_host: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
     counts: Dict[str, RestartCount] = {}
@@ -64,12 +65,12 @@ class View(NamedTuple):
     # host -> for how many seconds the host has refused all connections to its mesh port
     refusal_s_by_host: Dict[str, float] = {}
 
-    def rebooted(self, status: wire.TaskStatus) -> bool:
+    def was_started_before_boot(self, status: wire.TaskStatus) -> bool:
         """Return True if the attempt was started before the last boot of this host."""
         return None not in (self.boot_id, status.boot_id) and self.boot_id != status.boot_id
 
 
-class Start(NamedTuple):
+class StartTask(NamedTuple):
     """Start a supervisor for an attempt of the task."""
 
     task: str
@@ -86,7 +87,7 @@ class EndTask(NamedTuple):
     grace_s: float
 
 
-class Reap(NamedTuple):
+class ReapTask(NamedTuple):
     """Kill the remaining processes of a task whose supervisor is dead, and write the task's
     status."""
 
@@ -97,61 +98,61 @@ class Reap(NamedTuple):
     round: int = 1
 
 
-class GiveUp(NamedTuple):
+class GiveUpTask(NamedTuple):
     """Record that the task does not restart any more, for `reason`."""
 
     task: str
     reason: str
 
 
-class NewRound(NamedTuple):
-    """Tell all hosts that the tasks that restart together (the gang) start again as round `n`,
-    because `task` died."""
+class AnnounceRound(NamedTuple):
+    """Tell all hosts that the tasks that restart together (the gang) start again as round
+    `round_number`, because `task` died."""
 
-    n: int
+    round_number: int
     task: str
 
 
 class ReportStage(NamedTuple):
-    """Tell all hosts which stage this host has reached in round `n`. A round is one start of all
-    tasks that restart together. restart.py defines the stages."""
+    """Tell all hosts which stage this host has reached in round `round_number`. A round is one
+    start of all tasks that restart together. restart.py defines the stages."""
 
-    n: int
+    round_number: int
     stage: int
 
 
-class Supply(NamedTuple):
-    """Fetch the `keep` folders of the chief's host in the background, for round `n`. A round is one
-    start of all tasks that restart together. decide.py returns this action repeatedly until the
-    folders have arrived, but they are fetched only once."""
+class FetchKeepFolders(NamedTuple):
+    """Fetch the `keep` folders of the chief's host in the background, for round `round_number`. A
+    round is one start of all tasks that restart together. decide.py returns this action repeatedly
+    until the folders have arrived, but they are fetched only once."""
 
-    n: int
+    round_number: int
 
 
 class ReportUnminded(NamedTuple):
     """Tell all hosts that `host` has lost its minder (the agent's daemon for the run), or has one
-    again. `n` counts these changes, so it is odd while `host` has no minder. `for_s`: for how many
-    seconds `host` has had no minder."""
+    again. `change_count` counts these changes, so it is odd while `host` has no minder. `for_s`:
+    for how many seconds `host` has had no minder."""
 
     host: str
-    n: int
+    change_count: int
     for_s: float = 0.0
 
 
-class ReportLost(NamedTuple):
+class ReportTasksLost(NamedTuple):
     """Tell all hosts that the tasks of `host` are lost, because `host` has had no minder for too
     long."""
 
     host: str
 
 
-class Phase(NamedTuple):
+class EnterPhase(NamedTuple):
     """Record that the run on this host has reached the phase `phase`."""
 
     phase: str
 
 
-class Commit(NamedTuple):
+class CommitRun(NamedTuple):
     """Tell all hosts that the run is committed: it continues even if the control machine is not
     reachable any more."""
 
@@ -165,16 +166,16 @@ class AbortRun(NamedTuple):
 
 
 Action = Union[
-    Start,
+    StartTask,
     EndTask,
-    Reap,
-    Phase,
-    Commit,
+    ReapTask,
+    EnterPhase,
+    CommitRun,
     AbortRun,
-    GiveUp,
-    NewRound,
+    GiveUpTask,
+    AnnounceRound,
     ReportStage,
-    Supply,
+    FetchKeepFolders,
     ReportUnminded,
-    ReportLost,
+    ReportTasksLost,
 ]

@@ -21,13 +21,13 @@ from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.minder.actions import (
     AbortRun,
     Action,
-    Commit,
+    CommitRun,
     EndTask,
-    OwnTask,
-    Phase,
-    Reap,
-    Start,
-    View,
+    EnterPhase,
+    HostRunView,
+    LocalTask,
+    ReapTask,
+    StartTask,
 )
 
 if TYPE_CHECKING:
@@ -41,65 +41,67 @@ NO_ANSWER = "a host lost all its processes of the run, and no other host answere
 REJOIN_S = 86400.0
 
 
-def decide(view: View) -> List[Action]:
+def decide(view: HostRunView) -> List[Action]:
     """Return the actions to take now. Called after each change, and also regularly."""
     if view.phase == "ended":
         return []
-    conclusions = _conclude_from_own_facts(view)
+    conclusions = _decide_commit_or_abort(view)
     if conclusions:
         return conclusions
-    reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _is_orphaned(own)]
+    reaping: List[Action] = [
+        _make_reap_action(view, own) for own in view.local_tasks.values() if _is_orphaned(own)
+    ]
     # Do not wait until the tasks of dead supervisors are reaped, because a task that cannot be
     # killed must not delay the others.
-    return reaping + _after_reaping(view)
+    return reaping + _decide_by_phase(view)
 
 
-def _after_reaping(view: View) -> List[Action]:
+def _decide_by_phase(view: HostRunView) -> List[Action]:
     if view.known.abort is not None:
-        return _end_all(view, view.known.abort)
+        return _end_aborted_run(view, view.known.abort)
     if view.phase == "prepared":
         return (
-            [Phase("started"), *(Start(task) for task in view.own)]
-            if "start" in view.control_words
+            [EnterPhase("started"), *(StartTask(task) for task in view.local_tasks)]
+            if "start" in view.orders
             else []
         )
-    if view.phase == "committed" and _is_all_over(view):
-        return [Phase("ended")]
+    if view.phase == "committed" and _are_all_tasks_finished(view):
+        return [EnterPhase("ended")]
     if view.rejoining:
         # The run may be over. So nothing starts until another host has answered.
         return [AbortRun("abort", NO_ANSWER)] if _seconds_since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
-        Start(task, next_attempt(view.known, task), number)
-        for task, own in view.own.items()
-        if own.status.state == "pending" and not own.supervised
+        StartTask(task, next_attempt(view.known, task), number)
+        for task, own in view.local_tasks.items()
+        if own.status.state == "pending" and not own.is_supervised
     ]
     if view.phase != "committed":
         return actions
     return (
         actions
-        + unminded.report_unminded(view)
-        + restart.restart_tasks(view)
-        + _end_undecided_tasks(view)
+        + unminded.decide_unminded_reports(view)
+        + restart.decide_restart_actions(view)
+        + _end_tasks_after_success(view)
     )
 
 
-def _conclude_from_own_facts(view: View) -> List[Action]:
+def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
     """Return the actions that commit or end the run because of facts that perhaps only this host
     knows. When the actions are carried out, the other hosts are told."""
-    part, control_words, known = view.part, view.control_words, view.known
+    part, orders, known = view.part, view.orders, view.known
     if known.abort is not None:
         return []
-    if "stop" in control_words:
-        return [AbortRun("stop", STOPPED_BY_OPERATOR, control_words["stop"].get("grace_s"))]
-    if "abort" in control_words:
-        return [AbortRun("abort", control_words["abort"].get("reason") or "rolled back")]
+    if "stop" in orders:
+        return [AbortRun("stop", STOPPED_BY_OPERATOR, orders["stop"].get("grace_s"))]
+    if "abort" in orders:
+        return [AbortRun("abort", orders["abort"].get("reason") or "rolled back")]
     death = first_fatal_death(part.peers, known)
     if death is not None:
         return [AbortRun("failed", describe_death(death))]
     if (
         view.phase == "prepared"
-        and "start" not in control_words
+        and "start" not in orders
         and _seconds_since(view, "prepared") >= part.start_within_s
     ):
         return [
@@ -108,8 +110,8 @@ def _conclude_from_own_facts(view: View) -> List[Action]:
             )
         ]
     if view.phase == "started":
-        if known.committed or "commit" in control_words:
-            return [Commit(), Phase("committed")]
+        if known.committed or "commit" in orders:
+            return [CommitRun(), EnterPhase("committed")]
         if _seconds_since(view, "started") >= part.commit_within_s:
             return [
                 AbortRun(
@@ -121,53 +123,53 @@ def _conclude_from_own_facts(view: View) -> List[Action]:
     return []
 
 
-def _seconds_since(view: View, mark: str) -> float:
+def _seconds_since(view: HostRunView, mark: str) -> float:
     return view.now - view.marks.get(mark, view.now)
 
 
-def _is_orphaned(own: OwnTask) -> bool:
-    return own.status.state in ("starting", "running") and not own.supervised
+def _is_orphaned(own: LocalTask) -> bool:
+    return own.status.state in ("starting", "running") and not own.is_supervised
 
 
-def _reap(view: View, own: OwnTask) -> Reap:
+def _make_reap_action(view: HostRunView, own: LocalTask) -> ReapTask:
     task, which = own.status.task, (max(1, own.status.attempt), own.status.round)
-    if view.rebooted(own.status):
-        return Reap(task, "lost", "host rebooted", *which)
+    if view.was_started_before_boot(own.status):
+        return ReapTask(task, "lost", "host rebooted", *which)
     if view.known.abort is not None:
-        return Reap(task, "stopped", view.known.abort["reason"], *which)
-    return Reap(task, "lost", "its supervisor was killed", *which)
+        return ReapTask(task, "stopped", view.known.abort["reason"], *which)
+    return ReapTask(task, "lost", "its supervisor was killed", *which)
 
 
-def _have_all_ended(view: View) -> bool:
-    return all(own.has_ended for own in view.own.values())
+def _have_all_tasks_ended(view: HostRunView) -> bool:
+    return all(own.has_ended for own in view.local_tasks.values())
 
 
-def _is_all_over(view: View) -> bool:
+def _are_all_tasks_finished(view: HostRunView) -> bool:
     """Return True if all tasks of this host have ended and none of them will restart."""
-    if not _have_all_ended(view):
+    if not _have_all_tasks_ended(view):
         return False
     if run_success_time(view.part.peers, view.known) is not None:
         return True
-    last = all(_has_ended_for_good(view, task) for task in view.own)
-    return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
+    last = all(_has_ended_for_good(view, task) for task in view.local_tasks)
+    return (last or view.part.restart_max == 0) and not restart.may_gang_restart(view)
 
 
-def _end_all(view: View, abort: Abort) -> List[Action]:
-    if _have_all_ended(view):
-        return [Phase("ended")]
+def _end_aborted_run(view: HostRunView, abort: Abort) -> List[Action]:
+    if _have_all_tasks_ended(view):
+        return [EnterPhase("ended")]
     # A stop that comes later may shorten the grace time.
-    graces = [abort.get("grace_s"), view.control_words.get("stop", {}).get("grace_s")]
+    graces = [abort.get("grace_s"), view.orders.get("stop", {}).get("grace_s")]
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
-    actions: List[Action] = [] if view.phase == "ending" else [Phase("ending")]
-    for task, own in view.own.items():
-        if own.status.state == "pending" and not own.supervised:
-            actions.append(Reap(task, "stopped", abort["reason"]))
-        elif own.status.state != "pending" and own.supervised:
+    actions: List[Action] = [] if view.phase == "ending" else [EnterPhase("ending")]
+    for task, own in view.local_tasks.items():
+        if own.status.state == "pending" and not own.is_supervised:
+            actions.append(ReapTask(task, "stopped", abort["reason"]))
+        elif own.status.state != "pending" and own.is_supervised:
             actions.append(EndTask(task, abort["reason"], grace_s))
     return actions
 
 
-def _end_undecided_tasks(view: View) -> List[Action]:
+def _end_tasks_after_success(view: HostRunView) -> List[Action]:
     """Return the actions that end the remaining tasks of this host after the run has succeeded. A
     task that is no server is ended once its grace time has passed. Servers are ended after all
     other tasks of the run."""
@@ -176,31 +178,31 @@ def _end_undecided_tasks(view: View) -> List[Action]:
         return []
     actions: List[Action] = []
     waited = _seconds_since(view, "decided")
-    done = all(_has_task_ended(view, peer, waited) for peer in part.peers if not is_server(peer))
+    done = all(_counts_as_ended(view, peer, waited) for peer in part.peers if not is_server(peer))
     for spec in part.tasks:
-        own = view.own[spec.task]
+        own = view.local_tasks[spec.task]
         if own.has_ended:
             continue
         # A task is also ended if it waits for a task that has ended for good, because its
         # TensorFlow session can never start.
         is_due = min(waited, own.quiet_s) >= part.finish_grace_s or any(
-            _has_ended_for_good(view, task) for task in own.waits
+            _has_ended_for_good(view, task) for task in own.awaited_tasks
         )
         if done if is_server(spec) else is_due:
             actions.append(EndTask(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 
-def _has_task_ended(view: View, peer: wire.Peer, waited_s: float) -> bool:
+def _counts_as_ended(view: HostRunView, peer: wire.Peer, waited_s: float) -> bool:
     """Return True if the task `peer` has ended. A task of another host also counts as ended if that
     host has been silent for longer than it can take to end the task."""
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
     return _has_ended_for_good(view, peer.task) or (
-        peer.task not in view.own
+        peer.task not in view.local_tasks
         and min(waited_s, view.silence_s_by_host.get(peer.host, 0.0)) >= longest_s
     )
 
 
-def _has_ended_for_good(view: View, task: str) -> bool:
+def _has_ended_for_good(view: HostRunView, task: str) -> bool:
     ending = view.known.ended.get(task)
     return ending is not None and is_final(ending)

@@ -14,7 +14,7 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import actions, held_ports, restart, unminded
 from tfdeploy.agent.minder.store import StateStore
-from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor
+from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor_to_stop
 from tfdeploy.agent.run import clock, leftovers, reap
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Effects:
         supervisors: Supervisors,
         mesh: Optional[Mesh],
         holders: List[socket.socket],
-        own_ports: held_ports.OwnPorts,
+        own_ports: held_ports.ExclusivePorts,
         guarded: Optional[GuardedPorts],
     ) -> None:
         self._paths, self._part, self._store, self._supervisors = (
@@ -44,17 +44,17 @@ class Effects:
         self._keep: Optional[KeepFetch] = None  # None before tasks have restarted together
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
-            actions.Start: self._start,
-            actions.EndTask: self._end,
-            actions.Reap: self._reap,
-            actions.GiveUp: self._give_up,
-            actions.Supply: self._supply,
+            actions.StartTask: self._start_task,
+            actions.EndTask: self._end_task,
+            actions.ReapTask: self._reap_task,
+            actions.GiveUpTask: self._record_gave_up,
+            actions.FetchKeepFolders: self._fetch_keep_folders,
             actions.ReportStage: self._report_stage,
-            actions.NewRound: self._new_round,
-            actions.ReportUnminded: self._learn_of_host,
-            actions.ReportLost: self._learn_of_host,
-            actions.Phase: self._enter_phase,
-            actions.Commit: self._commit,
+            actions.AnnounceRound: self._announce_round,
+            actions.ReportUnminded: self._share_host_report,
+            actions.ReportTasksLost: self._share_host_report,
+            actions.EnterPhase: self._enter_phase,
+            actions.CommitRun: self._commit,
             actions.AbortRun: self._abort,
         }
 
@@ -63,14 +63,14 @@ class Effects:
         then take its next step at once. Raises OSError if the system refuses the action."""
         return self._methods[type(action)](action)
 
-    def learn(self, known: Knowledge) -> None:
+    def replace_and_share_state(self, known: Knowledge) -> None:
         """Set the shared state, write it to disk, and then send it to the other hosts. `known` must
         contain everything in the current state."""
-        self._store.learn(known)
+        self._store.replace_shared_state(known)
         self._store.save()
-        self.share()
+        self.send_shared_state()
 
-    def share(self) -> None:
+    def send_shared_state(self) -> None:
         """Send the shared state to the other minders. If the run has succeeded, also notify the
         programs of the tasks on this host."""
         if self._mesh is not None:
@@ -83,9 +83,9 @@ class Effects:
             )
         if not self._programs_told:
             self._programs_told = True
-            self._tell_programs()
+            self._tell_programs_of_success()
 
-    def _tell_programs(self) -> None:
+    def _tell_programs_of_success(self) -> None:
         """Tell the workers of synchronous training that the chief has finished, so that they no
         longer wait for the chief (see runtime/no_more_tokens.py)."""
         try:
@@ -93,70 +93,74 @@ class Effects:
         except OSError:
             pass  # the disk is full; the programs will be ended after their grace time
 
-    def keep_refused(self) -> str:
+    def keep_fetch_error(self) -> str:
         """Return why the last try to fetch the chief's `keep` folders has failed; "" if it has not
         failed."""
         return "" if self._keep is None else self._keep.error
 
-    def end_stalled(self, task: str, attempt: int, reason: str) -> None:
+    def end_stalled_attempt(self, task: str, attempt: int, reason: str) -> None:
         """If the attempt still runs, end it as failed."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
-            tell_supervisor(
+            tell_supervisor_to_stop(
                 self._paths, task, "stalled: " + reason, self._part.stop_grace_s, "failed"
             )
 
     # --- one method for each kind of action
 
-    def _start(self, action: actions.Start) -> bool:
+    def _start_task(self, action: actions.StartTask) -> bool:
         self._own_ports.release(action.task)
         return self._supervisors.start(action.task, action.attempt, action.round)
 
-    def _end(self, action: actions.EndTask) -> bool:
-        tell_supervisor(self._paths, action.task, action.reason, action.grace_s)
+    def _end_task(self, action: actions.EndTask) -> bool:
+        tell_supervisor_to_stop(self._paths, action.task, action.reason, action.grace_s)
         return False
 
-    def _reap(self, action: actions.Reap) -> bool:
+    def _reap_task(self, action: actions.ReapTask) -> bool:
         return reap.reap_task(self._paths, *action)
 
-    def _give_up(self, action: actions.GiveUp) -> bool:
+    def _record_gave_up(self, action: actions.GiveUpTask) -> bool:
         return reap.mark_given_up(self._paths, action.task, action.reason)
 
-    def _supply(self, action: actions.Supply) -> bool:
+    def _fetch_keep_folders(self, action: actions.FetchKeepFolders) -> bool:
         if self._mesh is None:
             return False
         if self._keep is None:
             from tfdeploy.agent.broadcast.keep_transfer import KeepFetch
 
             self._keep = KeepFetch(self._paths, self._part, self._mesh)
-        if not self._keep.has_arrived(action.n):
+        if not self._keep.has_arrived(action.round_number):
             return False
-        self._store.update_state(supplied=action.n)
-        self._store.journal("supplied", round=action.n)
+        self._store.update_state(supplied=action.round_number)
+        self._store.journal("supplied", round=action.round_number)
         return True
 
     def _report_stage(self, action: actions.ReportStage) -> bool:
-        self.learn(
-            self._store.known.join(Knowledge(stands={self._part.host: (action.n, action.stage)}))
+        self.replace_and_share_state(
+            self._store.known.join(
+                Knowledge(stands={self._part.host: (action.round_number, action.stage)})
+            )
         )
-        self._store.journal("gang", round=action.n, stage=action.stage)
+        self._store.journal("gang", round=action.round_number, stage=action.stage)
         return True
 
-    def _new_round(self, action: actions.NewRound) -> bool:
+    def _announce_round(self, action: actions.AnnounceRound) -> bool:
         status, count = self._paths.status(action.task), self._store.state.restarts[action.task]
-        self.learn(
-            self._store.known.join(Knowledge(round=restart.new_round(action, status, count)))
+        self.replace_and_share_state(
+            self._store.known.join(Knowledge(round=restart.make_gang_round(action, status, count)))
         )
         return True
 
-    def _learn_of_host(self, action: Union[actions.ReportUnminded, actions.ReportLost]) -> bool:
-        self.learn(
+    def _share_host_report(
+        self, action: Union[actions.ReportUnminded, actions.ReportTasksLost]
+    ) -> bool:
+        self.replace_and_share_state(
             unminded.add_report(self._part, self._store.known, action, clock.now(self._part))
         )
         return True
 
-    def _commit(self, action: actions.Commit) -> bool:
-        self.learn(self._store.known._replace(committed=True))
+    def _commit(self, action: actions.CommitRun) -> bool:
+        self.replace_and_share_state(self._store.known._replace(committed=True))
         return True
 
     def _abort(self, action: actions.AbortRun) -> bool:
@@ -168,11 +172,11 @@ class Effects:
         }
         if action.grace_s is not None:
             abort["grace_s"] = action.grace_s
-        self.learn(self._store.known.join(Knowledge(abort=abort)))
+        self.replace_and_share_state(self._store.known.join(Knowledge(abort=abort)))
         self._store.journal("abort", kind=action.kind, reason=action.reason)
         return True
 
-    def _enter_phase(self, action: actions.Phase) -> bool:
+    def _enter_phase(self, action: actions.EnterPhase) -> bool:
         state = self._store.state
         if action.phase == "started":
             state.started = clock.now(self._part)
@@ -180,7 +184,7 @@ class Effects:
         if action.phase == "committed":
             leftovers.forget_doubt(self._paths)
         if action.phase == "ended":
-            self._release()
+            self._release_ports_and_secrets()
             leftovers.restore_links(self._paths)
             state.left_files = leftovers.list_new_files(self._paths, self._part)
             state.ended = clock.now(self._part)
@@ -194,7 +198,7 @@ class Effects:
             leftovers.put_back_keep(self._paths)
         return True
 
-    def _release(self) -> None:
+    def _release_ports_and_secrets(self) -> None:
         for holder in self._holders:
             holder.close()
         if self._guarded is not None:

@@ -75,7 +75,7 @@ def start_firewall(
     except (OSError, ValueError) as error:
         raise FirewallRefused(str(error)) from error
     try:
-        firewall.begin()
+        firewall.create_table_if_missing()
     except (FirewallRefused, OSError) as error:
         if not takes_over:
             firewall.close()
@@ -102,14 +102,14 @@ class Firewall:
             pass
         self._held: Optional[int] = paths.hold_firewall()
 
-    def begin(self) -> None:
+    def create_table_if_missing(self) -> None:
         """Create the table, unless an earlier minder has created it, and return once it exists.
         Raises FirewallRefused, OSError."""
-        if self._has_reader() and not self._find_command() and self._has_table():
+        if self._is_nft_reading() and not self._check_nft_command() and self._has_table():
             return
         self._create_table(WITHIN_S)
 
-    def restore(self) -> str:
+    def recreate_lost_table(self) -> str:
         """Create the table again if the nft process that owns it was killed, which only root can
         do. Return what happened, for the journal; "" if nothing happened.
 
@@ -117,7 +117,7 @@ class Firewall:
         out.
         """
         now = time.monotonic()
-        if self._held is None or self._has_reader() or now < self._next_try:
+        if self._held is None or self._is_nft_reading() or now < self._next_try:
             return ""
         self._next_try = now + PAUSE_S
         try:
@@ -126,10 +126,10 @@ class Firewall:
             return "the run's firewall table was removed, and cannot be created again: %s" % error
         return "the run's firewall table was removed, and has been created again"
 
-    def keep(self, journal: Callable[..., None]) -> None:
+    def restore_and_journal(self, journal: Callable[..., None]) -> None:
         """Create the table again if it was removed, and record in the journal what happened. The
         same text is not recorded twice in a row."""
-        event = self.restore()
+        event = self.recreate_lost_table()
         if event and event != self._noted:
             journal("firewall", why=event)
             self._noted = event
@@ -144,7 +144,7 @@ class Firewall:
 
     def _create_table(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        problem = self._find_command()
+        problem = self._check_nft_command()
         if problem:
             raise FirewallRefused(problem)
         for _ in range(_TRIES):
@@ -161,11 +161,11 @@ class Firewall:
             # An nft process that an earlier minder started may still read the FIFO, because
             # supervisors hold the FIFO open. That nft process must end before the next try.
             self._write_to_nft(_QUIT, deadline)
-            while self._has_reader() and time.monotonic() < deadline:
+            while self._is_nft_reading() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         raise FirewallRefused("nft: " + problem)
 
-    def _find_command(self) -> str:
+    def _check_nft_command(self) -> str:
         """Find the command line that starts nft, unless an earlier call has found it. Return "" if
         nft can be started, else the reason why nft cannot be started."""
         refused = ""
@@ -181,14 +181,14 @@ class Firewall:
         The command line of nft contains the run's folder. By this folder, the minder distinguishes
         nft from orphaned processes of tasks, so that it ends only the orphans (task_processes.py).
         """
-        reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        read_descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            self._drain_fifo(reading)
-            os.set_blocking(reading, True)
+            self._drain_fifo(read_descriptor)
+            os.set_blocking(read_descriptor, True)
             with open(self._log, "ab") as log:
                 self._nft = subprocess.Popen(
                     self._command + ["-i", "--includepath", self._folder],
-                    stdin=reading,
+                    stdin=read_descriptor,
                     stdout=log,
                     stderr=log,
                     cwd="/",
@@ -197,13 +197,13 @@ class Firewall:
                 )
                 return log.seek(0, os.SEEK_END)
         finally:
-            os.close(reading)
+            os.close(read_descriptor)
 
-    def _drain_fifo(self, reading: int) -> None:
+    def _drain_fifo(self, read_descriptor: int) -> None:
         """Discard data in the FIFO that an earlier nft did not read, so that the new nft does not
         read it."""
         try:
-            while os.read(reading, 1 << 16):
+            while os.read(read_descriptor, 1 << 16):
                 pass
         except BlockingIOError:
             pass
@@ -230,7 +230,7 @@ class Firewall:
                 return ""
             output = self._read_output(log_begin)
             error = nft_program.first_error(output)
-            ended, late = not self._has_reader(), time.monotonic() >= deadline
+            ended, late = not self._is_nft_reading(), time.monotonic() >= deadline
             if error or ended or late:
                 why = "the program ended" if ended else "it created no table in time"
                 return error or (output.strip() or why).splitlines()[-1]
@@ -253,7 +253,7 @@ class Firewall:
             log.seek(log_begin)
             return log.read(1 << 16).decode("utf-8", "replace")
 
-    def _has_reader(self) -> bool:
+    def _is_nft_reading(self) -> bool:
         """Return True if an nft process still reads the FIFO. If a FIFO has no reader, poll reports
         an error."""
         assert self._held is not None

@@ -10,7 +10,7 @@ from functools import partial
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.host.network import sockets
-from tfdeploy.agent.minder.actions import OwnTask
+from tfdeploy.agent.minder.actions import LocalTask
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def guard_ports(
     return guarded
 
 
-def find_open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
+def explain_open_ports(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
     addresses = guarded.find_open_to_all()
     reason = (
@@ -89,7 +89,7 @@ def _hold_port(port: int, may_be_bound: bool) -> socket.socket:
         raise PortTaken(port) from error
 
 
-class OwnPorts:
+class ExclusivePorts:
     """The ports that programs bind exclusively. While the task of such a port is not alive, the
     minder holds the port; it releases the port just before the task starts."""
 
@@ -97,17 +97,20 @@ class OwnPorts:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
         self._held: Dict[str, socket.socket] = {}
 
-    def hold(self) -> None:
+    def hold_all(self) -> None:
         """Hold all these ports. Called before any task has started. Raises PortTaken."""
         for task, port in self._ports.items():
             self._held[task] = _hold_port(port, may_be_bound=False)
 
-    def hold_idle(self, own: Dict[str, OwnTask]) -> None:
+    def hold_ports_of_ended(self, local_tasks: Dict[str, LocalTask]) -> None:
         """Hold the ports of the tasks that are not alive, and release the ports of the others. It
         is no error if another process has taken such a port, but the next start of the task will
         then fail."""
         for task, port in self._ports.items():
-            if own[task].supervised or own[task].status.state not in ("pending", *wire.OVER):
+            if local_tasks[task].is_supervised or local_tasks[task].status.state not in (
+                "pending",
+                *wire.OVER,
+            ):
                 self.release(task)
             elif task not in self._held:
                 try:

@@ -21,11 +21,11 @@ UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on eve
 UNSTARTED_S = 20.0  # the run was never started on this host
 ROLLED_BACK_S = 1.0  # the control machine has rolled the run back; counted from the rollback
 SELDOM_AFTER_S = 60.0  # after this many seconds, the pauses become longer
-# The pause between two calls of `is_needed`: at first, and later. A change ends the pause early.
+# The pause between two calls of `must_stay`: at first, and later. A change ends the pause early.
 SOON_S, SELDOM_S = 0.25, 5.0
 
 
-class Linger:
+class MinderLinger:
     def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool = True) -> None:
         self._paths, self._mesh, self._committed = paths, mesh, committed
         self._begun = time.monotonic()
@@ -34,7 +34,7 @@ class Linger:
         )
         self.tick_s = SOON_S
 
-    def is_needed(self) -> bool:
+    def must_stay(self) -> bool:
         """Return True if the minder must stay longer. Also set `tick_s`, the pause before the next
         call."""
         now = time.monotonic()

@@ -27,10 +27,10 @@ from tfdeploy.agent.mesh import forwarded_end, shared_state
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
-from tfdeploy.agent.minder.actions import AbortRun, OwnTask, Phase, View
+from tfdeploy.agent.minder.actions import AbortRun, EnterPhase, HostRunView, LocalTask
 from tfdeploy.agent.minder.effects import Effects
-from tfdeploy.agent.minder.linger import Linger
-from tfdeploy.agent.minder.sampling import Sampling
+from tfdeploy.agent.minder.linger import MinderLinger
+from tfdeploy.agent.minder.sampling import SamplerProcess
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.run import leftovers
@@ -64,8 +64,8 @@ class Minder:
             is_locked(paths.supervisor_lock(spec.task)) for spec in self.part.tasks
         )
         self.supervisors = Supervisors(paths, self.part)
-        self.sampling = Sampling(paths, self.part)
-        self.own_ports = held_ports.OwnPorts(self.part)
+        self.sampling = SamplerProcess(paths, self.part)
+        self.own_ports = held_ports.ExclusivePorts(self.part)
         self.wake_reading, self.wake_writing = os.pipe()
         os.set_blocking(self.wake_reading, False)
         os.set_blocking(self.wake_writing, False)
@@ -94,14 +94,14 @@ class Minder:
         holders = held_ports.hold_ports(self.part, may_be_bound) if self.guarded is None else []
         self.supervisors.guarded = self.guarded
         if not self.takes_over:
-            self.own_ports.hold()
+            self.own_ports.hold_all()
         self.signs = SignsAnswer()
         self.mesh = self._join_mesh()
         self.effects = Effects(
             self.store, self.supervisors, self.mesh, holders, self.own_ports, self.guarded
         )
         self.monitor = Monitor(self.paths, self.part, self.mesh, self.signs, self.wake)
-        self._listen_to_signals()
+        self._install_signal_handlers()
         self._record_own_process()
         self.store.journal("takes over" if self.takes_over else "prepared")
 
@@ -125,7 +125,7 @@ class Minder:
 
             send_keep_folders(self.paths, self.part, question, channel)
 
-    def _listen_to_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
@@ -146,10 +146,10 @@ class Minder:
         vars(state).update(own_origin())
         state.marks.setdefault("prepared", now)
         for host in unminded.unminded_hosts(self.store.known):
-            state.marks.setdefault(unminded.mark_name(host), now)
+            state.marks.setdefault(unminded.unminded_mark(host), now)
         if self.rejoining:
             state.marks["back"] = now
-        self.store.note_change()
+        self.store.mark_unsaved()
         self.store.save()
 
     def wake(self) -> None:
@@ -168,19 +168,19 @@ class Minder:
         ) and not self.paths.was_removed():
             if not self._try_step():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
-                self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
+                self._wait_for_wakeup(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
             self.store.save()
         self.sampling.end()
         if self.firewall is not None:
             self.firewall.close()
-        self._linger_until_known(fifo)
-        if self._has_never_begun():
+        self._stay_until_peers_know(fifo)
+        if self._was_never_started():
             leftovers.remove_run(self.paths)
         else:
             leftovers.remove_partial_orders(self.paths)
             leftovers.forget_doubt(self.paths)
 
-    def _has_never_begun(self) -> bool:
+    def _was_never_started(self) -> bool:
         """Return True if the run was prepared on this host, but was neither started nor rolled
         back. No task has ever run then, so the folder of the run is useless."""
         ended = self.paths.word("abort") or self.paths.word("stop")
@@ -209,26 +209,26 @@ class Minder:
 
     def step(self) -> bool:
         """Observe, decide, act and save once. Return False if this changed nothing."""
-        self._reap()
+        self._reap_children()
         own_tasks = self.supervisors.observe_tasks("decided" in self.state.marks)
         self._update_shared_state(own_tasks)
         view = self._make_view(own_tasks)
-        self._note_control_words(view)
-        self._note_restarts(view)
+        self._handle_orders(view)
+        self._record_restart_reasons(view)
         self.store.save()
-        self.effects.share()
-        self.own_ports.hold_idle(own_tasks)
+        self.effects.send_shared_state()
+        self.own_ports.hold_ports_of_ended(own_tasks)
         changed = False
         for action in decide.decide(view):
-            if action == Phase("ended"):
+            if action == EnterPhase("ended"):
                 self.sampling.end()  # the last sample is written before the phase says "ended"
             changed = self.effects.carry_out(action) or changed
-        self._update_health()
+        self._handle_stalled_tasks()
         self._check_ports(view.now)
         self.store.save()
         return changed
 
-    def _wait(self, fifo: int, tick_s: float) -> None:
+    def _wait_for_wakeup(self, fifo: int, tick_s: float) -> None:
         for descriptor in select.select([fifo, self.wake_reading], [], [], tick_s)[0]:
             try:
                 os.read(descriptor, 65536)
@@ -237,12 +237,12 @@ class Minder:
 
     # --- observing the run
 
-    def _reap(self) -> None:
-        ended = self.supervisors.reap()
+    def _reap_children(self) -> None:
+        ended = self.supervisors.reap_children()
         if self.state.phase == "committed":
-            self.sampling.keep_running(time.monotonic(), ended)
+            self.sampling.start_if_dead(time.monotonic(), ended)
 
-    def _update_shared_state(self, own_tasks: Dict[str, OwnTask]) -> None:
+    def _update_shared_state(self, own_tasks: Dict[str, LocalTask]) -> None:
         """Add to the shared state how tasks of this host have ended, and what other minders and the
         control machine have sent. Write nothing to disk."""
         in_touch = self.mesh is None or self.mesh.has_heard_any_peer()
@@ -252,43 +252,43 @@ class Minder:
         ended = {}
         for task, own in own_tasks.items():
             if own.has_ended and task in self.peers:
-                following = restart.decide_next_step(self.part, self.peers[task], known, own.status)
+                following = restart.decide_restart(self.part, self.peers[task], known, own.status)
                 ended[task] = shared_state.make_ending(
                     own.status, following.is_final, following.kind != restart.LAST
                 )
         known = known.join(Knowledge(ended=ended))
-        self.store.learn(
+        self.store.replace_shared_state(
             known._replace(decided=shared_state.run_success_time(self.part.peers, known))
         )
         for task in ended:
-            self.store.count_death(self.peers[task], own_tasks[task].status)
+            self.store.record_death(self.peers[task], own_tasks[task].status)
         if "decided" not in self.state.marks and self.store.known.decided is not None:
-            self.store.note_change()
+            self.store.mark_unsaved()
             self.state.marks["decided"] = time.monotonic()
         self.rejoining = self.rejoining and not in_touch
 
-    def _note_control_words(self, view: View) -> None:
+    def _handle_orders(self, view: HostRunView) -> None:
         """Record that an operator has asked for a stop. Restart the time limit of the current phase
         when the launcher writes a control file, which shows that the launcher is alive."""
-        if "stop" in view.control_words:
+        if "stop" in view.orders:
             self.store.update_state(stop_requested=True)
-        signs = view.control_words.get("start"), view.control_words.get("renew")
+        signs = view.orders.get("start"), view.orders.get("renew")
         if signs != self.launcher and view.phase in ("prepared", "started"):
             # The launcher is alive and waits for other hosts.
             view.marks[view.phase] = view.now
         self.launcher = signs
 
-    def _make_view(self, own_tasks: Dict[str, OwnTask]) -> View:
+    def _make_view(self, own_tasks: Dict[str, LocalTask]) -> HostRunView:
         mesh, state, now = self.mesh, self.state, time.monotonic()
         orders = {name: self.paths.word(name) for name in ORDERS}
-        return View(
+        return HostRunView(
             part=self.part,
             phase=state.phase,
             known=self.store.known,
-            own=own_tasks,
+            local_tasks=own_tasks,
             now=now,
             marks=state.marks,
-            control_words={name: order for name, order in orders.items() if order is not None},
+            orders={name: order for name, order in orders.items() if order is not None},
             silence_s_by_host={}
             if mesh is None
             else mesh.silence_s_by_host(now, state.marks.get("decided")),
@@ -299,13 +299,15 @@ class Minder:
             refusal_s_by_host={} if mesh is None else mesh.refusal_s_by_host(),
         )
 
-    def _note_restarts(self, view: View) -> None:
+    def _record_restart_reasons(self, view: HostRunView) -> None:
         """Record in the status which tasks of this host will restart soon, and why."""
         waiting = {
-            task: reason for task, reason in self.state.again.items() if not view.own[task].written
+            task: reason
+            for task, reason in self.state.again.items()
+            if not view.local_tasks[task].is_status_written
         }
         reasons = {**waiting, **restart.restart_reasons(view)}
-        refused = self.effects.keep_refused()
+        refused = self.effects.keep_fetch_error()
         if reasons and refused:
             waits = "; the `keep` folders of %s have not arrived yet: %s" % (
                 self.part.supply_from,
@@ -316,7 +318,7 @@ class Minder:
 
     # --- stalled tasks
 
-    def _update_health(self) -> None:
+    def _handle_stalled_tasks(self) -> None:
         """Record which tasks are stalled, and why. With the setting `stall: restart`, also end the
         task that causes the stall, as failed."""
         active = (
@@ -326,35 +328,35 @@ class Minder:
         )
         self.monitor.update(self.store.known, active)
         stalled = self.monitor.health()
-        self.store.note_health({task: stall.as_json() for task, stall in stalled.items()})
+        self.store.record_stalled_tasks({task: stall.as_json() for task, stall in stalled.items()})
         if self.part.stall_action == "restart":
             for task, stall in stalled.items():
                 if stall.culprit:
-                    self.effects.end_stalled(task, stall.attempt, stall.reason)
+                    self.effects.end_stalled_attempt(task, stall.attempt, stall.reason)
 
     # --- access to the ports
 
     def _check_ports(self, now: float) -> None:
         if self.firewall is not None and self.state.phase != "ended":
-            self.firewall.keep(self.store.journal)
+            self.firewall.restore_and_journal(self.store.journal)
         if self.guarded is not None and now >= self.next_open:
             self.next_open = now + OPEN_S
-            self.store.note_open_ports(held_ports.find_open_tasks(self.part, self.guarded))
+            self.store.record_open_ports(held_ports.explain_open_ports(self.part, self.guarded))
         if self.guarded is not None:
-            self.store.note_callers(self.guarded.learned, self.guarded.turned_away)
+            self.store.record_caller_addresses(self.guarded.learned, self.guarded.turned_away)
 
     # --- after the end of the run
 
-    def _linger_until_known(self, fifo: int) -> None:
+    def _stay_until_peers_know(self, fifo: int) -> None:
         """Keep the minder alive until the hosts with unfinished tasks know how the run has
         ended."""
         if self.mesh is None:
             return
         started = self.state.started is not None
-        linger = Linger(self.paths, self.mesh, self.store.known.committed, started)
-        while linger.is_needed():
-            self._wait(fifo, linger.tick_s)
-            self.effects.learn(self.store.known.join(self.mesh.current_state()))
+        linger = MinderLinger(self.paths, self.mesh, self.store.known.committed, started)
+        while linger.must_stay():
+            self._wait_for_wakeup(fifo, linger.tick_s)
+            self.effects.replace_and_share_state(self.store.known.join(self.mesh.current_state()))
             # If a stop arrives only now, hosts that were cut off must learn of it too.
             if self.paths.word("stop") is not None and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
@@ -362,7 +364,7 @@ class Minder:
         self.mesh.close()
 
 
-def _detach() -> None:
+def _daemonize() -> None:
     """Continue in a child process that has its own session, so that the minder does not end with
     the process that started it."""
     if os.fork() > 0:
@@ -378,7 +380,7 @@ def main(argv: List[str]) -> int:
     paths.check_owner("tasks")
     answer = int(argv[1]) if len(argv) > 1 else None
     threading.stack_size(THREAD_STACK_BYTES)
-    _detach()
+    _daemonize()
     lock = FileLock(paths.minder_lock)
     if not lock.acquire() or (answer is None and paths.state().phase == "ended"):
         return 0
@@ -391,14 +393,14 @@ def main(argv: List[str]) -> int:
     except held_ports.FirewallRefused as error:
         report = {"firewall": str(error)}
     if answer is not None:
-        _report(answer, report)
+        _report_start_result(answer, report)
     if "ok" not in report:
         return 1
     minder.run()
     return 0
 
 
-def _report(descriptor: int, line: MinderAnswer) -> None:
+def _report_start_result(descriptor: int, line: MinderAnswer) -> None:
     try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
     except BrokenPipeError:

@@ -1,7 +1,7 @@
 """Decide which tasks restart, and in which order the tasks of a gang restart. The input is the plan
 for this host, the shared state, the tasks of this host and the clock; the output is actions. Pure.
 
-`decide_next_step` alone decides whether and when a task restarts.
+`decide_restart` alone decides whether and when a task restarts.
 
 A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together.
 One minder (the agent's daemon on a host) announces a new round, which is a start of the gang. Then
@@ -31,14 +31,14 @@ from tfdeploy.agent.mesh.shared_state import (
 )
 from tfdeploy.agent.minder.actions import (
     Action,
+    AnnounceRound,
     EndTask,
-    GiveUp,
-    NewRound,
-    OwnTask,
+    FetchKeepFolders,
+    GiveUpTask,
+    HostRunView,
+    LocalTask,
     ReportStage,
-    Start,
-    Supply,
-    View,
+    StartTask,
 )
 from tfdeploy.agent.minder.unminded import unminded_hosts
 from tfdeploy.agent.record import NamedTuple
@@ -69,7 +69,7 @@ AT = "at"  # the task restarts later
 NOW = "now"  # the task restarts now
 
 
-class NextStep(NamedTuple):
+class RestartDecision(NamedTuple):
     """What follows an attempt that has ended. `kind` is one of the constants above, such as AT.
 
     `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart. `at`: if
@@ -88,7 +88,7 @@ class NextStep(NamedTuple):
         return self.kind in (LAST, RUN_OVER)
 
 
-def decide_next_step(
+def decide_restart(
     part: wire.HostPart,
     peer: wire.Peer,
     known: Knowledge,
@@ -96,32 +96,36 @@ def decide_next_step(
     count: Optional[RestartCount] = None,
     now: float = 0.0,
     not_before: float = 0.0,
-) -> NextStep:
+) -> RestartDecision:
     """Return what follows the attempt that ended with `status`. `count`: the failed starts of the
     task, including this attempt; None if this attempt is not counted yet. `not_before`: the
     earliest time of a restart. `now` and `not_before` are monotonic seconds."""
     how, number = describe_ending(status), known.round_number
-    if not _is_restarted(part, peer, known, status):
-        return NextStep(LAST, how)
+    if not _will_restart(part, peer, known, status):
+        return RestartDecision(LAST, how)
     if known.abort is not None or run_success_time(part.peers, known) is not None:
-        return NextStep(RUN_OVER, how)
+        return RestartDecision(RUN_OVER, how)
     if peer.gang and status.round < number:
-        return NextStep(GANG, how, round=number)
+        return RestartDecision(GANG, how, round=number)
     if count is not None and count["count"] > part.restart_max:
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
-        return NextStep(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
+        return RestartDecision(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
     if part.same_error_ends and count is not None and count.get("same", 0) >= SAME_ERRORS:
-        return NextStep(GIVE_UP, "failed twice with the same error before its first step: %s" % how)
-    if peer.on_death == "gang" or _is_left_alone(part, known, peer):
+        return RestartDecision(
+            GIVE_UP, "failed twice with the same error before its first step: %s" % how
+        )
+    if peer.on_death == "gang" or _has_gang_member_finished(part, known, peer):
         if number >= MAX_ROUND:
-            return NextStep(
+            return RestartDecision(
                 GIVE_UP, "%s, and tasks start together at most %d times" % (how, MAX_ROUND)
             )
-        return NextStep(GANG, how, round=number + 1)
-    return NextStep(AT, how, at=not_before) if now < not_before else NextStep(NOW, how)
+        return RestartDecision(GANG, how, round=number + 1)
+    return (
+        RestartDecision(AT, how, at=not_before) if now < not_before else RestartDecision(NOW, how)
+    )
 
 
-def _is_restarted(
+def _will_restart(
     part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
 ) -> bool:
     """Return True if the task restarts after this attempt, unless the run ends first."""
@@ -138,7 +142,7 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
     return part.restart_max > 0 and peer.on_death != ""
 
 
-def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
+def _has_gang_member_finished(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
     """Return True if `peer` belongs to the gang (the tasks that restart together), and another task
     of the gang has succeeded and will not run again. `peer` cannot restart alone then, because its
     TensorFlow session would wait for the other task for ever."""
@@ -166,17 +170,17 @@ def count_death(
     known: Knowledge,
     before: Optional[RestartCount],
     status: wire.TaskStatus,
-    chance: float = 0.0,
+    jitter: float = 0.0,
 ) -> RestartCount:
     """Return the count of failed starts that includes this death. `before`: the previous count of
     the task. If `before` includes this death already, `before` is returned unchanged."""
     if before is not None and before["attempt"] == status.attempt:
         return before
-    failures = failures_before(peer, known, before, status.attempt)
-    return count_failure(failures, status, part.restart_backoff_s, chance)
+    failures = failed_starts_before(peer, known, before, status.attempt)
+    return count_failure(failures, status, part.restart_backoff_s, jitter)
 
 
-def failures_before(
+def failed_starts_before(
     peer: wire.Peer, known: Knowledge, before: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
     """Return the count of failed starts before the attempt `attempt`. If the death of the task
@@ -195,10 +199,10 @@ def failures_before(
 
 
 def count_failure(
-    before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float
+    before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], jitter: float
 ) -> RestartCount:
     """Return the count of failed starts that includes the attempt that ended with `status`.
-    `before`: the count without this attempt. `chance`: a random number from 0 to 1, which makes the
+    `before`: the count without this attempt. `jitter`: a random number from 0 to 1, which makes the
     pauses of different tasks differ.
 
     Equal errors in different tasks that restart together are counted together, because these tasks
@@ -211,7 +215,7 @@ def count_failure(
     quick = next_capped_count(quick) if lived_s < QUICK_S else 0
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
-    delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
+    delay_s = round(pause_s * (0.75 + 0.25 * jitter), 3)
     counted: RestartCount = {
         "attempt": status.attempt,
         "round": status.round,
@@ -228,14 +232,16 @@ def count_failure(
     return counted
 
 
-def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
+def make_gang_round(
+    action: AnnounceRound, status: wire.TaskStatus, count: RestartCount
+) -> GangRound:
     """Return the next round, which is a new start of all tasks that restart together. Its cause is
     the death of the task `action.task`, which `status` describes. `count`: the count of failed
     starts that includes this death."""
     death = make_death(make_ending(status), action.task, status.host)
     names = ("count", "quick", "delay_s", "error", "same")
     return {
-        "n": action.n,
+        "n": action.round_number,
         "time": death["time"],
         "task": action.task,
         "reason": describe_death(death)[:MAX_TEXT],
@@ -243,7 +249,7 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
     }
 
 
-def restart_tasks(view: View) -> List[Action]:
+def decide_restart_actions(view: HostRunView) -> List[Action]:
     """Return the actions that restart or end tasks of this host, or that report how far this host
     has come in a restart of the gang (the tasks that restart together). The run must be committed.
     Return [] if the run has succeeded."""
@@ -251,56 +257,56 @@ def restart_tasks(view: View) -> List[Action]:
         return []
     actions: List[Action] = []
     grace_s = min(view.part.stop_grace_s, GANG_GRACE_S)
-    for peer in _own_peers(view):
-        own = view.own[peer.task]
+    for peer in _peers_on_own_host(view):
+        own = view.local_tasks[peer.task]
         if peer.gang and own.status.round < view.known.round_number:
             if own.status.state not in wire.OVER:
-                actions.append(EndTask(peer.task, _gang_reason(view), grace_s))
+                actions.append(EndTask(peer.task, _describe_gang_restart(view), grace_s))
         elif own.has_ended:
-            actions += _after_death(view, peer, own)
-    return actions + _advance_gang(view)
+            actions += _decide_after_death(view, peer, own)
+    return actions + _decide_gang_actions(view)
 
 
-def waits_for_gang(view: View) -> bool:
+def may_gang_restart(view: HostRunView) -> bool:
     """Return True if a task of this host may restart together with tasks of other hosts (the gang).
     Such a restart may need this host again, even if all tasks of this host have ended."""
-    return any(peer.gang and _can_restart(view.part, peer) for peer in _own_peers(view))
+    return any(peer.gang and _can_restart(view.part, peer) for peer in _peers_on_own_host(view))
 
 
-def _own_peers(view: View) -> List[wire.Peer]:
+def _peers_on_own_host(view: HostRunView) -> List[wire.Peer]:
     """Return the tasks of this host."""
     peers = {peer.task: peer for peer in view.part.peers}
     return [peers[spec.task] for spec in view.part.tasks if spec.task in peers]
 
 
-def _after_death(view: View, peer: wire.Peer, own: OwnTask) -> List[Action]:
+def _decide_after_death(view: HostRunView, peer: wire.Peer, own: LocalTask) -> List[Action]:
     count = view.counts.get(peer.task)
     if count is None or count["attempt"] != own.status.attempt:
         return []
     not_before = view.marks.get("again " + peer.task, 0.0)
-    following = decide_next_step(
-        view.part, peer, view.known, own.status, count, view.now, not_before
-    )
+    following = decide_restart(view.part, peer, view.known, own.status, count, view.now, not_before)
     if following.kind == GIVE_UP:
-        return [GiveUp(peer.task, following.reason)]
+        return [GiveUpTask(peer.task, following.reason)]
     if following.kind == GANG:
-        return [NewRound(following.round, peer.task)]
+        return [AnnounceRound(following.round, peer.task)]
     if following.kind == NOW:
-        return [Start(peer.task, own.status.attempt + 1, view.known.round_number)]
+        return [StartTask(peer.task, own.status.attempt + 1, view.known.round_number)]
     return []
 
 
-def _gang_reason(view: View) -> str:
+def _describe_gang_restart(view: HostRunView) -> str:
     return "all tasks that restart together start again: %s" % (
         "" if view.known.round is None else view.known.round.get("reason", "")
     )
 
 
-def _advance_gang(view: View) -> List[Action]:
+def _decide_gang_actions(view: HostRunView) -> List[Action]:
     """Return the next actions of this host in a restart of the gang (the tasks that restart
     together)."""
     part, number = view.part, view.known.round_number
-    members = [(peer, view.own[peer.task]) for peer in _own_peers(view) if peer.gang]
+    members = [
+        (peer, view.local_tasks[peer.task]) for peer in _peers_on_own_host(view) if peer.gang
+    ]
     if number == 1 or not members:
         return []
     mine = _gang_stage(view, part.host)
@@ -312,7 +318,7 @@ def _advance_gang(view: View) -> List[Action]:
         if slowest < CLEARED:
             return []
         needs = part.supply_from not in (None, part.host) and view.supplied < number
-        return [Supply(number)] if needs else [ReportStage(number, SUPPLIED)]
+        return [FetchKeepFolders(number)] if needs else [ReportStage(number, SUPPLIED)]
     servers = [own.status for peer, own in members if is_server(peer)]
     if mine < SERVED and all(
         status.round >= number and (status.up or status.state in wire.OVER) for status in servers
@@ -322,7 +328,7 @@ def _advance_gang(view: View) -> List[Action]:
         return []
     # Servers start at once. The other tasks start after all hosts have reported SERVED.
     return [
-        Start(peer.task, own.status.attempt + 1, number)
+        StartTask(peer.task, own.status.attempt + 1, number)
         for peer, own in members
         if slowest >= (CLEARED if is_server(peer) else SERVED)
         and own.status.round < number
@@ -330,7 +336,7 @@ def _advance_gang(view: View) -> List[Action]:
     ]
 
 
-def _gang_stage(view: View, host: str) -> int:
+def _gang_stage(view: HostRunView, host: str) -> int:
     """Return the stage (CLEARED, SUPPLIED or SERVED) that the host has reached in the current
     restart of the gang (the tasks that restart together). Return 0 if it has reached no stage."""
     number = view.known.round_number
@@ -338,30 +344,30 @@ def _gang_stage(view: View, host: str) -> int:
     return stage if at == number else SERVED if at > number else 0
 
 
-def restart_reasons(view: View) -> Dict[str, str]:
+def restart_reasons(view: HostRunView) -> Dict[str, str]:
     """Return task -> why the task will restart soon, for tasks of this host."""
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task
-    for peer in _own_peers(view):
-        status = view.own[peer.task].status
+    for peer in _peers_on_own_host(view):
+        status = view.local_tasks[peer.task].status
         if status.state not in wire.OVER:
             continue
         count = count_death(view.part, peer, view.known, view.counts.get(peer.task), status)
-        following = decide_next_step(view.part, peer, view.known, status, count)
+        following = decide_restart(view.part, peer, view.known, status, count)
         if following.is_final or following.kind == GIVE_UP:
             continue
         first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
         reason_by_task[peer.task] = (
-            _gang_reason(view) + _describe_awaited_hosts(view)
+            _describe_gang_restart(view) + _describe_awaited_hosts(view)
             if under_way
             else "%sstarts again: %s" % (first, following.reason)
         )
     return reason_by_task
 
 
-def _describe_awaited_hosts(view: View) -> str:
+def _describe_awaited_hosts(view: HostRunView) -> str:
     """Return a text that names the hosts for which a common restart of tasks still waits. Return ""
     if the restart waits for no host, or if this host itself is not ready."""
     hosts = {peer.host for peer in view.part.peers if peer.gang}

@@ -16,32 +16,35 @@ AGAIN_S = 60.0  # the shortest pause between two starts of the sampler, in secon
 END_S = 2.0  # limits the time that the sampler has for its last sample, in seconds
 
 
-class Sampling:
+class SamplerProcess:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._wanted = paths, part.sample_every_s > 0
         self._child: Optional[subprocess.Popen[bytes]] = None
         self._next = 0.0  # the earliest time of the next start, in monotonic seconds
         self._reads = True
 
-    def keep_running(self, now: float, ended: Mapping[int, int]) -> None:
-        """Start the sampler if it is not alive. `ended`: pid -> wait status, for the children that
+    def start_if_dead(self, now: float, reaped: Mapping[int, int]) -> None:
+        """Start the sampler if it is not alive. `reaped`: pid -> wait status, for the children that
         the minder has reaped."""
         child = self._child
-        if child is not None and child.pid in ended:
+        if child is not None and child.pid in reaped:
             # Let Popen know that this process has been reaped already.
-            child.returncode = ended[child.pid]
-            if os.WIFSIGNALED(ended[child.pid]) and os.WTERMSIG(ended[child.pid]) == signal.SIGPROF:
+            child.returncode = reaped[child.pid]
+            if (
+                os.WIFSIGNALED(reaped[child.pid])
+                and os.WTERMSIG(reaped[child.pid]) == signal.SIGPROF
+            ):
                 # A regular expression took too long, so the next sampler reads no output of tasks.
                 self._reads = False
-            self._close()
+            self._close_stdin()
         if self._wanted and self._child is None and now >= self._next:
             self._next = now + AGAIN_S
-            self._start()
+            self._start_sampler()
 
     def end(self) -> None:
         """End the sampler. Before it ends, it has END_S seconds to take its last sample."""
         child = self._child
-        self._close()
+        self._close_stdin()
         if child is None:
             return
         try:
@@ -50,7 +53,7 @@ class Sampling:
             child.kill()
             child.wait()
 
-    def _start(self) -> None:
+    def _start_sampler(self) -> None:
         arguments = [self._paths.host_dir, str(os.getpid()), *([] if self._reads else ["unread"])]
         options = {
             "stdin": subprocess.PIPE,
@@ -59,7 +62,7 @@ class Sampling:
         }
         self._child = start_agent(self._paths.minder_log, "sample", *arguments, **options)
 
-    def _close(self) -> None:
+    def _close_stdin(self) -> None:
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
         self._child = None

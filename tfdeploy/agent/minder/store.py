@@ -33,9 +33,9 @@ def remove_partial_files(paths: RunPaths) -> None:
 
 class StateStore:
     """The state of a minder. `state`: the state of the run on this host; `update_state` changes its
-    fields, and after any other change `note_change` must be called. `known`: the state that all
-    hosts share; only `learn` changes it, and it never loses information. `save` writes `state` and
-    `known` to disk."""
+    fields, and after any other change `mark_unsaved` must be called. `known`: the state that all
+    hosts share; only `replace_shared_state` changes it, and it never loses information. `save`
+    writes `state` and `known` to disk."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
@@ -62,7 +62,7 @@ class StateStore:
         except ValueError as error:  # the other hosts will send their state again
             self.journal("forgot", why=str(error))
 
-    def learn(self, known: Knowledge) -> None:
+    def replace_shared_state(self, known: Knowledge) -> None:
         """Replace the shared state by `known`, which must contain everything in the current
         state."""
         if known == self.known:
@@ -73,24 +73,24 @@ class StateStore:
                 float(known.round["delay_s"]), self.part.restart_backoff_s[1]
             )
             self.journal(name, reason=known.round.get("reason"))
-        self._note_unminded(known)
+        self._record_unminded_changes(known)
         self.known = known
-        self.note_change()
+        self.mark_unsaved()
 
-    def _note_unminded(self, known: Knowledge) -> None:
+    def _record_unminded_changes(self, known: Knowledge) -> None:
         before, now = unminded.unminded_hosts(self.known), unminded.unminded_hosts(known)
         for host in now.keys() - before.keys():
-            self.state.marks[unminded.mark_name(host)] = time.monotonic()
+            self.state.marks[unminded.unminded_mark(host)] = time.monotonic()
             self.journal("unminded", host=host)
         for host in before.keys() - now.keys():
-            self.state.marks.pop(unminded.mark_name(host), None)
+            self.state.marks.pop(unminded.unminded_mark(host), None)
             self.journal("minded again", host=host)
 
-    def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
+    def record_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
         """Count the death of an attempt, but only once, and set the earliest time at which the task
         may restart."""
         before = self.state.restarts.get(peer.task)
-        following = restart.decide_next_step(self.part, peer, self.known, status)
+        following = restart.decide_restart(self.part, peer, self.known, status)
         count = restart.count_death(self.part, peer, self.known, before, status, random.random())
         of_an_old_round = following.round == self.known.round_number
         if count is before or of_an_old_round or following.is_final:
@@ -98,16 +98,18 @@ class StateStore:
         self.state.restarts[peer.task] = count
         self.state.marks["again " + peer.task] = time.monotonic() + count["delay_s"]
         self.journal("died", task=peer.task, **count)
-        self.note_change()
+        self.mark_unsaved()
 
-    def note_open_ports(self, open_ports: Dict[str, str]) -> None:
+    def record_open_ports(self, open_ports: Dict[str, str]) -> None:
         """Record which task ports are open to everybody, although the run protects its ports.
         `open_ports`: task -> why its port is open."""
         for task in sorted(open_ports.keys() - self.state.open_ports.keys()):
             self.journal("open", task=task, why=open_ports[task])
         self.update_state(open_ports=open_ports)
 
-    def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
+    def record_caller_addresses(
+        self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]
+    ) -> None:
         """Record from which addresses other hosts have connected. `admitted`: address that is not
         in the plan -> the host that stated it as its own. `not_admitted`: host -> the address from
         which the host connected although it had not stated this address as its own."""
@@ -120,7 +122,7 @@ class StateStore:
                 self.journal("not admitted", address=address, host=host)
         self.update_state(admitted=dict(admitted), not_admitted=dict(not_admitted))
 
-    def note_health(self, health: Dict[str, Health]) -> None:
+    def record_stalled_tasks(self, health: Dict[str, Health]) -> None:
         """Record which tasks are stalled, and why."""
         for task in sorted({*health, *self.state.health}):
             if task not in health:
@@ -130,12 +132,12 @@ class StateStore:
         self.update_state(health=health)
 
     def update_state(self, **fields: Any) -> None:
-        """Set the given fields of `state`. Call `note_change` if the value of a field changes."""
+        """Set the given fields of `state`. Call `mark_unsaved` if the value of a field changes."""
         if any(value != getattr(self.state, name) for name, value in fields.items()):
             vars(self.state).update(fields)
-            self.note_change()
+            self.mark_unsaved()
 
-    def note_change(self) -> None:
+    def mark_unsaved(self) -> None:
         """Note that the files on disk do not contain the current state."""
         self.saved = False
 

@@ -14,7 +14,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import remove_file
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import MessageReader
-from tfdeploy.agent.minder.actions import OwnTask
+from tfdeploy.agent.minder.actions import LocalTask
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
@@ -30,7 +30,7 @@ class Supervisors:
         # process has its socket.
         self.guarded: Optional[GuardedPorts] = None
         self._readers: Dict[str, MessageReader] = {}
-        # Task -> the result of `_read_output`.
+        # Task -> the result of `_read_task_output`.
         self._output: Dict[str, Tuple[float, Tuple[str, ...]]] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
         # Task -> the attempt for which its supervisor was last started, and the round of that
@@ -47,11 +47,11 @@ class Supervisors:
         remove_file(self._paths.stop_file(task), if_possible=True)
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
-        self._children[task] = start_agent(log, *arguments, **self._inherit_sockets(task))
+        self._children[task] = start_agent(log, *arguments, **self._inherited_socket_options(task))
         self._begun[task] = attempt, round_number
         return True
 
-    def _inherit_sockets(self, task: str) -> Dict[str, Any]:
+    def _inherited_socket_options(self, task: str) -> Dict[str, Any]:
         """Return the arguments for Popen that make the supervisor inherit the sockets that guard
         the ports."""
         if self.guarded is None:
@@ -63,7 +63,7 @@ class Supervisors:
 
         return descriptors.pass_to_child(self.guarded.listening_descriptors())
 
-    def reap(self) -> Dict[int, int]:
+    def reap_children(self) -> Dict[int, int]:
         """Reap the children that have ended: supervisors, orphans of dead supervisors, and the
         sampler. Return pid -> wait status."""
         ended: Dict[int, int] = {}
@@ -79,36 +79,39 @@ class Supervisors:
                 if child.pid == pid:
                     child.returncode = code
 
-    def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
-        """Return task -> current state, for all tasks of this host. `decided`: True once the run
-        has succeeded. The new log lines of the tasks are then read too, because output extends a
-        task's grace time."""
+    def observe_tasks(self, has_run_succeeded: bool = False) -> Dict[str, LocalTask]:
+        """Return task -> current state, for all tasks of this host. `has_run_succeeded`: True once
+        the run has succeeded. The new log lines of the tasks are then read too, because output
+        extends a task's grace time."""
         now = time.monotonic()
-        return {spec.task: self._observe_task(spec.task, now, decided) for spec in self._part.tasks}
+        return {
+            spec.task: self._observe_task(spec.task, now, has_run_succeeded)
+            for spec in self._part.tasks
+        }
 
-    def _observe_task(self, task: str, now: float, decided: bool) -> OwnTask:
+    def _observe_task(self, task: str, now: float, has_run_succeeded: bool) -> LocalTask:
         # The lock must be checked before the status is read, because a supervisor writes its last
         # status before it releases the lock.
         child = self._children.get(task)
-        supervised = is_locked(self._paths.supervisor_lock(task)) or (
+        is_supervised = is_locked(self._paths.supervisor_lock(task)) or (
             child is not None and child.returncode is None
         )
         status = self._paths.status(task)
         attempt, round_number = self._begun.get(task, (0, 1))
         unwritten = status.attempt < attempt and (
-            supervised or attempt > 1 or status.state == "pending"
+            is_supervised or attempt > 1 or status.state == "pending"
         )
         if unwritten:
             # Either the supervisor has not written a status yet, or it died before it wrote one.
-            state = "pending" if supervised and attempt == 1 else "starting"
+            state = "pending" if is_supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state
             )
             status.round, status.boot_id = round_number, processes.boot_id()
-        printed, waits = self._read_output(task, now) if decided else (now, ())
-        return OwnTask(status, supervised, now - printed, not unwritten, waits)
+        printed, waits = self._read_task_output(task, now) if has_run_succeeded else (now, ())
+        return LocalTask(status, is_supervised, now - printed, not unwritten, waits)
 
-    def _read_output(self, task: str, now: float) -> Tuple[float, Tuple[str, ...]]:
+    def _read_task_output(self, task: str, now: float) -> Tuple[float, Tuple[str, ...]]:
         """Return (when the task last logged a line of its own, the tasks for which it waits). A
         message of TensorFlow about waiting for another task is no line of the task's own. Lines
         that were logged before the first call do not count. Times are in monotonic seconds."""
@@ -124,7 +127,7 @@ class Supervisors:
         return self._output[task]
 
 
-def tell_supervisor(
+def tell_supervisor_to_stop(
     paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped"
 ) -> None:
     """Write the reason and the grace time to stop.json, then send SIGTERM to the supervisor if it

@@ -20,7 +20,7 @@ from tfdeploy.agent.mesh.shared_state import (
     next_attempt,
     run_success_time,
 )
-from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, View
+from tfdeploy.agent.minder.actions import Action, HostRunView, ReportTasksLost, ReportUnminded
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 NO_MINDER = "no process manages the task"
 
 
-def report_unminded(view: View) -> List[Action]:
+def decide_unminded_reports(view: HostRunView) -> List[Action]:
     """Return reports about hosts that have lost their minder, have one again, or have been without
     a minder for too long. Return [] if the run is aborted or its success is decided."""
     part, known = view.part, view.known
     if known.abort is not None or run_success_time(part.peers, known) is not None:
         return []
     actions: List[Action] = []
-    for host in sorted({peer.host for peer in part.peers if _is_needed(peer, known)} | {part.host}):
+    for host in sorted(
+        {peer.host for peer in part.peers if _has_no_final_ending(peer, known)} | {part.host}
+    ):
         number, refused_s = (
             known.unminded.get(host, (0, 0.0))[0],
             view.refusal_s_by_host.get(host, 0.0),
@@ -43,16 +45,16 @@ def report_unminded(view: View) -> List[Action]:
         if host == part.host:
             actions += [ReportUnminded(host, number + 1)] if number % 2 else []
         elif number % 2:
-            waited = view.now - view.marks.get(mark_name(host), view.now)
-            actions += [ReportLost(host)] if waited >= part.restart_wait_s else []
+            waited = view.now - view.marks.get(unminded_mark(host), view.now)
+            actions += [ReportTasksLost(host)] if waited >= part.restart_wait_s else []
         elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
             actions.append(ReportUnminded(host, number + 1, refused_s))
     return actions
 
 
-def mark_name(host: str) -> str:
-    """Return the key of an entry in View.marks. The entry is the time at which this host learned
-    that `host` has no minder (the agent's daemon for the run)."""
+def unminded_mark(host: str) -> str:
+    """Return the key of an entry in HostRunView.marks. The entry is the time at which this host
+    learned that `host` has no minder (the agent's daemon for the run)."""
     return "unminded " + host
 
 
@@ -63,15 +65,18 @@ def unminded_hosts(known: Knowledge) -> Dict[str, float]:
 
 
 def add_report(
-    part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float
+    part: wire.HostPart,
+    known: Knowledge,
+    action: Union[ReportUnminded, ReportTasksLost],
+    now: float,
 ) -> Knowledge:
     """Return `known` joined with what the action reports. `now`: UTC seconds."""
-    if isinstance(action, ReportLost):
-        return known.join(Knowledge(ended=lost_endings(part, known, action.host)))
-    return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
+    if isinstance(action, ReportTasksLost):
+        return known.join(Knowledge(ended=make_lost_endings(part, known, action.host)))
+    return known.join(Knowledge(unminded={action.host: (action.change_count, now - action.for_s)}))
 
 
-def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
+def make_lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
     """Return task -> ending "lost", for the tasks of `host` that have no final ending. The attempt
     after the last one that is known to have ended may have begun, so that attempt is lost."""
     since = known.unminded[host][1]
@@ -90,11 +95,11 @@ def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, 
             "reason": reason,
         }
         for peer in part.peers
-        if peer.host == host and _is_needed(peer, known)
+        if peer.host == host and _has_no_final_ending(peer, known)
     }
 
 
-def _is_needed(peer: wire.Peer, known: Knowledge) -> bool:
+def _has_no_final_ending(peer: wire.Peer, known: Knowledge) -> bool:
     fields = known.ended.get(peer.task)
     return fields is None or not is_final(fields) or is_from_earlier_round(peer, fields, known)
 

@@ -45,20 +45,20 @@ def find_damage(paths: RunPaths) -> Optional[str]:
     """Return what is wrong with a host's files of a run, as a text that begins with the name of a
     file. Return None if nothing is wrong."""
     try:
-        part = _read_checked(paths.file(layout.PART), wire.HostPart)
+        part = _read_valid_fields(paths.file(layout.PART), wire.HostPart)
         if part is None:
             return "%s: is gone" % layout.PART
         if (part["run"], part["job"]) != (paths.run, paths.job):
             return "%s belongs to run %s of job %s" % (layout.PART, part["run"], part["job"])
-        _read_checked(paths.state_file, wire.HostRunState)
+        _read_valid_fields(paths.state_file, wire.HostRunState)
         for task in part.get("tasks", ()):
-            _read_checked(paths.status_file(task["task"]), wire.TaskStatus)
+            _read_valid_fields(paths.status_file(task["task"]), wire.TaskStatus)
     except ValueError as error:
         return str(error)
     return None
 
 
-def _read_checked(path: str, record: Any) -> Optional[Unchecked]:
+def _read_valid_fields(path: str, record: Any) -> Optional[Unchecked]:
     """Return the fields in the file, or None if the file is missing. Raises ValueError, which says
     what is wrong with the file."""
     try:

@@ -90,7 +90,7 @@ class Supervisor:
     # --- the life of one attempt
 
     def run(self) -> None:
-        wakeup = self._listen_to_signals()
+        wakeup = self._install_signal_handlers()
         self._save()
         self._start()
         self.poll.register(wakeup, select.POLLIN)
@@ -102,11 +102,11 @@ class Supervisor:
                     self._drain(descriptor)
             if self.term_received:
                 self._stop()
-            self._reap()
+            self._reap_children()
             self._do_due_work(time.monotonic())
         self._finish()
 
-    def _listen_to_signals(self) -> int:
+    def _install_signal_handlers(self) -> int:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
@@ -162,7 +162,7 @@ class Supervisor:
         if chunk:
             self.log.append(chunk, stream, self.attempt, time.time())
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         while True:
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)

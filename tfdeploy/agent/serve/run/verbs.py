@@ -20,7 +20,7 @@ from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.mesh.shared_state import make_ending
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
-from tfdeploy.agent.minder.supervisors import tell_supervisor
+from tfdeploy.agent.minder.supervisors import tell_supervisor_to_stop
 from tfdeploy.agent.run import (
     clock,
     in_doubt,
@@ -225,7 +225,9 @@ def _write_end_order(paths: RunPaths, order: str, **fields: Any) -> None:
         paths.leave_word(order, time=time.time(), **fields)
     except OSError:
         for spec in paths.part().tasks:
-            tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
+            tell_supervisor_to_stop(
+                paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s
+            )
 
 
 def _has_minder(paths: RunPaths) -> bool:
@@ -279,7 +281,7 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
             _send_signal_to_suspended_agents(paths, tasks, signal.SIGKILL)
             if _phase(paths) not in ("ending", "ended"):
                 for task in tasks:
-                    tell_supervisor(paths, task, reason, grace_s)
+                    tell_supervisor_to_stop(paths, task, reason, grace_s)
         if pause >= POLL_S and not _has_live_task(paths, tasks):
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
@@ -358,7 +360,7 @@ def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
     """Order each supervisor to end its task. Wait until all supervisors have ended, at most for the
     grace time plus half of KILL_WITHIN_S."""
     for task in tasks:
-        tell_supervisor(paths, task, reason, grace_s)
+        tell_supervisor_to_stop(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2
     while time.monotonic() < deadline and any(
         is_locked(paths.supervisor_lock(task)) for task in tasks
