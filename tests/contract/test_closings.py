@@ -214,7 +214,7 @@ def test_trust_opens_one_connection_per_machine_without_login(ssh_hosts: Any) ->
     jump_target = f"{jump.host.user}@127.0.0.1:{jump.port}"
     behind = [ssh_hosts.host(f"n{number}", DEBUG, known=False) for number in range(3)]
     hosts = (jump.host, *(replace(sshd.host, jump=jump_target) for sshd in behind))
-    first = trust.scan(hosts)
+    first = trust.scan_host_keys(hosts)
     assert [scanned.state for scanned in first] == ["new", "new", *["unreachable"] * 3]
     assert all(
         "the jump host" in scanned.outcome.what
@@ -223,7 +223,7 @@ def test_trust_opens_one_connection_per_machine_without_login(ssh_hosts: Any) ->
     )
     await_ended(jump, 1)
     trust.record_new_keys(first)
-    second = trust.scan(hosts)
+    second = trust.scan_host_keys(hosts)
     assert [scanned.state for scanned in second] == ["known", "known", *["new"] * 3]
     await_ended(jump, 2)
     for sshd in behind:

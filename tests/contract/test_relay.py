@@ -26,7 +26,7 @@ from tfdeploy.operations.launching import prepare_blobs
 from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch import relay
-from tfdeploy.operations.watch.relay import Relay
+from tfdeploy.operations.watch.relay import EndRelay
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import archive
@@ -101,11 +101,11 @@ def test_follower_relays_end_of_run(
     run_status = status(fleet, plan)
     assert run_status.uninformed == ("n2", ("n1",)) and run_status.view.state == "running"
     watch = Watch(fleet, plan, events.append)
-    end_relay = Relay(watch)
+    end_relay = EndRelay(watch)
 
     def view() -> Any:
         watch.poll()
-        end_relay.relay_if_due()
+        end_relay.tell_hosts_if_due()
         return watch.view()
 
     assert (

@@ -23,7 +23,7 @@ from tfdeploy.transport.fleet import SshFleet
 def test_new_keys_are_recorded_once_and_then_known(ssh_hosts: Any) -> None:
     new, known = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2")
     down = replace(known.host, name="down", port=1)
-    scanned = trust.scan((new.host, known.host, down))
+    scanned = trust.scan_host_keys((new.host, known.host, down))
     assert [(scanned_host.host, scanned_host.state) for scanned_host in scanned] == [
         ("n1", "new"),
         ("n2", "known"),
@@ -35,7 +35,7 @@ def test_new_keys_are_recorded_once_and_then_known(ssh_hosts: Any) -> None:
     ).stdout.split()[1]
     assert scanned[0].outcome.fingerprint == shown
     assert [recorded.host for recorded in trust.record_new_keys([*scanned, *scanned])] == ["n1"]
-    assert [scanned_host.state for scanned_host in trust.scan((new.host,))] == ["known"]
+    assert [scanned_host.state for scanned_host in trust.scan_host_keys((new.host,))] == ["known"]
     with SshFleet() as fleet:
         assert fleet.session(new.host).run(("true",)).exit_code == 0
     assert subprocess.run(
@@ -49,7 +49,7 @@ def test_changed_key_is_shown_and_not_recorded(ssh_hosts: Any) -> None:
     sshd, other = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2")
     old = (other.config.parent / "hostkey.pub").read_text().split()[1]
     ssh_hosts.known.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
-    scanned = trust.scan((sshd.host,))
+    scanned = trust.scan_host_keys((sshd.host,))
     assert scanned[0].state == "changed"
     assert trust.record_new_keys(scanned) == []
 
@@ -57,13 +57,16 @@ def test_changed_key_is_shown_and_not_recorded(ssh_hosts: Any) -> None:
 def test_unknown_jump_host_is_recorded_before_hosts_behind_it(ssh_hosts: Any) -> None:
     jump, inner = ssh_hosts.host("jump", known=False), ssh_hosts.host("inner", known=False)
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
-    first = trust.scan((host,))
+    first = trust.scan_host_keys((host,))
     assert [scanned_host.state for scanned_host in first] == ["new", "unreachable"]
     trust.record_new_keys(first)
-    second = trust.scan((host,))
+    second = trust.scan_host_keys((host,))
     assert [scanned_host.state for scanned_host in second] == ["known", "new"]
     trust.record_new_keys(second)
-    assert [scanned_host.state for scanned_host in trust.scan((host,))] == ["known", "known"]
+    assert [scanned_host.state for scanned_host in trust.scan_host_keys((host,))] == [
+        "known",
+        "known",
+    ]
 
 
 @pytest.fixture
@@ -114,7 +117,7 @@ def test_scanned_key_is_recorded_and_later_key_is_refused(
 ) -> None:
     real, stranger = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2", known=False)
     host = replace(real.host, port=start_proxy(real.port, stranger.port, real.port))
-    seen = trust.scan((host,))
+    seen = trust.scan_host_keys((host,))
     trust.record_new_keys(seen)
     with SshFleet() as fleet:
         error = refused(fleet, host)
@@ -129,8 +132,8 @@ def test_key_that_user_saw_is_recorded_if_host_changes_keys(
 ) -> None:
     sshds = [ssh_hosts.host(f"n{i}", known=False) for i in range(3)]
     host = replace(sshds[0].host, port=start_proxy(*(sshd.port for sshd in sshds)))
-    trust.record_new_keys(trust.scan((host,)))
-    changed = trust.find_machine((host,), "n0")
+    trust.record_new_keys(trust.scan_host_keys((host,)))
+    changed = trust.scan_by_name((host,), "n0")
     assert changed is not None and changed.state == "changed"
     trust.replace_key(changed)
     assert (sshds[1].config.parent / "hostkey.pub").read_text().split()[
@@ -153,8 +156,8 @@ def test_jump_host_key_is_renewed_by_name(ssh_hosts: Any) -> None:
     with SshFleet() as fleet:
         error = refused(fleet, host)
         assert error.next and error.next.endswith("`tfdeploy trust --renew 127.0.0.1`")
-    assert trust.find_machine((host,), "n9") is None
-    machine = trust.find_machine((host,), "127.0.0.1")
+    assert trust.scan_by_name((host,), "n9") is None
+    machine = trust.scan_by_name((host,), "127.0.0.1")
     assert machine is not None and machine.state == "changed"
     trust.replace_key(machine)
     with SshFleet() as fleet:
@@ -168,18 +171,18 @@ def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
     # Some systems set HashKnownHosts in their ssh configuration. This test ignores that setting.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
-    trust.record_new_keys(trust.scan((first.host,)))
+    trust.record_new_keys(trust.scan_host_keys((first.host,)))
     assert f"[127.0.0.1]:{first.port} " in ssh_hosts.known.read_text()
     subprocess.run(
         ["ssh-keygen", "-q", "-H", "-f", str(ssh_hosts.known)], check=True, capture_output=True
     )
-    trust.record_new_keys(trust.scan((second.host,)))
+    trust.record_new_keys(trust.scan_host_keys((second.host,)))
     assert str(second.port) not in ssh_hosts.known.read_text()
     ssh_hosts.known.write_text("")
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: True)
-    trust.record_new_keys(trust.scan((first.host, second.host)))
+    trust.record_new_keys(trust.scan_host_keys((first.host, second.host)))
     assert "127.0.0.1" not in ssh_hosts.known.read_text()
-    assert [scanned.state for scanned in trust.scan((first.host, second.host))] == [
+    assert [scanned.state for scanned in trust.scan_host_keys((first.host, second.host))] == [
         "known",
         "known",
     ]
@@ -194,12 +197,12 @@ def test_old_key_in_system_file_is_named(
     system.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {wrong}\n")
     monkeypatch.setattr("tfdeploy.transport.ssh.target.GLOBAL_KNOWN_HOSTS", (str(system),))
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
-    machine = trust.find_machine((sshd.host,), "n1")
+    machine = trust.scan_by_name((sshd.host,), "n1")
     assert machine is not None and machine.state == "changed"
     before = system.read_text()
     trust.replace_key(machine)
     assert system.read_text() == before
-    assert trust.scan((sshd.host,))[0].state == "known"
+    assert trust.scan_host_keys((sshd.host,))[0].state == "known"
     monkeypatch.setattr("tfdeploy.transport.ssh.host_keys.recording.is_ours", lambda _: False)
     with pytest.raises(HostFailed, match="no known_hosts file of yours"):
         trust.replace_key(machine)

@@ -118,7 +118,7 @@ def choose_run(
         job=job_name,
         live_first=live_first,
         metrics=metrics,
-        refused=plan_errors,
+        plan_errors=plan_errors,
         warnings=warnings,
     )
     for text in warnings:

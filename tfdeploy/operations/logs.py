@@ -14,9 +14,9 @@ from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.line_filter import LineFilter
-from tfdeploy.operations.tasklogs.stored_lines import RotatedBytes, last_lines, stored_pieces
+from tfdeploy.operations.tasklogs.stored_lines import RotatedBytes, last_lines, read_stored_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
-from tfdeploy.operations.watch.follow_logs import Follower
+from tfdeploy.operations.watch.follow_logs import LogFollower
 from tfdeploy.transport.protocols import Errors, Fleet
 
 # How many batches of lines may wait for the reader. While so many wait, the threads that follow the
@@ -41,7 +41,7 @@ def follow_lines(
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
-    if query.drops and query.last is not None:
+    if query.filters_locally and query.last is not None:
         yield from _read_last_stored(fleet, plan, query, filters, task_logs)
     lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None marks the end
     stop = threading.Event()
@@ -52,7 +52,7 @@ def follow_lines(
         if until is None or batch[0].time <= until:
             lines.put(batch)
 
-    follower = Follower(fleet, plan, query, put, stop=stop, begun_logs=task_logs)
+    follower = LogFollower(fleet, plan, query, put, stop=stop, begun_logs=task_logs)
 
     def wait() -> None:
         _wait_for_lines(follower, lines, until)
@@ -71,7 +71,7 @@ def follow_lines(
 
 
 def _wait_for_lines(
-    follower: Follower, lines: Queue[list[LogLine] | None], until: float | None
+    follower: LogFollower, lines: Queue[list[LogLine] | None], until: float | None
 ) -> None:
     """Wait until all tasks have ended, or until the lines written before `until` have arrived."""
     if until is None:
@@ -107,7 +107,7 @@ def _read_last_stored(
         try:
             blocks.append(
                 last_lines(
-                    map(filters[task.task], map(lines_of, stored_pieces(log, session))),
+                    map(filters[task.task], map(lines_of, read_stored_batches(log, session))),
                     query.last or 0,
                 )
             )

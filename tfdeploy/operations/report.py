@@ -31,12 +31,12 @@ def report(
         made=time.time(),
         **vars(sampled),
         events=tuple(store.events(plan.run)),
-        last_lines=_last_lines(fleet, plan, run_status),
+        last_lines=_last_lines_of_death(fleet, plan, run_status),
     )
     return run_report, run_status
 
 
-def _last_lines(fleet: Fleet, plan: Plan, run_status: Status) -> tuple[LastLine, ...]:
+def _last_lines_of_death(fleet: Fleet, plan: Plan, run_status: Status) -> tuple[LastLine, ...]:
     death = run_status.view.first_death
     if death not in {task.task for task in run_status.view.tasks}:
         return ()

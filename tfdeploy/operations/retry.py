@@ -41,7 +41,7 @@ def each_with_retries(
     outcomes = fleet.each(hosts, action, on_done=done, waits=True)
     attempts = 1
     while time.monotonic() < last_answer_at + patience_s and (
-        retried := _retryable(outcomes, attempts)
+        retried := _retryable_errors(outcomes, attempts)
     ):
         if on_retry is not None:
             on_retry(retried)
@@ -57,7 +57,7 @@ def each_with_retries(
     return {host.name: outcomes[host.name] for host in hosts}
 
 
-def _retryable(outcomes: Outcomes[V], attempts: int) -> dict[str, HostUnreachable]:
+def _retryable_errors(outcomes: Outcomes[V], attempts: int) -> dict[str, HostUnreachable]:
     """Return the errors of the hosts on which a further attempt may help.
 
     `attempts` is the number of attempts so far.

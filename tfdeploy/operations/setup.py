@@ -134,7 +134,7 @@ class _Setup:
             # Another setup may have made the environment while this setup waited for the lock.
             made = not state.ready
             if made:
-                state = self._install(session, pins.get(state.python_version, {}))
+                state = self._make_environment(session, pins.get(state.python_version, {}))
             lock.release_host(session)
             seconds, name = time.monotonic() - began, session.host.name
             packages = format_count(len(state.packages), "package")
@@ -161,7 +161,7 @@ class _Setup:
             self.fleet, hosts, self.job.name, {WHEELS: DataSet(self.recipe.wheels)}, self.emit
         )
 
-    def _install(self, session: Session, pins: Mapping[str, str]) -> EnvState:
+    def _make_environment(self, session: Session, pins: Mapping[str, str]) -> EnvState:
         """Make the environment on one host. Emit the output of uv or pip as `detail` notes."""
         host, recipe = session.host.name, self.recipe
         emit_note(self.emit, "making the environment", host=host)
@@ -169,7 +169,7 @@ class _Setup:
         args = {
             **self._env_args(session.host),
             "files": recipe.files,
-            "main": recipe.main,
+            "main": recipe.main_file,
             "wheels": wheels,
             "pins": pins,
         }
@@ -215,7 +215,7 @@ def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, 
 Differences = dict[str, dict[str, list[str]]]
 
 
-def find_differences(environments: Mapping[str, Environment]) -> Differences:
+def find_version_differences(environments: Mapping[str, Environment]) -> Differences:
     """Return what differs between hosts: the Python version first, then the packages by name."""
     versions_of = {
         host: {"Python": each.python_version, **each.packages}

@@ -37,7 +37,7 @@ class ScanResult:
         return self.outcome.state if isinstance(self.outcome, HostKey) else "unreachable"
 
 
-def scan(
+def scan_host_keys(
     hosts: Hosts, parallel: int = PARALLEL, on_notice: OnNotice = no_notice
 ) -> list[ScanResult]:
     """Return the host keys of all jump hosts, then those of `hosts` in order.
@@ -60,13 +60,13 @@ def scan(
     machines: dict[Target, tuple[str, Target]] = {}
     for name, entry in entries:
         if isinstance(entry, Target):
-            machines.setdefault(_scan_key(entry), (name, entry))
+            machines.setdefault(_without_login_fields(entry), (name, entry))
     with closing(Connector(on_notice=on_notice)) as connector:
-        scans = _scan_by_distance(machines, parallel, connector)
-    return [ScanResult(name, _for_host(scans, name, entry)) for name, entry in entries]
+        scans = _scan_by_jump_count(machines, parallel, connector)
+    return [ScanResult(name, _outcome_for_host(scans, name, entry)) for name, entry in entries]
 
 
-def _scan_by_distance(
+def _scan_by_jump_count(
     machines: dict[Target, tuple[str, Target]], parallel: int, connector: Connector
 ) -> dict[Target, Outcome]:
     """Scan the machines that need no jump host first, then those behind one jump host, and so on.
@@ -78,7 +78,7 @@ def _scan_by_distance(
     def scan_machine(machine: Target) -> Outcome:
         name, target = machines[machine]
         if (jump := target.jump) is not None:
-            outcome = scans[_scan_key(jump)]
+            outcome = scans[_without_login_fields(jump)]
             if not isinstance(outcome, HostKey):
                 return unusable_jump(outcome, jump, name)
             if outcome.state != "known":
@@ -96,14 +96,16 @@ def _scan_by_distance(
     return scans
 
 
-def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
+def _outcome_for_host(
+    scans: dict[Target, Outcome], name: str, target: Target | TfdeployError
+) -> Outcome:
     """Return the scan of the host's machine, with the name and target of this host filled in.
 
     This is needed because several hosts of the inventory may be the same machine.
     """
     if isinstance(target, TfdeployError):
         return target
-    outcome = scans[_scan_key(target)]
+    outcome = scans[_without_login_fields(target)]
     if isinstance(outcome, HostKey):
         return replace(outcome, target=target)
     error = copy_error(outcome)
@@ -111,7 +113,7 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
     return error
 
 
-def _scan_key(target: Target) -> Target:
+def _without_login_fields(target: Target) -> Target:
     """Return the target without the fields that matter only for a login."""
     return replace(
         target,
@@ -129,7 +131,7 @@ def _count_jumps(target: Target) -> int:
     return 0 if target.jump is None else 1 + _count_jumps(target.jump)
 
 
-def find_machine(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
+def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
     """Scan the host of this name, or else the jump host of this name.
 
     Returns None if neither exists.

@@ -129,7 +129,7 @@ def _make_stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> 
     """
     if not withhold.by_path:
         return stamp.add_file
-    find = withhold.finder(os.path.realpath(root))
+    find = withhold.make_finder(os.path.realpath(root))
 
     def visit(path: bytes, file_stat: os.stat_result) -> None:
         stamp.add_file(path, file_stat)

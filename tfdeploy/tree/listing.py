@@ -71,7 +71,7 @@ def git_tracked_paths(root: str, paths: list[str]) -> list[str]:
 def _is_git_tracked(root: str, path: str) -> bool:
     """True if git tracks the path in the innermost repository that contains it."""
     parent, name = os.path.split(os.path.join(root, path))
-    return _is_in_checkout(parent, inner=False) and bool(
+    return _is_in_checkout(parent, is_nested=False) and bool(
         _Git(parent, True, []).list_files("-c", "--", f":(literal){name}")
     )
 
@@ -83,7 +83,7 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     folder to `folder`, with a final slash; every returned path begins with it. Adds texts to
     `warnings`.
     """
-    git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
+    git = _Git(folder, _is_in_checkout(folder, is_nested=bool(prefix)), warnings)
     listed_paths = git.list_files("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not listed_paths:
         # Either the folder is in no checkout, or the checkout ignores the folder. For example, a
@@ -111,13 +111,13 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     return result
 
 
-def _is_in_checkout(folder: str, inner: bool) -> bool:
+def _is_in_checkout(folder: str, is_nested: bool) -> bool:
     """True if the folder is in a git checkout.
 
-    `inner`: True if git lists the folder inside another repository. Then only a repository that
+    `is_nested`: True if git lists the folder inside another repository. Then only a repository that
     begins in this folder counts, and not the outer one.
     """
-    above = () if inner else Path(folder).parents
+    above = () if is_nested else Path(folder).parents
     return any((parent / ".git").exists() for parent in (Path(folder), *above))
 
 

@@ -102,7 +102,7 @@ def _classify_paths(
     links: list[ManifestEntry] = []
     files: list[FileWithStat] = []
     withheld: dict[str, WithheldFile] = {}
-    find_withheld = withhold.finder(top)
+    find_withheld = withhold.make_finder(top)
     real_folders: dict[str, bool] = {"": True}
     for path in paths:
         if not _is_without_links(top, path.rpartition("/")[0], real_folders):
@@ -132,7 +132,9 @@ def _refuse_tracked_secrets(top: str, withheld: dict[str, WithheldFile]) -> None
 
     In that case, every clone of the repository has the secret.
     """
-    tracked_paths = git_tracked_paths(top, [path for path, file in withheld.items() if file.secret])
+    tracked_paths = git_tracked_paths(
+        top, [path for path, file in withheld.items() if file.is_secret]
+    )
     if tracked_paths:
         tracked_path = os.path.join(top, tracked_paths[0])
         command = shlex.join(

@@ -34,12 +34,12 @@ class EnvironmentRecipe:
     """The inputs of a Python environment.
 
     `files`: {path relative to the common folder of all requirements files: text}.
-    `main`: the path in `files` of the requirements file that includes the others.
+    `main_file`: the path in `files` of the requirements file that includes the others.
     `wheels`: the listing of the folder of wheels, or None if there is no such folder.
     `digest`: a hash of all files and wheels.
     """
 
-    main: str
+    main_file: str
     files: dict[str, str]
     wheels: DataListing | None
     digest: str

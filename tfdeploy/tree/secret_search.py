@@ -18,7 +18,7 @@ class FoundSecret(NamedTuple):
 
     path: str
     line: int
-    secret: str  # name of the secret
+    secret_name: str  # name of the secret
 
 
 def find_secret_value(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:

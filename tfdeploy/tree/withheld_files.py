@@ -16,24 +16,24 @@ Inode = tuple[int, int]  # (device, inode)
 class WithheldFile(NamedTuple):
     """A file that must not be sent.
 
-    `description`: used in messages, such as "the secret TOKEN". `secret`: False for a
+    `description`: used in messages, such as "the secret TOKEN". `is_secret`: False for a
     known_hosts file, which anybody may read.
     """
 
     description: str
-    secret: bool = True
+    is_secret: bool = True
 
 
 class WithheldFiles(NamedTuple):
     """The files that must not be sent.
 
-    `by_path`: {absolute path without links: file}. `has_links`: True if some secret file has
+    `by_path`: {absolute path without links: file}. `has_hard_links`: True if some secret file has
     several names (hard links).
     """
 
     by_path: Mapping[str, WithheldFile]
     by_inode: Mapping[Inode, WithheldFile]
-    has_links: bool = False
+    has_hard_links: bool = False
 
     @classmethod
     def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:
@@ -43,7 +43,7 @@ class WithheldFiles(NamedTuple):
         """
         by_path: dict[str, WithheldFile] = {}
         by_inode: dict[Inode, WithheldFile] = {}
-        has_links = False
+        has_hard_links = False
         for path, file in files.items():
             folder, name = os.path.split(os.path.abspath(path))
             for real_path in (os.path.realpath(path), os.path.join(os.path.realpath(folder), name)):
@@ -54,8 +54,8 @@ class WithheldFiles(NamedTuple):
                 continue
             if stat.S_ISREG(file_stat.st_mode):
                 by_inode.setdefault((file_stat.st_dev, file_stat.st_ino), file)
-                has_links |= file.secret and file_stat.st_nlink > 1
-        return cls(by_path, by_inode, has_links)
+                has_hard_links |= file.is_secret and file_stat.st_nlink > 1
+        return cls(by_path, by_inode, has_hard_links)
 
     def find(self, path: str) -> WithheldFile | None:
         """Return the withheld file to which the path leads, else None."""
@@ -67,7 +67,7 @@ class WithheldFiles(NamedTuple):
             os.path.realpath(path)
         )
 
-    def below(self, top: str) -> dict[str, WithheldFile]:
+    def files_below(self, top: str) -> dict[str, WithheldFile]:
         """Return {path relative to `top`: file} of the withheld files below the folder `top`.
 
         `top`: an absolute path without links.
@@ -79,13 +79,13 @@ class WithheldFiles(NamedTuple):
             if path.startswith(above)
         }
 
-    def finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
+    def make_finder(self, top: str) -> Callable[[str, os.stat_result], WithheldFile | None]:
         """Return a function that tells whether a path below `top` is a withheld file.
 
         The function's parameters are a path relative to `top` and its lstat. It returns the
         withheld file, or None.
         """
-        below, by_inode = self.below(top), self.by_inode
+        below, by_inode = self.files_below(top), self.by_inode
 
         def find(path: str, file_stat: os.stat_result) -> WithheldFile | None:
             return by_inode.get((file_stat.st_dev, file_stat.st_ino)) or below.get(path)

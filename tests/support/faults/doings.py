@@ -52,7 +52,7 @@ from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
 from tfdeploy.operations.watch.listen import _receive_reports
-from tfdeploy.operations.watch.resume import resume
+from tfdeploy.operations.watch.resume import resume_on_host
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Session
@@ -102,7 +102,7 @@ def watch_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
             _receive_reports(watch, host, threading.Event())
             found[host.name] = watch.states.get(host.name)
         except TfdeployError as error:
-            watch.receive(host.name, error)
+            watch.receive_report(host.name, error)
             found[host.name] = error
     watch.emit_run(watch.view())
     return found
@@ -363,7 +363,7 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
         ),
     ),
     "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),
-    "run.resume": (lambda fleet, here, job: run_alone(lambda: resume(fleet, PLAN, LIAR)),),
+    "run.resume": (lambda fleet, here, job: run_alone(lambda: resume_on_host(fleet, PLAN, LIAR)),),
     "run.status": (show_status, fetch_both_logs),
     "run.watch": (watch_both,),
     "run.plan": (list_known_runs,),

@@ -38,7 +38,7 @@ def test_included_files_are_inserted_in_place(tmp_path: Path) -> None:
     write(tmp_path / "job" / "more", requirements="six\n")
     write(tmp_path, pins="numpy<3\n")
     recipe = read_recipe(main, None)
-    assert recipe.main == "job/requirements.txt" and recipe.wheels is None
+    assert recipe.main_file == "job/requirements.txt" and recipe.wheels is None
     assert sorted(recipe.files) == [
         "job/more/base.txt",
         "job/more/pins.txt",

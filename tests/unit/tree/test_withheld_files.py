@@ -26,9 +26,9 @@ def code(tmp_path: Path) -> Path:
     return root
 
 
-def withhold(*paths: Path, secret: bool = True) -> WithheldFiles:
+def withhold(*paths: Path, is_secret: bool = True) -> WithheldFiles:
     return WithheldFiles.from_paths(
-        {str(path): WithheldFile("the secret T", secret=secret) for path in paths}
+        {str(path): WithheldFile("the secret T", is_secret=is_secret) for path in paths}
     )
 
 
@@ -92,7 +92,7 @@ def test_tracked_secret_file_is_refused_also_in_nested_repository(code: Path, fo
 def test_tracked_known_hosts_file_is_left_out_without_error(code: Path) -> None:
     git(code, "init", "-q")
     git(code, "add", "token.txt")
-    assert sent(code, withhold(code / "token.txt", secret=False)) == ["keys/id", "train.py"]
+    assert sent(code, withhold(code / "token.txt", is_secret=False)) == ["keys/id", "train.py"]
 
 
 def test_data_set_with_withheld_file_is_refused_with_path(code: Path, tmp_path: Path) -> None:

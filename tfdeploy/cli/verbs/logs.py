@@ -69,11 +69,11 @@ def run(flags: Flags) -> int:
         else:
             batches = stored_batches(fleet, plan, query, errors, rotated_bytes, fetched)
             complete = printer.write(batches)
-        if fetched.used and not flags.quiet:
-            why = clean(next(iter(fetched.used.values())).what)
+        if fetched.replaced_hosts and not flags.quiet:
+            why = clean(next(iter(fetched.replaced_hosts.values())).what)
             print_message(
-                f"{fold_names(fetched.used)}: these lines come from {fetched.folder}, as of the "
-                f"last fetch: {why}"
+                f"{fold_names(fetched.replaced_hosts)}: these lines come from {fetched.folder}, as "
+                f"of the last fetch: {why}"
             )
         show_errors(flags, errors, "no lines from this host: ")
         if not complete:

@@ -15,7 +15,7 @@ from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.setup import describe_difference, find_differences, setup_job
+from tfdeploy.operations.setup import describe_difference, find_version_differences, setup_job
 from tfdeploy.ui.environments import show_setup
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def run(flags: Flags) -> int:
         cache = tree_cache_folder()
         results = setup_job(fleet, inventory.hosts, job, lock_holder(), cache, emit, whole.hosts)
     rows = [_make_row(host, result) for host, result in results.items()]
-    different = find_differences(split_outcomes(results)[0])
+    different = find_version_differences(split_outcomes(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
         differing: list[PackageRow] = [

@@ -17,8 +17,8 @@ from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-from tfdeploy.operations.watch.relay import describe_uninformed, relay_end
-from tfdeploy.operations.watch.resume import resume
+from tfdeploy.operations.watch.relay import describe_uninformed, relay_run_end
+from tfdeploy.operations.watch.resume import resume_on_host
 from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import can_draw_dashboard
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
                     describe_uninformed(*current.uninformed)
                     + "; this machine now passes the message on"
                 )
-                relay_end(fleet, plan, *current.uninformed)
+                relay_run_end(fleet, plan, *current.uninformed)
             if not flags.watch or (current.view.final and not resumed):
                 break
             time.sleep(2)
@@ -89,7 +89,7 @@ def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     can_resume = False
     for host in hosts:
         try:
-            can_resume |= resume(fleet, plan, host)
+            can_resume |= resume_on_host(fleet, plan, host)
         except TfdeployError as error:
             print_message(f"[{host}] the run cannot be resumed on this host: {clean(error.what)}")
             can_resume = True  # the next round of --watch tries again
@@ -102,5 +102,5 @@ def _show_status(flags: Flags, fleet: Fleet, plan: Plan, current: Status) -> Non
         return
     fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
     last_lines = lines_of_first_death(fleet, plan, current, fetched)
-    as_of = "as of the last fetch" if fetched.used else ""
+    as_of = "as of the last fetch" if fetched.replaced_hosts else ""
     show_status(flags.out, current.view, time.time(), flags.full_command, last_lines, as_of)

@@ -21,11 +21,11 @@ from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.trust import (
     file_to_write,
-    find_machine,
     read_fingerprints,
     record_new_keys,
     replace_key,
-    scan,
+    scan_by_name,
+    scan_host_keys,
 )
 from tfdeploy.ui.host_keys import describe_key_change, describe_state, old_key_places, renewal_lines
 from tfdeploy.ui.question import confirm
@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
     inventory = load_project_inventory(flags)
     if flags.renew is not None:
         return _renew_key(flags, flags.renew, inventory)
-    keys = scan(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)
+    keys = scan_host_keys(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)
     new_keys = [key for key in keys if key.state == "new"]
     keys_to_record, refused = _filter_by_fingerprints(flags, new_keys)
     if not flags.json:
@@ -66,7 +66,7 @@ def run(flags: Flags) -> int:
 
 def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
     """Replace the recorded key of host `name` if the operator agrees. Return the exit code."""
-    key = find_machine(inventory.hosts, name, on_notice=show_notice)
+    key = scan_by_name(inventory.hosts, name, on_notice=show_notice)
     if key is None:
         raise UsageError(
             f"no host {name!r} in the inventory",

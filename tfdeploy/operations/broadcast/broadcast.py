@@ -92,10 +92,10 @@ class Broadcast:
         self.report = BroadcastReport(self.event_name, self.members, self.emit)
         self._stalled = StalledHosts(self.members)
 
-    def run(self, join: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
+    def run(self, join_args_for: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
         """Run until each member has its files in place or has failed. Return the errors by host.
 
-        `join` returns the arguments of broadcast.join for a member. Raises SourceChanged.
+        `join_args_for` returns the arguments of broadcast.join for a member. Raises SourceChanged.
         """
         keys = make_certificates(f"broadcast {self.id}", self.members)
         names = sorted(self.members)
@@ -105,7 +105,12 @@ class Broadcast:
                 try:
                     for member in self.members.values():
                         own_args = {"host": member.name, "certs": keys[member.name]}
-                        args = {**join(member), "id": self.id, "members": names, **own_args}
+                        args = {
+                            **join_args_for(member),
+                            "id": self.id,
+                            "members": names,
+                            **own_args,
+                        }
                         self._join_args[member.name] = args
                         self._not_joined[member.name] = time.monotonic()
                         try:

@@ -38,16 +38,16 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 class KeepDifference:
     """The changes that make the keep folders of a host equal to those of the source.
 
-    `files` are the files to send. `paths_to_set_aside` are the paths of checkpoint records
+    `files_to_send` are the files to send. `paths_to_set_aside` are the paths of checkpoint records
     (TensorFlow's files named `checkpoint`) to set aside, because the source does not have them.
     """
 
-    files: tuple[FoundFile, ...]
+    files_to_send: tuple[FoundFile, ...]
     paths_to_set_aside: tuple[str, ...]
 
     @property
     def total_bytes(self) -> int:
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.files_to_send)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,12 @@ def _broadcast_missing_files(
     emit: Emit,
 ) -> dict[str, TfdeployError]:
     """Send the missing files, and return the errors by host. Raises SourceChanged."""
-    files = {file for difference in differences.values() for file in difference.files if file.size}
+    files = {
+        file
+        for difference in differences.values()
+        for file in difference.files_to_send
+        if file.size
+    }
     lacking = sorted(map(_to_file_to_send, files))
     if not lacking:
         return {}
@@ -167,7 +172,7 @@ def _place_keep(
 ) -> None:
     """Let the host put the received files in place, and emit a note."""
     agent, host = session.agent(), session.host.name
-    files = [list(_to_file_to_send(file)) for file in difference.files]
+    files = [list(_to_file_to_send(file)) for file in difference.files_to_send]
     args = {
         "job": copy.job,
         "keep": list(copy.keep),
@@ -175,7 +180,9 @@ def _place_keep(
         "aside": list(difference.paths_to_set_aside),
     }
     missing = agent.call(KEEP_PLACE, args, timeout_s=600).missing
-    if missing := check_requested_paths({file.path for file in difference.files}, missing, host):
+    if missing := check_requested_paths(
+        {file.path for file in difference.files_to_send}, missing, host
+    ):
         raise HostFailed(
             f"{missing[0]} of `keep` is incomplete after the copy",
             where=host,

@@ -63,7 +63,7 @@ class FileBroadcast:
     """A broadcast of some files of `listing`: those with the row numbers `rows`.
 
     The files are below `root` on this machine, or on the host `source_host`. `event_name` names the
-    broadcast in events. `join` returns a host's arguments of the verb broadcast.join.
+    broadcast in events. `join_args_for` returns a host's arguments of the verb broadcast.join.
     `put_in_place` lets a host put its files in place. `check_source` and `reconnect` are those of
     Broadcast.
     """
@@ -72,7 +72,7 @@ class FileBroadcast:
     rows: Sequence[int]
     event_name: str
     emit: Emit
-    join: Callable[[MemberSession], Args]
+    join_args_for: Callable[[MemberSession], Args]
     root: str = ""
     source_host: str | None = None
     put_in_place: Callable[[MemberSession], None] = lambda member: None
@@ -109,7 +109,9 @@ class FileBroadcast:
             self.reconnect,
             self.id,
         )
-        failed = broadcast.run(lambda member: {**self.join(member), **member.host_join_args})
+        failed = broadcast.run(
+            lambda member: {**self.join_args_for(member), **member.host_join_args}
+        )
         outcomes: dict[str, Outcome] = {
             name: failed.get(name)
             or ReceivedData(
@@ -152,7 +154,7 @@ class FileBroadcast:
 def make_shared_join_args(
     args: Args, files: Iterable[FileToSend]
 ) -> Callable[[MemberSession], Args]:
-    """Return a `join` function for FileBroadcast that gives all hosts the same `args` and
+    """Return a `join_args_for` function for FileBroadcast that gives all hosts the same `args` and
     `files`."""
     join_args = {**args, "files": [list(each) for each in files]}
     return lambda member: join_args

@@ -49,7 +49,7 @@ class FetchBudget:
             allowed = min(allowed, self.max_bytes - self.received_bytes)
         return max(0, allowed)
 
-    def spend(self, count: int) -> None:
+    def count_received(self, count: int) -> None:
         """Count received bytes. Raise HostFailed once they are more than --max."""
         self.received_bytes += count
         if self.max_bytes is not None and self.received_bytes > self.max_bytes:

@@ -37,33 +37,33 @@ def put_in_place(
     staging: SafeFolder,
     destination: SafeFolder,
     paths: Collection[str],
-    files: Iterable[FoundFile],
-    missing: Collection[str],
+    listed_files: Iterable[FoundFile],
+    missing_paths: Collection[str],
     *,
     overwrite: bool = False,
 ) -> PlacedFiles:
     """Move `paths` from `staging` to `destination`, and make the symbolic links.
 
-    The symbolic links are those entries of `files` that have a `target`.
+    The symbolic links are those entries of `listed_files` that have a `target`.
 
     A checkpoint record (a file named `checkpoint`) is not moved while another file of the same
-    folder is `missing`. Raises OSError, and Refused if a link or a folder is in the way.
+    folder is in `missing_paths`. Raises OSError, and Refused if a link or a folder is in the way.
     """
     placed = PlacedFiles()
     for path in sorted(
         paths, key=lambda each: (posixpath.basename(each) == CHECKPOINT_RECORD, each)
     ):
         if posixpath.basename(path) == CHECKPOINT_RECORD and any(
-            posixpath.dirname(other) == posixpath.dirname(path) for other in missing
+            posixpath.dirname(other) == posixpath.dirname(path) for other in missing_paths
         ):
             continue
         _refuse_existing_folder(destination, path)
-        if not overwrite and _is_newer(destination, staging, path):
+        if not overwrite and _is_local_file_newer(destination, staging, path):
             placed.newer_here.append(path)
         else:
             destination.move_from(staging, path)
             placed.files += 1
-    for link in files:
+    for link in listed_files:
         if link.target is not None:
             _make_link(destination, link, link.target, placed)
     return placed
@@ -97,7 +97,7 @@ def _refuse_existing_folder(destination: SafeFolder, path: str) -> None:
         )
 
 
-def _is_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
+def _is_local_file_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
     """Return whether the local file is newer than the host's file and has other content."""
     existing, fetched = destination.stat(path), staging.stat(path)
     if (

@@ -152,7 +152,7 @@ def fetch_folder(
             placed = put_in_place(
                 staging,
                 destination_folder,
-                set(fetch.checked),
+                set(fetch.verified_files),
                 fetch.listing.files,
                 fetch.changing,
                 overwrite=overwrite,
@@ -174,7 +174,8 @@ def fetch_folder(
 class _FolderFetch:
     """One fetch of a folder.
 
-    `checked` is {path: size and mtime} of those files in `staging` whose hash equals the host's.
+    `verified_files` is {path: size and mtime} of those files in `staging` whose hash equals the
+    host's.
     `received` is the number of received bytes.
     """
 
@@ -185,7 +186,7 @@ class _FolderFetch:
     emit: Emit
     budget: FetchBudget
     listing: HostFileList = HostFileList("", ())
-    checked: dict[str, SizeAndMtime] = field(default_factory=dict)
+    verified_files: dict[str, SizeAndMtime] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
     received: int = 0
 
@@ -226,8 +227,8 @@ class _FolderFetch:
         size and time that the host lists.
         """
         listed = (file.size, file.mtime_ns)
-        if file.path in self.checked:
-            return not file.is_record or self.checked[file.path] == listed
+        if file.path in self.verified_files:
+            return not file.is_record or self.verified_files[file.path] == listed
         return _read_size_and_mtime(self.destination, file.path) == listed
 
     def _check_hashes(self, files: list[tuple[str, int]]) -> None:
@@ -237,14 +238,14 @@ class _FolderFetch:
         which may have grown. Each equal file is marked as checked, and the others are deleted.
         """
         for path, _ in files:
-            self.checked.pop(path, None)
+            self.verified_files.pop(path, None)
         for start in range(0, len(files), SUMS_PER_REQUEST):
             batch = dict(files[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _read_size_and_mtime(self.staging, path)
                 if stamp is not None and host_hashes.get(path) == self.staging.sha256(path):
-                    self.checked[path] = stamp
+                    self.verified_files[path] = stamp
                 elif stamp is not None:
                     self.staging.unlink(path)
 
@@ -293,7 +294,7 @@ class _FolderFetch:
             report("failed", 0)
             raise
         self.received += received
-        self.budget.spend(min(received, total))
+        self.budget.count_received(min(received, total))
         report("done", total)
 
 

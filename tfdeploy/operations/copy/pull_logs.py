@@ -156,7 +156,7 @@ def _append_new_bytes(
                 raise BadAnswer(
                     f"it sent an invalid part of the log of {task}", where=progress.host
                 )
-            progress.budget.spend(len(blob))
+            progress.budget.count_received(len(blob))
             # The bytes between `end` and `offset` were rotated away.
             if offset > end:
                 name = f"{log_stem(task, progress.host)}.from-{offset}.log"

@@ -156,15 +156,15 @@ def find_run(
     job: str | None,
     live_first: bool = False,
     metrics: Mapping[str, str] | None = None,
-    refused: Errors | None = None,
+    plan_errors: Errors | None = None,
     warnings: list[str] | None = None,
 ) -> Plan:
     """Return the plan of the wanted run. If `wanted` is None, return the plan of the newest run.
 
     `live_first`: prefer a live run. `stop` sets this. The plan then also gets hosts that do not
     answer but may hold the run. `metrics`: the metrics in this machine's job file, used for a plan
-    that is read from hosts. `refused` receives {host: why its plan could not be used}. `warnings`
-    receives a sentence for each run whose start time counts as wrong.
+    that is read from hosts. `plan_errors` receives {host: why its plan could not be used}.
+    `warnings` receives a sentence for each run whose start time counts as wrong.
 
     Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
     found and hosts do not answer.
@@ -202,8 +202,8 @@ def find_run(
         )
     elif plan is None:
         plan, errors = fetch_plan(fleet, request)
-        if refused is not None:
-            refused.update(errors)
+        if plan_errors is not None:
+            plan_errors.update(errors)
     if (
         live_first
         and wanted is None

@@ -38,14 +38,15 @@ _one_at_a_time = threading.Lock()
 class PlanRequest:
     """A request for the plan of a run.
 
-    `holders` are the hosts that hold the plan, and `hosts` are all hosts of the inventory.
+    `holders` are the hosts that hold the plan, and `inventory_hosts` are all hosts of the
+    inventory.
     `metrics` are the metrics of this machine's job file.
     """
 
     run: str
     job: str
     holders: Hosts
-    hosts: Hosts
+    inventory_hosts: Hosts
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -72,7 +73,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
         raise combine_errors(f"reading the plan of {request.run}", errors, len(request.holders))
     if len(groups := _group_equal_plans(held_plans)) > 1:
         raise _different_plans_error(request.run, [hosts for _, hosts in groups])
-    return with_ssh_settings(groups[0][0], request.hosts), errors
+    return with_ssh_settings(groups[0][0], request.inventory_hosts), errors
 
 
 def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> Plan:
@@ -85,7 +86,7 @@ def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> P
     groups = _group_equal_plans(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
     plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
-    plan = with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.hosts)
+    plan = with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.inventory_hosts)
     return with_hosts(
         plan, request.holders if len(holders) > 1 else (*request.holders, *silent_hosts)
     )

@@ -97,7 +97,7 @@ def read_shipment(
     manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, withhold=withhold)
     if manifest.private_keys and not allow_secrets:
         path, line = manifest.private_keys[0]
-        raise _refused_secret(manifest, path, line, "a private key")
+        raise _secret_found_error(manifest, path, line, "a private key")
     data = {
         name: list_data_set(Path(source.path), withhold, job.places.get(f"data.{name}"))
         for name, source in local_sources.items()
@@ -110,12 +110,15 @@ def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> N
     """Raise Refused if a file of the code holds the value of a secret."""
     leaks = find_secret_value(shipment.manifest, secrets)
     if leaks is not None:
-        raise _refused_secret(
-            shipment.manifest, leaks.path, leaks.line, f"the value of the secret {leaks.secret}"
+        raise _secret_found_error(
+            shipment.manifest,
+            leaks.path,
+            leaks.line,
+            f"the value of the secret {leaks.secret_name}",
         )
 
 
-def _refused_secret(manifest: Manifest, path: str, line: int, finding: str) -> Refused:
+def _secret_found_error(manifest: Manifest, path: str, line: int, finding: str) -> Refused:
     return Refused(
         f"{path} holds {finding}, and would be sent to every host",
         where=f"{manifest.root}/{path}:{line}",

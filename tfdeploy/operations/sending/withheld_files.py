@@ -22,7 +22,7 @@ from tfdeploy.tree.withheld_files import WithheldFile, WithheldFiles
 DEFAULT_KEYS = "~/.ssh/id_*"
 _KEY_OF_INVENTORY = WithheldFile("a private key of the inventory")
 _KEY_OF_SSH = WithheldFile("a private key of ssh")
-_KNOWN_HOSTS = WithheldFile("a known_hosts file", secret=False)
+_KNOWN_HOSTS = WithheldFile("a known_hosts file", is_secret=False)
 
 
 def list_withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
@@ -54,7 +54,7 @@ def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str
     """
     withhold = list_withheld_files(job, hosts)
     code = os.path.realpath(job.code)
-    in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(
+    in_code = {path for path, file in withhold.files_below(code).items() if file.is_secret} | set(
         _secret_hard_links(code, withhold)
     )
     in_data = set()
@@ -63,7 +63,9 @@ def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str
             top = os.path.realpath(source.path)
             top = top if os.path.isdir(top) else os.path.dirname(top)
             in_data |= {
-                f"{name}/{path}" for path, file in withhold.below(top).items() if file.secret
+                f"{name}/{path}"
+                for path, file in withhold.files_below(top).items()
+                if file.is_secret
             }
     paths = {
         "code": sorted(filter(_is_short_and_printable, in_code)),
@@ -74,8 +76,8 @@ def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str
 
 def _secret_hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
     """Yield the paths in the code folder that are hard links to secret files."""
-    find = withhold.finder(code)
-    for folder, folders, names in os.walk(code) if withhold.has_links else ():
+    find = withhold.make_finder(code)
+    for folder, folders, names in os.walk(code) if withhold.has_hard_links else ():
         folders[:] = [name for name in folders if name != ".git"]
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), code)
@@ -83,7 +85,7 @@ def _secret_hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
                 file = find(path, os.lstat(os.path.join(folder, name)))
             except OSError:
                 continue
-            if file is not None and file.secret:
+            if file is not None and file.is_secret:
                 yield path
 
 

@@ -24,13 +24,16 @@ _BLOCK_BYTES = 256 << 10
 class FetchedLogs:
     """The logs of one run that fetch_logs has stored in `folder`.
 
-    `read_instead` fills `used`: {host whose fetched logs are read: why the host sent no log}.
+    `read_fetched_lines` fills `replaced_hosts`: {host whose fetched logs are read: why the host
+    sent no log}.
     """
 
     folder: Path
-    used: Errors = field(default_factory=dict)
+    replaced_hosts: Errors = field(default_factory=dict)
 
-    def read_instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
+    def read_fetched_lines(
+        self, task: str, host: str, error: TfdeployError
+    ) -> Iterator[Batch] | None:
         """Return the fetched lines of a task whose host returned `error` instead of the log.
 
         Returns None if nothing was fetched. Also returns None if the host answers and knows the
@@ -44,12 +47,12 @@ class FetchedLogs:
             return None
         if not files:
             return None
-        self.used[host] = error
+        self.replaced_hosts[host] = error
         return self._read_lines(task, host, files)
 
     def _read_lines(self, task: str, host: str, files: list[tuple[int, str]]) -> Iterator[Batch]:
         splitter = LineSplitter(task, host)
-        times = _Times(self.folder / times_name(task, host))
+        times = _TimeRecords(self.folder / times_name(task, host))
         for base, name in files:
             path = self.folder / name
             with path.open("rb") as log:
@@ -63,10 +66,10 @@ class FetchedLogs:
                     )
                     offset += len(block)
             # The bytes between this file and the next were rotated away.
-            yield from splitter.unfinished()
+            yield from splitter.take_unfinished_lines()
 
 
-class _Times:
+class _TimeRecords:
     """The time records of one log, read once from beginning to end."""
 
     def __init__(self, path: Path) -> None:

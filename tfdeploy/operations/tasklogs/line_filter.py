@@ -35,7 +35,7 @@ def filter_batches(
     query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
     """Return the wanted lines, batch by batch. If all lines are wanted, return `batches` itself."""
-    if not query.drops and query.since is None:
+    if not query.filters_locally and query.since is None:
         return batches
     return map(LineFilter(query, task), batches)
 
@@ -49,8 +49,8 @@ class LineFilter:
     def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
         self._attempt = None if query.attempts is None else query.attempts.get(task)
-        self._matches_grep = _any_match(query.grep) if query.grep else None
-        self._excluded = _any_match(query.exclude) if query.exclude else None
+        self._matches_grep = _make_any_matcher(query.grep) if query.grep else None
+        self._excluded = _make_any_matcher(query.exclude) if query.exclude else None
         self.reset()
 
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
@@ -72,7 +72,7 @@ class LineFilter:
         self._matches = None
         if query.grep or query.errors:
             selector = TracebackSelector(self._matches_grep, self._excluded, errors=query.errors)
-            self._matches = _Matches(query, selector)
+            self._matches = _MatchesWithContext(query, selector)
 
     def _is_wanted(self, line: LogLine) -> bool:
         query = self._query
@@ -84,14 +84,14 @@ class LineFilter:
         )
 
 
-def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
+def _make_any_matcher(patterns: Patterns) -> Callable[[bytes], object]:
     """Return a function that tells whether any of the patterns matches a line."""
     if len(patterns) == 1:
         return patterns[0].search
     return lambda text: any(pattern.search(text) for pattern in patterns)
 
 
-class _Matches:
+class _MatchesWithContext:
     """Selects matching lines, and `context` lines before and after them.
 
     If the query has `gaps`, the line GAP, which belongs to no stream, separates two groups of
@@ -114,7 +114,7 @@ class _Matches:
         for line, selected, begins in chain.from_iterable(map(selector.decide, batch)):
             if selected:
                 group = [*self._before, line]
-                if self._gaps and self._begins_group(begins=begins):
+                if self._gaps and self._needs_separator(begins=begins):
                     text = b"%s attempt %d, %s" % (
                         GAP,
                         line.attempt,
@@ -138,7 +138,7 @@ class _Matches:
                 self._keep_as_context(line)
         return shown
 
-    def _begins_group(self, *, begins: bool) -> bool:
+    def _needs_separator(self, *, begins: bool) -> bool:
         if self._errors:
             return begins or self._skipped or not self._shown
         return self._count > 0 and self._skipped and self._shown

@@ -38,7 +38,7 @@ class LineSplitter:
             if end > begin:
                 yield from self._split_chunk(offset + begin, record, blob[begin:end])
 
-    def unfinished(self) -> Iterator[list[LogLine]]:
+    def take_unfinished_lines(self) -> Iterator[list[LogLine]]:
         """Yield the lines that have no end yet. Call this when no more bytes can follow."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:

@@ -61,7 +61,7 @@ def stored_batches(
     readers = []
     for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
-        batches = _whole_log(log, sessions[task.host], host_errors, fetched)
+        batches = _read_whole_log(log, sessions[task.host], host_errors, fetched)
         readers.append(
             _ordered_batches(log, batches, {} if rotated_bytes is None else rotated_bytes)
         )
@@ -76,7 +76,7 @@ def _ordered_batches(
     If the host's clock was set back, a line gets the latest time of all lines before it.
     """
     query, wanted = log.query, batches
-    if query.drops or query.since is not None or query.last is not None:
+    if query.filters_locally or query.since is not None or query.last is not None:
         lists = filter_batches(query, log.task, map(lines_of, batches))
         wanted = iter(lists if query.last is None else last_lines(lists, query.last))
     latest = 0.0
@@ -113,7 +113,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     return list(last_batches)
 
 
-def _whole_log(
+def _read_whole_log(
     log: TaskLog,
     session: Session | TfdeployError,
     host_errors: Errors,
@@ -124,17 +124,17 @@ def _whole_log(
     A host in `host_errors` is not asked again, because each request to it would time out.
     """
     failed = host_errors.get(log.host) or (
-        fetched.used.get(log.host) if fetched is not None else None
+        fetched.replaced_hosts.get(log.host) if fetched is not None else None
     )
     try:
         if isinstance(session, TfdeployError):
             raise session
         if isinstance(failed, (HostUnreachable, BadAnswer)):
             raise failed
-        yield from stored_pieces(log, session)
+        yield from read_stored_batches(log, session)
     except TfdeployError as error:
         copy = (
-            fetched.read_instead(log.task, log.host, error)
+            fetched.read_fetched_lines(log.task, log.host, error)
             if fetched is not None and log.cursor is None
             else None
         )
@@ -143,10 +143,10 @@ def _whole_log(
             yield from copy
             return
         host_errors[log.host] = error
-    yield from log.splitter.unfinished()
+    yield from log.splitter.take_unfinished_lines()
 
 
-def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
+def read_stored_batches(log: TaskLog, session: Session) -> Iterator[Batch]:
     """Yield the lines that the host had stored when the first piece was requested.
 
     While the lines of one piece are yielded, the next piece is already requested. Raises
@@ -154,7 +154,7 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
     """
     agent = session.agent()
     stream, end, read = log.request_piece(agent, follow=False), None, 0
-    while parts := list(log.receive(stream)):
+    while parts := list(log.receive_parts(stream)):
         read += sum(len(blob) for _, blob in parts)
         if read > log.plan.logs_max_bytes + SLACK_BYTES:
             raise BadAnswer(
@@ -167,6 +167,6 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
         if has_more:
             stream = log.request_piece(agent, follow=False)
         for part in parts:
-            yield from log.batches(part)
+            yield from log.split_part(part)
         if not has_more:
             break

@@ -23,7 +23,7 @@ PULL_BYTES = 1 << 20  # size of one piece
 ITEM_BYTES = 100  # added to the length of each part of a piece, for the limit of a piece
 SILENCE_S = 60.0  # the longest pause that a host may make while a log is read but not followed
 PIECE_S = 240.0  # time limit for one piece
-Part = tuple[LogPiece, bytes]
+LogPart = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
 
 
@@ -55,7 +55,7 @@ class LogQuery:
     errors: bool = False
 
     @property
-    def drops(self) -> bool:
+    def filters_locally(self) -> bool:
         """Return whether this machine filters the lines that a host sends.
 
         If it does, the host cannot select the `last` lines, because it does not know which lines
@@ -96,13 +96,13 @@ class TaskLog:
             self._give_up = time.monotonic() + self.query.within_s
         if self.cursor is not None:
             args["cursors"] = {self.task: self.cursor}
-        elif self.query.last is not None and not self.query.drops:
+        elif self.query.last is not None and not self.query.filters_locally:
             args["last"] = self.query.last
         elif self.query.since is not None:
             args["since"] = self.query.since
         return agent.stream(LOGS, args, silence_s=None if follow else SILENCE_S)
 
-    def receive(self, stream: LogStream) -> Iterator[Part]:
+    def receive_parts(self, stream: LogStream) -> Iterator[LogPart]:
         """Yield the parts of the requested piece as they arrive.
 
         The next piece may be requested only after the last part of this piece has been received.
@@ -124,21 +124,21 @@ class TaskLog:
                         f"it sent an invalid part of the log of {self.task}", where=self.host
                     )
                 if not self.followed:
-                    self._refuse_slow(began)
+                    self._refuse_slow_host(began)
                 self.rotated_bytes += item.gone
                 self.cursor = item.offset + len(blob)
                 yield item, blob
         finally:
             stream.close()
 
-    def _refuse_slow(self, began: float) -> None:
+    def _refuse_slow_host(self, began: float) -> None:
         now = time.monotonic()
         if now - began > PIECE_S or (self._give_up is not None and now > self._give_up):
             raise HostUnreachable(
                 f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host
             )
 
-    def batches(self, part: Part) -> Iterator[Batch]:
+    def split_part(self, part: LogPart) -> Iterator[Batch]:
         """Return all lines of `part`, one item of the host's answer.
 
         line_filter.py selects the wanted lines later.
@@ -146,7 +146,7 @@ class TaskLog:
         item, blob = part
         return self.splitter.feed(item.offset, item.records, blob)
 
-    def pull(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
+    def pull_next_piece(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """Yield the lines of the next piece of a log that may still grow.
 
         Sets `ended` once the whole log is read and cannot grow. Sets `abandoned` if the process
@@ -154,12 +154,12 @@ class TaskLog:
         """
         stream = self.request_piece(agent, follow=True)
         moved = self.abandoned = False
-        for part in self.receive(stream):
+        for part in self.receive_parts(stream):
             moved = True
-            yield from map(lines_of, self.batches(part))
+            yield from map(lines_of, self.split_part(part))
         end = stream.value
         if end is not None and end.left:
             self.abandoned = True
         elif end is None or not moved or end.ended:
             self.ended = True
-            yield from self.splitter.unfinished()
+            yield from self.splitter.take_unfinished_lines()

@@ -18,7 +18,7 @@ _SYNTAX_ERROR = re.compile(rb'  File "[^"]+", line \d+$')
 Search = Callable[[bytes], object]
 
 
-class _Unit:
+class _OpenTraceback:
     """One traceback in one stream. `held`: those lines that may still be selected or dropped."""
 
     def __init__(self, head: LogLine) -> None:
@@ -36,7 +36,7 @@ class TracebackSelector:
 
     def __init__(self, matches: Search | None, excluded: Search | None, *, errors: bool) -> None:
         self._matches, self._excluded, self._errors = matches, excluded, errors
-        self._units: dict[str, _Unit] = {}
+        self._units: dict[str, _OpenTraceback] = {}
         # Tells whether a single line is selected. If possible, this is `matches` itself, because
         # that is faster.
         self.selects = matches if matches and not excluded and not errors else self._selects
@@ -67,7 +67,7 @@ class TracebackSelector:
             if HEAD not in line.line and not (self._errors and _SYNTAX_ERROR.match(line.line)):
                 yield line, self.selects(line.line), False
                 return
-            unit = self._units[line.stream] = _Unit(line)
+            unit = self._units[line.stream] = _OpenTraceback(line)
             unit.matches = self._matches is None
         unit.held.append(line)
         unit.matches = unit.matches or bool(self._matches and self._matches(line.line))

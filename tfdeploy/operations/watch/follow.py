@@ -12,9 +12,9 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.operations.tasklogs.task_log import LogQuery
-from tfdeploy.operations.watch.follow_logs import Follower
-from tfdeploy.operations.watch.listen import listen
-from tfdeploy.operations.watch.relay import Relay
+from tfdeploy.operations.watch.follow_logs import LogFollower
+from tfdeploy.operations.watch.listen import start_listening
+from tfdeploy.operations.watch.relay import EndRelay
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
@@ -46,15 +46,15 @@ def follow(
         query = LogQuery(
             tasks=tuple(task.task for task in plan.tasks if task.host in watch.watched), last=last
         )
-        follower = Follower(fleet, plan, query, take_lines, stop=stop)
+        follower = LogFollower(fleet, plan, query, take_lines, stop=stop)
         follower.start()
-    listen(watch, stop)
-    end_relay = Relay(watch)
+    start_listening(watch, stop)
+    end_relay = EndRelay(watch)
     ended_since: float | None = None
     while not stop.wait(POLL_S):
         if not watch.all_answered():
             continue
-        end_relay.relay_if_due()
+        end_relay.tell_hosts_if_due()
         view = watch.view()
         if view.final and not watch.all_settled():
             # One of the hosts may still resume the run.

@@ -15,7 +15,7 @@ from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.stored_lines import RotatedBytes, record_rotated_bytes
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
-from tfdeploy.operations.watch.resume import resume_patiently
+from tfdeploy.operations.watch.resume import resume_with_retries
 from tfdeploy.transport.protocols import Errors, Fleet
 
 # Seconds to wait before a new connection. It is short, because an attempt to connect that gets no
@@ -23,7 +23,7 @@ from tfdeploy.transport.protocols import Errors, Fleet
 RECONNECT_S = 0.5
 
 
-class Follower:
+class LogFollower:
     """Passes live lines of many tasks to `deliver`, in lists with lines of one task and one time.
 
     The lines are not filtered: lines that the query excludes are passed too. Each task has one
@@ -86,13 +86,13 @@ class Follower:
                 agent = session_of(self.fleet, host).agent()
                 agent.shorten_timeouts()
                 reached = True
-                for batch in log.pull(agent):
+                for batch in log.pull_next_piece(agent):
                     self.deliver(batch)
                 self.host_errors.pop(host.name, None)
-                if log.abandoned and not resume_patiently(
+                if log.abandoned and not resume_with_retries(
                     self.fleet, self.plan, host.name, lambda text: None, self.stop
                 ):
-                    for batch in log.splitter.unfinished():
+                    for batch in log.splitter.take_unfinished_lines():
                         self.deliver(batch)
                     return
                 if log.abandoned:

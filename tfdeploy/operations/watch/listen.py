@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.watch.resume import resume_patiently
+from tfdeploy.operations.watch.resume import resume_with_retries
 from tfdeploy.operations.watch.watch import Watch
 
 BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called again
@@ -24,16 +24,16 @@ BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called ag
 AGAIN_S = 0.5
 
 
-def listen(watch: Watch, stop: threading.Event) -> None:
+def start_listening(watch: Watch, stop: threading.Event) -> None:
     """Start one thread for each host. It passes the host's reports to `watch`.
 
     A thread ends when the run has ended on its host or `stop` is set.
     """
     for host in hosts_of(watch.plan, watch.watched):
-        start_thread(_listen_to, watch, host, stop, name=f"watch {host.name}")
+        start_thread(_listen_to_host, watch, host, stop, name=f"watch {host.name}")
 
 
-def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
+def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive the reports of one host until the run has ended there. Reconnect after an error."""
     while not stop.is_set():
         try:
@@ -41,16 +41,16 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
             if stop.is_set() or watch.has_ended(host.name):
                 break
             report = partial(emit_warning, watch.emit, host=host.name, run=watch.plan.run)
-            if not resume_patiently(watch.fleet, watch.plan, host.name, report, stop):
+            if not resume_with_retries(watch.fleet, watch.plan, host.name, report, stop):
                 break
         except TfdeployError as error:
-            watch.receive(host.name, error)
+            watch.receive_report(host.name, error)
             if not host.address or has_code(error, "unknown_run"):
                 break
             if isinstance(error, BadAnswer):
                 stop.wait(BAD_ANSWER_S)
         stop.wait(AGAIN_S)
-    watch.mark_settled(host.name)
+    watch.mark_host_settled(host.name)
 
 
 def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
@@ -59,7 +59,7 @@ def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
     agent.shorten_timeouts()
     with closing(agent.stream(RUN_WATCH, watch.plan.run_args)) as stream:
         for item, _ in stream:
-            watch.receive(host.name, item)
+            watch.receive_report(host.name, item)
             if stop.is_set():
                 return
         if host.name not in watch.states:

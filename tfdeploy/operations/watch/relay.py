@@ -24,10 +24,10 @@ WAIT_S = 10.0
 ANSWER_S = 15.0
 
 
-class Relay:
+class EndRelay:
     """Tells hosts that a run has ended. `watch` tracks the state of this run.
 
-    One thread calls `relay_if_due` repeatedly.
+    One thread calls `tell_hosts_if_due` repeatedly.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -35,7 +35,7 @@ class Relay:
         self._since: float | None = None
         self._noted: tuple[str, ...] = ()
 
-    def relay_if_due(self) -> None:
+    def tell_hosts_if_due(self) -> None:
         """Tell hosts that the run has ended, if they have not learned it within WAIT_S seconds.
 
         Emits a note.
@@ -53,9 +53,9 @@ class Relay:
             self._since = now
         elif now - self._since >= WAIT_S:
             self._since = now
-            self._relay(*uninformed_hosts)
+            self._tell_hosts(*uninformed_hosts)
 
-    def _relay(self, informed: str, hosts: tuple[str, ...]) -> None:
+    def _tell_hosts(self, informed: str, hosts: tuple[str, ...]) -> None:
         watch = self._watch
         if hosts != self._noted:
             self._noted = hosts
@@ -64,10 +64,10 @@ class Relay:
                 describe_uninformed(informed, hosts) + ": this machine informs them",
                 run=watch.plan.run,
             )
-        relay_end(watch.fleet, watch.plan, informed, hosts)
+        relay_run_end(watch.fleet, watch.plan, informed, hosts)
 
 
-def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
+def relay_run_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
     """Ask the host `informed` how the run ended, and tell `hosts` the answer.
 
     Errors are ignored, because the caller repeats the call.

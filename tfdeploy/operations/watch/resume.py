@@ -33,13 +33,13 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 }
 
 
-def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
+def resume_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Resume, stop or abort the run on the host, depending on the state of the run.
 
     Return whether the run continues on the host. Raises TfdeployError if a later attempt may
     succeed.
     """
-    state = _state_of_run(fleet, plan)
+    state = _ask_run_state(fleet, plan)
     verb, verb_args = VERBS[state]
     (plan_host,) = hosts_of(plan, {host})
     try:
@@ -51,18 +51,18 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     return state == "goes on"
 
 
-def resume_patiently(
+def resume_with_retries(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """Call `resume` repeatedly, for up to a minute, while a later attempt may succeed.
+    """Call `resume_on_host` repeatedly, for up to a minute, while a later attempt may succeed.
 
-    Returns the result of `resume`, or False if all attempts failed. `report` receives a text about
-    each new error, and about the success. Raises HostUnreachable.
+    Returns the result of `resume_on_host`, or False if all attempts failed. `report` receives a
+    text about each new error, and about the success. Raises HostUnreachable.
     """
     reported: str | None = None
     for _ in range(TRIES):
         try:
-            continues = resume(fleet, plan, host)
+            continues = resume_on_host(fleet, plan, host)
             if continues:
                 report(
                     "no process of the run was alive on this host (rebooted, or killed); the run "
@@ -80,7 +80,7 @@ def resume_patiently(
     return False
 
 
-def _state_of_run(fleet: Fleet, plan: Plan) -> str:
+def _ask_run_state(fleet: Fleet, plan: Plan) -> str:
     """Return "goes on", "stopped" or "ended", as the hosts that answer report it."""
     answers, _ = split_outcomes(call_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]

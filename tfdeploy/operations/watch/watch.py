@@ -64,9 +64,9 @@ class Watch:
             self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only
         ).items():
             try:
-                self.receive(host, answer)
+                self.receive_report(host, answer)
             except BadAnswer as error:
-                self.receive(host, error)
+                self.receive_report(host, error)
         return self.view()
 
     def emit_run(self, view: RunView) -> None:
@@ -111,7 +111,7 @@ class Watch:
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
-    def mark_settled(self, host: str) -> None:
+    def mark_host_settled(self, host: str) -> None:
         """Record that the host will report nothing more."""
         self._settled.add(host)
 
@@ -119,7 +119,7 @@ class Watch:
         """Return whether no reachable host will report anything more."""
         return all(host in self._settled or host in self.errors for host in self.watched)
 
-    def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
+    def receive_report(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
         """Record one host's report, and emit what has changed. Thread-safe.
 
         `answer` is what the verb `run.status` returned, one item from the verb `run.watch`, or the
@@ -129,16 +129,16 @@ class Watch:
             if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
                 self.states[host] = None
                 self.errors.pop(host, None)
-                self._mark_lost(host, answer.what)
+                self._mark_tasks_lost(host, answer.what)
             elif isinstance(answer, TfdeployError):
                 if host not in self.errors:
                     emit_host(self.emit, host, "unreachable", answer.what, run=self.plan.run)
                 self.errors[host] = answer
             else:
-                self._check_own_report(host, answer)
-                self._receive(host, answer)
+                self._refuse_foreign_report(host, answer)
+                self._record_report(host, answer)
 
-    def _check_own_report(self, host: str, answer: RunOnHost | RunChange) -> None:
+    def _refuse_foreign_report(self, host: str, answer: RunOnHost | RunChange) -> None:
         """Raise BadAnswer for a report about another host, run or task."""
         state = answer.host_state
         if state is not None and (state.run, state.job, state.host) != (
@@ -161,7 +161,7 @@ class Watch:
                     where=host,
                 )
 
-    def _mark_lost(self, host: str, why: str) -> None:
+    def _mark_tasks_lost(self, host: str, why: str) -> None:
         """Mark the host's unfinished tasks as lost: the host no longer has the run's folder."""
         for task in [
             task
@@ -169,9 +169,9 @@ class Watch:
             if task.host == host and task.state not in ("ended", "lost")
         ]:
             gone = wire.replace(task, state="lost", outcome="lost", up=False, reason=why)
-            self._receive(host, RunChange(task=gone))
+            self._record_report(host, RunChange(task=gone))
 
-    def _receive(self, host: str, answer: RunOnHost | RunChange) -> None:
+    def _record_report(self, host: str, answer: RunOnHost | RunChange) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
             emit_host(self.emit, host, "connected", run=self.plan.run)
@@ -180,13 +180,13 @@ class Watch:
         if answer.host_state is not None:
             self.states[host] = answer.host_state
         if answer.samples is not None:
-            self._receive_samples(host, answer.samples, is_change=isinstance(answer, RunChange))
+            self._record_samples(host, answer.samples, is_change=isinstance(answer, RunChange))
         for status in _task_statuses(answer):
             previous = self.tasks.get(status.task)
             if status.state == "ended":
                 self._emitted_ends.add((status.task, status.attempt))
             if isinstance(answer, RunChange):
-                self._emit_missed_ends(status, previous, answer.attempts)
+                self._emit_missed_attempt_ends(status, previous, answer.attempts)
             self.tasks[status.task] = status
             if previous is None or _SHOWN(previous) != _SHOWN(status):
                 self._emit_event(
@@ -203,7 +203,7 @@ class Watch:
     ) -> None:
         self.emit(Event(kind, time.time(), self.plan.run, host, task, attempt, data))
 
-    def _emit_missed_ends(
+    def _emit_missed_attempt_ends(
         self, status: wire.TaskStatus, previous: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
         """Emit an event for each attempt whose end no report has shown.
@@ -226,7 +226,7 @@ class Watch:
                     )
                 )
 
-    def _receive_samples(self, host: str, samples: NewestSamples, *, is_change: bool) -> None:
+    def _record_samples(self, host: str, samples: NewestSamples, *, is_change: bool) -> None:
         """Record the samples. Warn once about each metric that a host no longer reads."""
         self.samples.update(samples.tasks)
         for task, sample in samples.tasks.items():

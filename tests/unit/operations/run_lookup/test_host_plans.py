@@ -152,7 +152,7 @@ def sought(*holders: str, **metrics: str) -> PlanRequest:
         run=RUN,
         job=JOB,
         holders=tuple(host for host in INVENTORY if host.name in holders),
-        hosts=INVENTORY,
+        inventory_hosts=INVENTORY,
         metrics=metrics,
     )
 
@@ -321,9 +321,9 @@ def test_common_plan_is_sent_once_and_without_commands_of_tasks() -> None:
     # The plan of n1 is invalid, so tfdeploy uses the plan of another host.
     fleet.plans = {"n1": b"x", "n2": older_plan(), "n3": older_plan(), "n4": older_plan()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
-    assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [
-        "n1"
-    ] and sent == [
+    assert list(
+        fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, inventory_hosts=many))[1]
+    ) == ["n1"] and sent == [
         True,
         True,
         False,

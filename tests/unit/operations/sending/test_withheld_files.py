@@ -45,7 +45,7 @@ def name_withheld(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str
     )
     return {
         path: file.description
-        for path, file in list_withheld_files(job, iter(hosts)).below(str(home)).items()
+        for path, file in list_withheld_files(job, iter(hosts)).files_below(str(home)).items()
     }
 
 

@@ -21,7 +21,7 @@ OFF = HostUnreachable("gives no answer", where="n1")
 
 
 def read(folder: Path) -> list[LogLine]:
-    batches = FetchedLogs(folder).read_instead("worker:0", "n1", OFF)
+    batches = FetchedLogs(folder).read_fetched_lines("worker:0", "n1", OFF)
     assert batches is not None
     return [line for batch in batches for line in lines_of(batch)]
 
@@ -76,13 +76,15 @@ def test_lines_without_times_have_time_of_file(tmp_path: Path) -> None:
 def test_fetched_log_is_used_only_if_host_cannot_send_it(tmp_path: Path) -> None:
     (tmp_path / "worker-0@n1.log").write_bytes(b"a\n")
     fetched = FetchedLogs(tmp_path)
-    assert fetched.read_instead("worker:0", "n1", BadAnswer("lies", where="n1")) is None
-    assert fetched.read_instead("worker:1", "n1", OFF) is None and fetched.used == {}
-    assert FetchedLogs(tmp_path / "none").read_instead("worker:0", "n1", OFF) is None
+    assert fetched.read_fetched_lines("worker:0", "n1", BadAnswer("lies", where="n1")) is None
+    assert (
+        fetched.read_fetched_lines("worker:1", "n1", OFF) is None and fetched.replaced_hosts == {}
+    )
+    assert FetchedLogs(tmp_path / "none").read_fetched_lines("worker:0", "n1", OFF) is None
     unknown_run = AgentError("this host knows no run r1", code="unknown_run")
-    assert fetched.read_instead("worker:0", "n1", unknown_run) is not None and fetched.used == {
-        "n1": unknown_run
-    }
+    assert fetched.read_fetched_lines(
+        "worker:0", "n1", unknown_run
+    ) is not None and fetched.replaced_hosts == {"n1": unknown_run}
 
 
 @given(

@@ -25,7 +25,7 @@ def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, 
     for number, (stream, chunk) in enumerate(chunks):
         collected += lines(splitter.feed(offset, [[0, float(number), stream, attempt]], chunk))
         offset += len(chunk)
-    collected += lines(splitter.unfinished())
+    collected += lines(splitter.take_unfinished_lines())
     return [(line.stream, line.line, line.offset) for line in collected]
 
 
@@ -49,7 +49,7 @@ def test_blob_with_records_gives_same_lines_as_chunks(chunks: list[tuple[int, by
         records.append([len(blob), float(number), stream, 1])
         blob += chunk
     splitter = LineSplitter("worker:0", "n1")
-    log_lines = lines(splitter.feed(0, records, blob), splitter.unfinished())
+    log_lines = lines(splitter.feed(0, records, blob), splitter.take_unfinished_lines())
     assert [(line.stream, line.line, line.offset) for line in log_lines] == split(chunks)
 
 
@@ -72,6 +72,6 @@ def test_endless_line_is_cut_and_memory_is_bounded() -> None:
         collected += lines(splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16)))
     assert [len(line.line) for line in collected] == [MAX_LINE_BYTES] * 2
     assert (
-        sum(len(line.line) for line in lines(splitter.unfinished()))
+        sum(len(line.line) for line in lines(splitter.take_unfinished_lines()))
         == (40 << 16) - 2 * MAX_LINE_BYTES
     )

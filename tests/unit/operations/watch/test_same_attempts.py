@@ -48,7 +48,7 @@ def events_of(history: History, request_times: Sequence[float]) -> list[Event]:
     fleet: Any = None
     watch = Watch(fleet, PLAN, events.append)
     for change in history.changes(request_times):
-        watch.receive(HOST, change)
+        watch.receive_report(HOST, change)
     return events
 
 

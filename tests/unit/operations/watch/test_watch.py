@@ -74,7 +74,7 @@ def test_metric_no_longer_read_by_host_is_reported_once() -> None:
     watch = Watch(fleet, replace(PLAN, metrics={"acc": "(a+)+$", "step": "step"}), events.append)
     for stopped in ([], ["acc"], ["acc", "a name that the job lacks"], ["acc"]):
         task = TaskSample(time=1.0, stopped=stopped)
-        watch.receive(
+        watch.receive_report(
             "n2", RunChange(samples=NewestSamples(HostSample(time=1.0), {"worker:0": task}))
         )
     notes = [event.data for event in events if event.kind == "note"]
@@ -89,7 +89,7 @@ def test_task_is_lost_if_host_lost_run_folder() -> None:
     running = wire.TaskStatus(
         run="r1", task="worker:0", host="n2", attempt=1, state="running", pid=35, up=True
     )
-    watch.receive("n2", RunChange(task=running))
-    watch.receive("n2", AgentError("this host knows no run r1", code="unknown_run"))
+    watch.receive_report("n2", RunChange(task=running))
+    watch.receive_report("n2", AgentError("this host knows no run r1", code="unknown_run"))
     assert (watch.tasks["worker:0"].state, watch.tasks["worker:0"].pid) == ("lost", 35)
     assert [event.data["state"] for event in events if event.kind == "task"] == ["running", "lost"]

@@ -107,7 +107,10 @@ def test_raw_adds_no_newline() -> None:
     written_there = b"one\ntwo without an end" + b"x" * (2 * MAX_LINE_BYTES) + b"\n\nlast \xff"
     splitter = LineSplitter("worker:0", "n1")
     lines = list(splitter.feed(0, [(0, 1.0, 0, 1)], written_there[:1000]))
-    lines += [*splitter.feed(1000, [(0, 2.0, 0, 1)], written_there[1000:]), *splitter.unfinished()]
+    lines += [
+        *splitter.feed(1000, [(0, 2.0, 0, 1)], written_there[1000:]),
+        *splitter.take_unfinished_lines(),
+    ]
     assert print_lines(lines, "raw", batches=True) == written_there
 
 
@@ -353,7 +356,7 @@ def test_blocks_are_written_like_single_lines(
     batches: list[Any] = []
     for number, (task, stream, chunk) in enumerate(chunks):
         batches += tasks[task].feed(100 * number, [(0, float(number // 3), stream, 1)], chunk)
-    batches += [batch for task in tasks for batch in task.unfinished()]
+    batches += [batch for task in tasks for batch in task.take_unfinished_lines()]
     lines = [line for batch in batches for line in lines_of(batch)]
     assert print_lines(batches, batches=True, **options) == print_lines(lines, **options)
 
