@@ -25,7 +25,7 @@ from tfdeploy.model.text.folding import fold_names, group_by_key
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
-from tfdeploy.operations.broadcast.delivery import Outcome, ReceivedData
+from tfdeploy.operations.broadcast.delivery import Outcome, ReceivedFiles
 from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
@@ -156,7 +156,7 @@ class _Setup:
 
     def _send_wheels(self, hosts: Hosts) -> dict[str, Outcome]:
         if self.recipe.wheels is None:
-            return {host.name: ReceivedData() for host in hosts}
+            return {host.name: ReceivedFiles() for host in hosts}
         return send_data_sets(
             self.fleet, hosts, self.job.name, {WHEELS: DataSet(self.recipe.wheels)}, self.emit
         )

@@ -45,6 +45,8 @@ REJOIN_S = 5.0
 START_WITHOUT_S = 2.0  # after this many seconds, the broadcast starts with the members that joined
 
 Progress = Callable[[str, int, int], None]
+OnError = Callable[[Exception], None]
+MemberMessage = BroadcastMemberReport | Exception
 
 
 @dataclass
@@ -70,9 +72,9 @@ class Broadcast:
     reconnect: Callable[[MemberSession], Session] | None
     id: str
     control_sent_bytes: int = 0  # bytes that this machine itself has sent
-    _reports: queue.SimpleQueue[
-        tuple[MemberSession | None, int, BroadcastMemberReport | Exception]
-    ] = field(default_factory=queue.SimpleQueue)
+    _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberMessage]] = field(
+        default_factory=queue.SimpleQueue
+    )
     _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
     _unreachable_pairs: set[tuple[str, str]] = field(default_factory=set)
@@ -92,10 +94,10 @@ class Broadcast:
         self.report = BroadcastReport(self.event_name, self.members, self.emit)
         self._stalled = StalledHosts(self.members)
 
-    def run(self, join_args_for: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
+    def run(self, args_for: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
         """Run until each member has its files in place or has failed. Return the errors by host.
 
-        `join_args_for` returns the arguments of broadcast.join for a member. Raises SourceChanged.
+        `args_for` returns the arguments of broadcast.join for a member. Raises SourceChanged.
         """
         keys = make_certificates(f"broadcast {self.id}", self.members)
         names = sorted(self.members)
@@ -105,12 +107,7 @@ class Broadcast:
                 try:
                     for member in self.members.values():
                         own_args = {"host": member.name, "certs": keys[member.name]}
-                        args = {
-                            **join_args_for(member),
-                            "id": self.id,
-                            "members": names,
-                            **own_args,
-                        }
+                        args = {**args_for(member), "id": self.id, "members": names, **own_args}
                         self._join_args[member.name] = args
                         self._not_joined[member.name] = time.monotonic()
                         try:
@@ -195,9 +192,7 @@ class Broadcast:
                 due |= isinstance(message, Exception) or message.have is None
                 due |= member.is_complete != was_complete
 
-    def _handle_report(
-        self, member: MemberSession, message: BroadcastMemberReport | Exception
-    ) -> None:
+    def _handle_report(self, member: MemberSession, message: MemberMessage) -> None:
         if isinstance(message, Exception):
             if not isinstance(message, TfdeployError):
                 raise message
@@ -291,16 +286,12 @@ class Broadcast:
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
-    def _make_report_callback(
-        self, member: MemberSession
-    ) -> Callable[[BroadcastMemberReport | Exception], None]:
+    def _make_report_callback(self, member: MemberSession) -> Callable[[MemberMessage], None]:
         """Return a callback that queues the member's reports until the member reconnects."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
 
-    def _make_feeder_callback(
-        self, report: Callable[[Exception], None]
-    ) -> Callable[[Exception], None]:
+    def _make_feeder_callback(self, report: OnError) -> OnError:
         """Return an error callback for a feeder, which sends from this machine to one member.
 
         If the host that has the source caused the error, the callback reports the error as that
@@ -438,9 +429,7 @@ class Broadcast:
         self._is_checking_source = False
         self._wake_main_loop()
 
-    def _place_member_files(
-        self, member: MemberSession, report: Callable[[Exception], None]
-    ) -> None:
+    def _place_member_files(self, member: MemberSession, report: OnError) -> None:
         try:
             self.put_in_place(member)
             member.placed = True
@@ -448,9 +437,7 @@ class Broadcast:
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
-    def _send_plan_changes(
-        self, member: MemberSession, report: Callable[[Exception], None]
-    ) -> None:
+    def _send_plan_changes(self, member: MemberSession, report: OnError) -> None:
         """Send the member its new parents and hashes. Start or stop its feeder if needed."""
         plan = self._plan
         assert plan is not None
@@ -462,9 +449,7 @@ class Broadcast:
         self._update_control_feeder(member, feeds, report)
         member.send_root_hashes(self.id, list(self._roots))
 
-    def _try_to_send_plan_changes(
-        self, member: MemberSession, report: Callable[[Exception], None]
-    ) -> None:
+    def _try_to_send_plan_changes(self, member: MemberSession, report: OnError) -> None:
         try:
             if not self._ended and member.error is None:
                 self._send_plan_changes(member, report)
@@ -475,7 +460,7 @@ class Broadcast:
             self._wake_main_loop()  # the plan may have changed during the call
 
     def _update_control_feeder(
-        self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
+        self, member: MemberSession, feeds: tuple[Feed, ...], report: OnError
     ) -> None:
         """Replace the member's feeder if the stripes that this machine must send have changed."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)

@@ -25,7 +25,7 @@ from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, h
 from tfdeploy.operations.broadcast.delivery import (
     FileBroadcast,
     Outcome,
-    ReceivedData,
+    ReceivedFiles,
     merge_outcomes,
 )
 from tfdeploy.operations.broadcast.member_session import MemberSession
@@ -70,7 +70,7 @@ def send_data_sets(
     A host that fails does not stop the others. The job's lock (`lock`) is released on a host as
     soon as the host has all of its data sets.
     """
-    outcomes: dict[str, Outcome] = {host.name: ReceivedData() for host in hosts}
+    outcomes: dict[str, Outcome] = {host.name: ReceivedFiles() for host in hosts}
     last = {
         host.name: name
         for name, each in data.items()
@@ -81,7 +81,7 @@ def send_data_sets(
         live = tuple(
             host
             for host in hosts
-            if isinstance(outcomes[host.name], ReceivedData)
+            if isinstance(outcomes[host.name], ReceivedFiles)
             and each.wanted_on(host.name) is not None
         )
         if live:
@@ -168,7 +168,7 @@ class _SendAttempt:
             _split_answers(self._fleet.each(hosts, self._release_if_complete))[1]
         )
         self._complete = [
-            host for host in hosts if isinstance(outcomes.get(host.name), ReceivedData)
+            host for host in hosts if isinstance(outcomes.get(host.name), ReceivedFiles)
         ]
         waiting = hosts_except(hosts, outcomes)
         # Hosts that seemed to share the folder of another host, but do not.
@@ -196,15 +196,15 @@ class _SendAttempt:
     def _wanted(self, host: str) -> WantedFiles:
         return self._whole if self._data.split is None else self._data.split.wanted_by_host[host]
 
-    def _release_if_complete(self, session: Session) -> ReceivedData | None:
+    def _release_if_complete(self, session: Session) -> ReceivedFiles | None:
         """Return None if the host lacks data.
 
-        If the host lacks nothing, release its lock, and return ReceivedData.
+        If the host lacks nothing, release its lock, and return ReceivedFiles.
         """
         if not has_data_set(session, self._where, self._wanted(session.host.name)):
             return None
         self._release(session)
-        return ReceivedData()
+        return ReceivedFiles()
 
     def _add_outcome_if_finished(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
         """Return whether the host needs nothing more. If so, add its outcome to `outcomes`.
@@ -213,8 +213,8 @@ class _SendAttempt:
         that fails needs nothing more either.
         """
         state = self._fleet.each((host,), self._release_if_complete)[host.name]
-        if isinstance(state, ReceivedData):
-            outcomes[host.name] = ReceivedData(sent_names=[self._what])
+        if isinstance(state, ReceivedFiles):
+            outcomes[host.name] = ReceivedFiles(sent_names=[self._what])
         elif isinstance(state, TfdeployError):
             outcomes[host.name] = state
         return state is not None
@@ -261,7 +261,7 @@ class _SendAttempt:
             if not isinstance(outcomes.get(name), TfdeployError) and name not in self._placed
         )
         for name, error in self._fleet.each(waiting, self._commit_and_release).items():
-            merge_outcomes(outcomes, {name: error or ReceivedData(sent_names=[self._what])})
+            merge_outcomes(outcomes, {name: error or ReceivedFiles(sent_names=[self._what])})
         return outcomes
 
     def _copy_on_origin_host(
@@ -486,5 +486,5 @@ def _split_answers(
     return missing_by_host, {
         name: each
         for name, each in answers.items()
-        if isinstance(each, ReceivedData | TfdeployError)
+        if isinstance(each, ReceivedFiles | TfdeployError)
     }

@@ -27,7 +27,7 @@ FileToSend = tuple[str, int, int]  # path, bytes, mtime_ns
 
 
 @dataclass
-class ReceivedData:
+class ReceivedFiles:
     """The data that one host has received.
 
     `sent_names` are the names of what was sent. `source` is the host that sent the last bytes ("":
@@ -39,23 +39,25 @@ class ReceivedData:
     source: str | None = None
 
 
-Outcome = ReceivedData | TfdeployError
+Outcome = ReceivedFiles | TfdeployError
 
 
 def merge_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
     """Merge `outcomes` into `results`, by host. The first error of a host is kept."""
     for host, outcome in outcomes.items():
-        before = results.get(host, ReceivedData())
-        if isinstance(before, ReceivedData):
+        before = results.get(host, ReceivedFiles())
+        if isinstance(before, ReceivedFiles):
             results[host] = (
-                _combine_received(before, outcome) if isinstance(outcome, ReceivedData) else outcome
+                _combine_received(before, outcome)
+                if isinstance(outcome, ReceivedFiles)
+                else outcome
             )
 
 
-def _combine_received(earlier: ReceivedData, later: ReceivedData) -> ReceivedData:
+def _combine_received(earlier: ReceivedFiles, later: ReceivedFiles) -> ReceivedFiles:
     sets = list(dict.fromkeys([*earlier.sent_names, *later.sent_names]))
     source = earlier.source if later.source is None else later.source
-    return ReceivedData(earlier.received_bytes + later.received_bytes, sets, source)
+    return ReceivedFiles(earlier.received_bytes + later.received_bytes, sets, source)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class FileBroadcast:
         )
         outcomes: dict[str, Outcome] = {
             name: failed.get(name)
-            or ReceivedData(
+            or ReceivedFiles(
                 member.received_bytes, [self.event_name], broadcast.last_sender_to(name)
             )
             for name, member in members.items()
