@@ -65,7 +65,7 @@ def load_job_if_any(flags: CommonFlags) -> Job | None:
 def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     """Return the job of `job_file`. Print its path if it was found outside the current folder."""
     path = job_file.path
-    if not job_file.named and path.parent != Path.cwd():
+    if not job_file.named_explicitly and path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(path)}")
     inventory_flag = _suggest_inventory_flag(flags, job_file)
     refuse_files_of_others(job_file, f"-j {_quote_relative(path)}{inventory_flag}")
@@ -113,10 +113,14 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     except ConfigError as error:
         raise _with_last_project(error) from error
     reason = ""
-    if file.unused is not None:
-        origin = "TFDEPLOY_INVENTORY; the project's" if file.named else "next to the job file;"
-        reason = f" ({origin} {os.path.relpath(file.unused)} is not used)"
-    if reason or not (file.named or file.path.parent.parent == cwd):
+    if file.unused_inventory is not None:
+        origin = (
+            "TFDEPLOY_INVENTORY; the project's"
+            if file.named_explicitly
+            else "next to the job file;"
+        )
+        reason = f" ({origin} {os.path.relpath(file.unused_inventory)} is not used)"
+    if reason or not (file.named_explicitly or file.path.parent.parent == cwd):
         _print_file_used(flags, f"inventory: {os.path.relpath(file.path)}{reason}")
     refuse_files_of_others(file, f"-i {_quote_relative(file.path)}")
     return file.path
@@ -134,7 +138,7 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     itself = Path(exposure.path) == file.path
     replaced = "and" if itself else f"so others can replace {file.path}, and"
     what = f"{exposure.what}, {replaced} this file decides what runs under your account"
-    if file.named:
+    if file.named_explicitly:
         _print_once(f"warning: {what}: `{exposure.fix}`")
         return
     remedy = f"`{exposure.fix}`; or, if you trust the file, name it with {naming_flags}"
@@ -148,7 +152,7 @@ def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
     inventory, so the error must suggest -i too. If the command line already names the job file or
     the inventory, the result is "".
     """
-    if job_file.named or flags.inventory:
+    if job_file.named_explicitly or flags.inventory:
         return ""
     try:
         file = config.find_inventory(None, {}, None, Path.cwd(), job_file)

@@ -32,11 +32,11 @@ _Defaults = tuple[dict[str, LocatedValue], dict[str, Node]]
 class InventoryFile:
     """An inventory, together with the settings of each host as its file states them.
 
-    `given`: {host: {field of Host: value and location of the setting}}.
+    `settings`: {host: {field of Host: value and location of the setting}}.
     """
 
     inventory: Inventory
-    given: dict[str, dict[str, LocatedValue]]
+    settings: dict[str, dict[str, LocatedValue]]
 
 
 def load_inventory(path: Path) -> Inventory:
@@ -208,7 +208,7 @@ def find_inventory(
             # Unlike Path.exists, os.path.exists raises no error for names that are too long.
             if not os.path.exists(path):
                 if is_host_list(named):
-                    return FoundFile(Path(named), named=True)
+                    return FoundFile(Path(named), named_explicitly=True)
                 instead = _suggest_inventories(choices)
                 if source == "$TFDEPLOY_INVENTORY":
                     instead = f"`unset TFDEPLOY_INVENTORY`, or {instead}"
@@ -218,10 +218,12 @@ def find_inventory(
                     f"no such inventory (named by {source})", where=shown_path(path), next=instead
                 )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
-            return FoundFile(path, named=True, unused=_unused_inventory(path, unused))
+            return FoundFile(
+                path, named_explicitly=True, unused_inventory=_unused_inventory(path, unused)
+            )
     if len(choices) == 1:
         unused_file = _unused_inventory(choices[0], _yaml_files(cwd / FOLDER))
-        return FoundFile(choices[0], named=False, unused=unused_file)
+        return FoundFile(choices[0], named_explicitly=False, unused_inventory=unused_file)
     what = f"which inventory? there are {len(choices)} in {FOLDER}/" if choices else "no inventory"
     places = ", ".join(dict.fromkeys(shown_path(folder / FOLDER) for folder in folders))
     where = shown_path(choices[0].parent) if choices else f"looked in {places}"
@@ -230,7 +232,7 @@ def find_inventory(
 
 def _folders_to_search(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
     """Return the folders that may hold inventories/, in order of precedence."""
-    if job_file is not None and job_file.named:
+    if job_file is not None and job_file.named_explicitly:
         return tuple(dict.fromkeys((Path(os.path.abspath(job_file.path.parent)), cwd)))
     above = FolderSearch.upwards(cwd).folders
     if job_file is None or job_file.path.parent not in above:

@@ -35,7 +35,7 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
     if os.path.isdir(path):
         path = path / FILE
     if named and os.path.exists(path):
-        return FoundFile(path, named=True)
+        return FoundFile(path, named_explicitly=True)
     if not named and (job_file := find_job_at_or_above(cwd)):
         return job_file
     near = path.with_suffix(".yml")
@@ -53,7 +53,7 @@ def find_job_at_or_above(cwd: Path) -> FoundFile | None:
     Return None if there is no such file.
     """
     job_file = _first_job_file(FolderSearch.upwards(cwd).folders)
-    return FoundFile(job_file, named=False) if job_file else None
+    return FoundFile(job_file, named_explicitly=False) if job_file else None
 
 
 def find_job_above(folder: Path) -> Path | None:

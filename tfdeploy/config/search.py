@@ -13,24 +13,25 @@ from tfdeploy.machine.ownership import is_writable_by_others
 class FoundFile(NamedTuple):
     """A job file or inventory.
 
-    `named`: True if a flag, its environment variable, or the job file names the file; False if a
-    search found it. `unused`: an inventory of the project that is ignored because this file is used
-    instead. If several inventories are ignored, `unused` is their folder.
+    `named_explicitly`: True if a flag, its environment variable, or the job file names the file;
+    False if a search found it. `unused_inventory`: an inventory of the project that is ignored
+    because this file is used instead. If several inventories are ignored, `unused_inventory` is
+    their folder.
     """
 
     path: Path
-    named: bool
-    unused: Path | None = None
+    named_explicitly: bool
+    unused_inventory: Path | None = None
 
 
 class FolderSearch(NamedTuple):
     """The folders to search for a file: the current folder, then the folders above it.
 
-    `border`: the reason why the search does not continue above the last folder.
+    `end_reason`: the reason why the search does not continue above the last folder.
     """
 
     folders: tuple[Path, ...]
-    border: str
+    end_reason: str
 
     @staticmethod
     def upwards(cwd: Path) -> FolderSearch:
@@ -48,8 +49,8 @@ class FolderSearch(NamedTuple):
     def __str__(self) -> str:
         here = str(self.folders[0])
         if len(self.folders) == 1:
-            return f"{here} ({self.border})"
-        return f"{here} and the folders above it, up to {self.folders[-1]} ({self.border})"
+            return f"{here} ({self.end_reason})"
+        return f"{here} and the folders above it, up to {self.folders[-1]} ({self.end_reason})"
 
 
 def _why_search_ends(folder: Path, home: str) -> str:

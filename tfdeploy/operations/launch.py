@@ -390,7 +390,7 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
         tensorflow=program.imports_tensorflow,
         imports=imports,
         own_modules=own_modules(files),
-        left_out={
+        unsent_imports={
             each.module
             for each in imports
             if _is_module_in(os.path.join(job.code, program.base), each.module)

@@ -250,9 +250,9 @@ def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigE
 
 
 def _refuse_several_workers(job: Job, worker: RoleRequest | None) -> None:
-    if worker is not None and worker.most > 1:
+    if worker is not None and worker.largest_count > 1:
         raise ConfigError(
-            f"mode {job.mode} is one process, and {worker.because} asks for {worker.most}",
+            f"mode {job.mode} is one process, and {worker.because} asks for {worker.largest_count}",
             where=worker.because.split(" ")[0]
             if worker.because.startswith("--")
             else f"{job.source or 'job'}: roles.worker",
@@ -302,7 +302,7 @@ def _check_role_name(job: Job, role: str) -> None:
 def _refuse_several_chiefs(inventory: Inventory, chief: RoleRequest | None) -> None:
     if chief is None:
         return
-    count = max(chief.most, 1 if chief.because else len(chief.hosts))
+    count = max(chief.largest_count, 1 if chief.because else len(chief.hosts))
     if count > 1:
         raise ConfigError(
             f"a cluster has one chief, and {count} are asked for",

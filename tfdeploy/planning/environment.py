@@ -48,7 +48,7 @@ def task_environment(
         of_cluster = ranks.rank_variables(layout, seat, placeholder_values["run_id"])
     # In a mode with ranks, a task sees all GPUs that the run has on the host, and picks one of them
     # by its local rank.
-    sharing = layout.on(seat.host) if mode.ranks else (seat,)
+    sharing = layout.seats_on(seat.host) if mode.ranks else (seat,)
     addresses = () if mode.single else dict.fromkeys(layout.addresses.values())
     return {
         **of_cluster,

@@ -29,12 +29,12 @@ CLOCK_SLACK_S = 1.0  # if the times of two hosts differ by less, they count as e
 class HostKeep:
     """One `keep` folder on one host, with files of earlier runs.
 
-    `when`: time of its last change in UTC seconds, by the control machine's clock.
+    `changed_at`: time of its last change in UTC seconds, by the control machine's clock.
     """
 
     host: str
     fact: KeepFolderFact
-    when: float
+    changed_at: float
 
     @property
     def description(self) -> str:
@@ -82,10 +82,10 @@ def newest_keep(
     checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
     candidates = checkpoints or at_home or kept_everywhere
-    latest = max((kept.when for kept in candidates), default=0.0)
+    latest = max((kept.changed_at for kept in candidates), default=0.0)
     # If the times of folders differ by less than CLOCK_SLACK_S, the folder of the first host by
     # name is chosen, so that every launch makes the same choice.
-    best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
+    best = next((kept for kept in candidates if kept.changed_at >= latest - CLOCK_SLACK_S), None)
     preferred = [kept for kept in kept_everywhere if kept.host == preferred_host]
     return next((kept for kept in preferred if best and kept.fact.same_as(best.fact)), best)
 

@@ -46,7 +46,7 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
 def _task_count_reason(request: RoleRequest, mode: ModeRules) -> str:
     """Return the last part of a note: the reason for the number of tasks."""
     if request.because:
-        elsewhere = request.of != request.role
+        elsewhere = request.host_role != request.role
         return f"{', on a worker host, since' if elsewhere else ' by'} {request.because}"
     if mode.single:
         return ", the first host of the role, with all its GPUs"
@@ -60,9 +60,9 @@ def host_notes(layout: Layout, hosts: HostsByName, facts: FactsByHost, logs_byte
     """Return notes on each host of the plan. `logs_bytes`: the largest size of one task's log."""
     texts: list[str | None] = []
     for name, host_facts in facts.items():
-        host, seats = hosts[name], layout.on(name)
+        host, seats = hosts[name], layout.seats_on(name)
         given = tuple(index for seat in seats for index in seat.gpus)
-        texts.append(ports.skipped_ports_note(host, host_facts, layout.mesh[name]))
+        texts.append(ports.skipped_ports_note(host, host_facts, layout.mesh_ports[name]))
         texts += gpus.notes(host, host_facts, given)
         texts += host_checks.host_notes(host, host_facts, len(seats) * logs_bytes)
     return tuple(filter(None, texts))

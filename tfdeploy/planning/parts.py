@@ -23,7 +23,7 @@ class HeldFiles:
     """The files that a folder already has, and the worker that had each file before, or NOBODY."""
 
     files: Sequence[int]
-    parts: Sequence[int]
+    former_workers: Sequence[int]
 
 
 def assign_files(
@@ -78,7 +78,7 @@ def _workers_with_file(
     present = [(workers, held[folder]) for folder, workers in by_folder.items() if folder in held]
     own = bytearray(len(sizes))
     for workers, held_files in present:
-        for file, part in zip(held_files.files, held_files.parts, strict=True):
+        for file, part in zip(held_files.files, held_files.former_workers, strict=True):
             if part in workers and not own[file]:
                 keepers[file], own[file] = part, True
                 loads[part] += _bytes_at_least_one(sizes[file])

@@ -101,11 +101,11 @@ class _CheckedProgram:
 
 @dataclass(frozen=True)
 class _LaidOutCluster:
-    """The cluster, and the addresses of its hosts. `exposed`: notes on these addresses."""
+    """The cluster, and the addresses of its hosts. `address_notes`: notes on these addresses."""
 
     layout: Layout
     advertised: dict[str, AdvertisedAddress]
-    exposed: tuple[str, ...]
+    address_notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _make_commands(
         flagged_program.add_flags(each, roles, laid.layout, own, inputs.run)
         for each in role_sources
     )
-    programs = {role: each for each in flagged for role in each.of.roles}
+    programs = {role: each for each in flagged for role in each.role_program.roles}
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
     by_flag = any(
         flag.name == "task_index" for each in programs.values() for flag in each.cluster_flags
@@ -243,10 +243,10 @@ def _make_commands(
         datasets.data_paths(job, inputs.options.file_data),
         programs,
         served,
-        chosen={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
-        own_addresses=compat.keeps_written_addresses(job, read.compat),
+        extra_variables={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
+        keeps_written_addresses=compat.keeps_written_addresses(job, read.compat),
         identity=task_identity.decide(job, program, cluster, index_by_flag=by_flag),
-        own=own,
+        renamed_values=own,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
     made = tuple(argument_lengths.check_lengths(job, tasks))
@@ -343,7 +343,7 @@ def _notes(
         read.mode_note,
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
-        commands.shared.served.note,
+        commands.shared.server_roles.note,
         *dict.fromkeys(program_note for each in commands.programs for program_note in each.notes),
         *commands.shared.identity.notes,
         *interpreters.notes(job, used),
@@ -352,7 +352,7 @@ def _notes(
         *numpy_changes.notes(job, read.program, used),
         *(() if alone else addresses.notes(laid.advertised)),
         *notes.host_notes(laid.layout, placed.hosts, used, job.logs_max_bytes),
-        *laid.exposed,
+        *laid.address_notes,
         *host_checks.tensorflow_notes(used),
         *(() if alone else environment.proxy_notes(used)),
         *environment.preset_notes(inputs.options.preset, used),

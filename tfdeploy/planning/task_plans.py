@@ -27,21 +27,22 @@ from tfdeploy.planning.program.task_identity import TaskIdentity
 class SharedByTasks:
     """Values that all tasks of the run have in common.
 
-    `programs`: role -> its program; roles whose tasks run only a server are left out. `chosen`:
-    environment variables that all these programs need. `own_addresses`: whether the tasks listen at
-    addresses that are written into the program. `identity`: how a program learns which task it is.
-    `own`: role -> placeholder values that contain the program's own names for the roles.
+    `programs`: role -> its program; roles whose tasks run only a server are left out.
+    `extra_variables`: environment variables that all these programs need.
+    `keeps_written_addresses`: whether the tasks listen at addresses that are written into the
+    program. `identity`: how a program learns which task it is. `renamed_values`: role ->
+    placeholder values that contain the program's own names for the roles.
     """
 
     job: Job
     run: str
     data: dict[str, str]
     programs: Mapping[str, FlaggedProgram]
-    served: ServerRoles
-    chosen: Mapping[str, str]
-    own_addresses: bool
+    server_roles: ServerRoles
+    extra_variables: Mapping[str, str]
+    keeps_written_addresses: bool
     identity: TaskIdentity
-    own: OwnValues
+    renamed_values: OwnValues
 
 
 def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
@@ -53,20 +54,22 @@ def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFact
         **datasets.part_placeholders(job, shared.data, seat, shared.run, facts.workdir),
     }
     chosen = {
-        **shared.chosen,
+        **shared.extra_variables,
         **shared.identity.variables(layout.cluster, role, seat.index),
         **datasets.part_variables(job, seat, sum(each.role == "worker" for each in layout.seats)),
     }
     program = shared.programs.get(role)
-    command, flags = (program.of.job, program.flags) if program else (job, ())
-    argv = command_line.task_command(command, facts, values, flags, shared.own.get(role, {}))
-    if role in shared.served.roles:
-        argv = servers.server_command(argv[0], facts, shared.served)
+    command, flags = (program.role_program.job, program.flags) if program else (job, ())
+    argv = command_line.task_command(
+        command, facts, values, flags, shared.renamed_values.get(role, {})
+    )
+    if role in shared.server_roles.roles:
+        argv = servers.server_command(argv[0], facts, shared.server_roles)
     return copy_fields(
         TaskPlan,
         seat,
-        address="" if shared.own_addresses else layout.endpoints.get(seat.task, ""),
-        port=None if shared.own_addresses else layout.ports.get(seat.task),
+        address="" if shared.keeps_written_addresses else layout.endpoints.get(seat.task, ""),
+        port=None if shared.keeps_written_addresses else layout.ports.get(seat.task),
         argv=argv,
         env=environment.task_environment(
             job, seat, layout, values, chosen, shared.identity.job_names
@@ -88,7 +91,7 @@ def host_plan(
     return HostPlan(
         host=host.name,
         address=layout.addresses[host.name],
-        mesh_port=layout.mesh[host.name],
+        mesh_port=layout.mesh_ports[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
         addresses=addresses.source_addresses(host, facts, resolved),

@@ -392,7 +392,7 @@ def test_a_thousand_hosts_are_read(load):
 
 def test_origin_of_each_setting(load):
     load(CONTRACT)
-    given = load_inventory_file(Path("lab.yaml")).given["n2"]
+    given = load_inventory_file(Path("lab.yaml")).settings["n2"]
     assert {
         key: setting.node.location for key, setting in given.items() if key in ("user", "port")
     } == {

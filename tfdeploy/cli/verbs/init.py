@@ -208,7 +208,7 @@ def _make_inventory_text(text: str) -> str:
         raise UsageError(error.what, where=where, next=_HOSTS_FORM) from error
     hosts = {}
     for number, host in enumerate(warn_of_notes(read.inventory).hosts, 1):
-        name, settings = host.name, stated_settings(host, read.given[host.name])
+        name, settings = host.name, stated_settings(host, read.settings[host.name])
         if not is_file and is_ip(host.address):
             name, settings = f"n{number}", {"address": quoted(host.address), **settings}
         hosts[name] = settings
@@ -309,7 +309,7 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
 def _has_python(inventory: Path) -> bool:
     """Return whether the inventory states the interpreter of every host."""
     try:
-        given = config.load_inventory_file(inventory).given
+        given = config.load_inventory_file(inventory).settings
     except ConfigError:
         return False
     return all("python" in settings for settings in given.values())

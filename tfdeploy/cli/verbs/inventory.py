@@ -65,7 +65,7 @@ def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAns
     """
     hosts: list[InventoryHostRow] = []
     for host in inventory.hosts:
-        known = {key: find_setting_origin(file, host, key) for key in file.given[host.name]}
+        known = {key: find_setting_origin(file, host, key) for key in file.settings[host.name]}
         row: Any = {**settings_of(host), "roles": _list_roles(host.name, inventory), "from": known}
         hosts.append(row)
     return {"inventory": inventory.source, "hosts": hosts, "roles": inventory.roles}
@@ -76,7 +76,9 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
 
     Settings that all hosts share are under `defaults`.
     """
-    stated = {host.name: stated_settings(host, file.given[host.name]) for host in inventory.hosts}
+    stated = {
+        host.name: stated_settings(host, file.settings[host.name]) for host in inventory.hosts
+    }
     shared = set.intersection(*(set(settings.items()) for settings in stated.values()))
     lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []
     lines.append("hosts:")
@@ -94,7 +96,7 @@ def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None
 
     " (defaults)" is appended if the setting is under `defaults:`.
     """
-    setting = file.given[host.name].get(key)
+    setting = file.settings[host.name].get(key)
     if setting is None:
         return None
     suffix = " (defaults)" if setting.node.path.startswith("defaults.") else ""

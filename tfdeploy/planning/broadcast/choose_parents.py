@@ -146,7 +146,7 @@ class _ParentChooser:
             return CONTROL_MACHINE
         able = [name for name in rooted_descendants if self._may_send(name, child, stripe)]
         ancestor_ranks = {
-            name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))
+            name: rank for rank, name in enumerate(self._forest.former_ancestors(child, stripe))
         }
         return (
             min(able, key=lambda name: self._parent_sort_key(name, child, stripe, ancestor_ranks))

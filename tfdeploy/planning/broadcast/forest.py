@@ -56,7 +56,7 @@ class Forest:
         """Return parent -> the hosts to which it sends this stripe."""
         return group_by_key((parent, child) for child, parent in self.parents[stripe].items())
 
-    def ancestors(self, child: str, stripe: int) -> list[str]:
+    def former_ancestors(self, child: str, stripe: int) -> list[str]:
         """Return the child's former parent, the former parent of that host, and so on."""
         ancestors: list[str] = []
         parent = self.former_parents[stripe].get(child)

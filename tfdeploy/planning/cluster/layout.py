@@ -16,21 +16,21 @@ class Layout:
     """The cluster: its tasks with their hosts, addresses and ports.
 
     `ports`: task -> port, for tasks that listen. `endpoints`: task -> "host:port", for the same
-    tasks. `addresses`: host -> address. `mesh`: host -> port on which its agent talks to the other
-    hosts. `cluster`: role -> endpoints. `deciding`: the tasks that must succeed for the run to
-    succeed.
+    tasks. `addresses`: host -> address. `mesh_ports`: host -> port on which its agent talks to the
+    other hosts. `cluster`: role -> endpoints. `deciding`: the tasks that must succeed for the run
+    to succeed.
     """
 
     seats: Seats
     addresses: Mapping[str, str]
     ports: Mapping[str, int]
     endpoints: Mapping[str, str]
-    mesh: Mapping[str, int]
+    mesh_ports: Mapping[str, int]
     cluster: dict[str, tuple[str, ...]]
     deciding: tuple[str, ...]
 
     @cached_property
-    def joined(self) -> dict[str, str]:
+    def joined_endpoints(self) -> dict[str, str]:
         """Return role -> its endpoints, joined by commas.
 
         In a large cluster the texts are long, so they are made only once and not for each task.
@@ -42,7 +42,7 @@ class Layout:
         """Return the cluster as JSON for a flag: `{"ps": ["host:port"], "worker": [...]}`."""
         return cluster_json(self.cluster)
 
-    def on(self, host: str) -> Seats:
+    def seats_on(self, host: str) -> Seats:
         """Return the tasks of a host."""
         return tuple(seat for seat in self.seats if seat.host == host)
 

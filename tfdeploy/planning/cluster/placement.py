@@ -93,22 +93,22 @@ def _gpu_sort_key(request: RoleRequest) -> tuple[bool, bool, int]:
 class _RolePlacement:
     """Places the tasks of one role. The GPUs that a task gets are removed from `free`.
 
-    `had`: host -> number of its usable GPUs before any task got one. `first`: the host that must
-    get task 0 of the role; None if any host may get it.
+    `usable_gpus`: host -> number of its usable GPUs before any task got one. `first_host`: the host
+    that must get task 0 of the role; None if any host may get it.
     """
 
     request: RoleRequest
     hosts: HostsByName
     facts: FactsByHost
     free: dict[str, list[int]]
-    had: Mapping[str, int]
-    first: str | None
+    usable_gpus: Mapping[str, int]
+    first_host: str | None
 
     def __post_init__(self) -> None:
-        self.order = sorted(self.request.hosts, key=lambda name: name != self.first)
+        self.order = sorted(self.request.hosts, key=lambda name: name != self.first_host)
         left = {name: len(self.free.get(name, ())) for name in self.order}
         self.each = {
-            name: self.request.gpus_per_task(self.had.get(name, 0), left[name])
+            name: self.request.gpus_per_task(self.usable_gpus.get(name, 0), left[name])
             for name in self.order
         }
 
@@ -162,9 +162,9 @@ class _RolePlacement:
 
     def _why_here(self, name: str) -> str:
         request, at = self.request, self.request.hosts.index(name) + 1
-        link = "since" if request.of != request.role else "for"
+        link = "since" if request.host_role != request.role else "for"
         because = f", {link} {request.because}" if request.because else ""
-        return f"host {at} of {len(request.hosts)} in the role {request.of}{because}"
+        return f"host {at} of {len(request.hosts)} in the role {request.host_role}{because}"
 
     def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:
         if given:
@@ -173,13 +173,17 @@ class _RolePlacement:
             return f"a {self.request.role} uses no GPU"
         if self.request.gpus == 0:
             return f"`roles: {self.request.role}` asks for no GPU"
-        if self.had.get(name):
+        if self.usable_gpus.get(name):
             return "no GPU is left there"
         by_inventory = self.hosts[name].gpus == "none"
         return "`gpus: none` in the inventory" if by_inventory else "no GPU there"
 
     def _too_few_gpus_error(self, name: str, count: int) -> Refused:
-        request, had, left = self.request, self.had[name], ", ".join(map(str, self.free[name]))
+        request, had, left = (
+            self.request,
+            self.usable_gpus[name],
+            ", ".join(map(str, self.free[name])),
+        )
         needed = f"{count} {request.role} with {self.each[name]} GPU each"
         asked_by = "`slots`" if name in request.slots else f"`roles: {request.role}`"
         has = f"GPU {left} left" if left else "none left" if had else "none"

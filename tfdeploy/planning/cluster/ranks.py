@@ -22,7 +22,7 @@ def rank_placeholders(layout: Layout, seat: Seat) -> dict[str, str]:
     return {
         "rank": str(seat.index),
         "world_size": str(len(layout.seats)),
-        "local_rank": str(layout.on(seat.host).index(seat)),
+        "local_rank": str(layout.seats_on(seat.host).index(seat)),
         "chief_host": layout.addresses[first.host],
         "chief_port": str(layout.ports[first.task]),
     }
@@ -37,7 +37,7 @@ def rank_variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node = str(hosts.index(seat.host))
     rank, world_size, local_rank, chief_host, chief_port = rank_placeholders(layout, seat).values()
-    local_size = str(len(layout.on(seat.host)))
+    local_size = str(len(layout.seats_on(seat.host)))
     in_order = (rank, world_size, local_rank, local_size, chief_host, chief_port)
     return {
         **dict(zip(VARIABLES, in_order, strict=True)),

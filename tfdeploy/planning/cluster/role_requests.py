@@ -25,8 +25,8 @@ class RoleRequest:
     """What is requested for one role.
 
     `total`: number of tasks. If it is None, each host gets `per_host` tasks. If `per_host` is None
-    too, the default of the mode applies. `of`: the tasks run on the hosts that have this role in
-    the inventory.
+    too, the default of the mode applies. `host_role`: the tasks run on the hosts that have this
+    role in the inventory.
     """
 
     role: str
@@ -36,13 +36,13 @@ class RoleRequest:
     gpus: int | None
     because: str  # the setting that requests the number of tasks; "" if it is the mode's default
     share: GpuShare
-    of: str
+    host_role: str
     consecutive: bool  # whether the tasks of one host get consecutive numbers
     slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
     place: str = "job file"  # where the job file describes the role, for messages
 
     @property
-    def most(self) -> int:
+    def largest_count(self) -> int:
         """Return the larger one of `total` and `per_host`, or 0 if neither is requested."""
         return max(self.total or 0, self.per_host or 0)
 
@@ -98,7 +98,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
         request = _role_request(
             inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role)
         )
-        if request.hosts or request.most:
+        if request.hosts or request.largest_count:
             place = job.places.get(f"roles.{role}", request.place)
             requests[role] = replace(request, place=place)
     return _keep_workers_off_chief(requests) if mode.all_decide else requests

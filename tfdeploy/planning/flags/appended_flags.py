@@ -23,14 +23,14 @@ NAME_THEM = "write what it needs into the command, as in `python train.py {job_n
 class AppendedFlags:
     """The flags that are appended to every task's command, and a note with the reason.
 
-    `own`: flags about the cluster that the command already contains. `known`: all flags that can
-    tell the program about its cluster.
+    `in_command`: flags about the cluster that the command already contains. `cluster_flags`: all
+    flags that can tell the program about its cluster.
     """
 
     flags: Flags
     note: str
-    own: Flags = ()
-    known: Flags = ()
+    in_command: Flags = ()
+    cluster_flags: Flags = ()
 
 
 def choose_flags(
@@ -46,7 +46,7 @@ def choose_flags(
     offered = flags.cluster_flags(program) if asked else ClusterFlags(flags.classic_flags())
     return replace(
         _choose_from_offered(job, program, roles, offered),
-        known=offered.flags if asked and clustered else (),
+        cluster_flags=offered.flags if asked and clustered else (),
     )
 
 
@@ -81,8 +81,8 @@ def _choose_from_offered(
     own = tuple(flag for flag in chosen if _in_command(flag, command, program))
     added = tuple(flag for flag in chosen if flag not in own)
     note = _appended_note(job, program, added, own)
-    if offered.unknown:
-        names = ", ".join(offered.unknown)
+    if offered.unknown_positionals:
+        names = ", ".join(offered.unknown_positionals)
         note += f"; it also needs {names}, which is not known: {NAME_THEM}"
     return AppendedFlags(added, note, own)
 
@@ -114,7 +114,7 @@ def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str
     whole = "cluster" in names or addresses <= names
     typed = "job_name" in names or {*roles} == {"worker"}
     if whole and typed and "task_index" in names:
-        return ClusterFlags(certain, offered.unknown)
+        return ClusterFlags(certain, offered.unknown_positionals)
     return ClusterFlags()
 
 
@@ -143,10 +143,10 @@ def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
     listed = " ".join(map(_flag_text, added))
     if job.flags == "classic":
         return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
-    if program.unread:
+    if program.unread_reason:
         return (
-            f"no flags appended: {program.unread}; name them in the command ({{job_name}} ...) "
-            "or say `flags: classic`"
+            f"no flags appended: {program.unread_reason}; name them in the command "
+            "({job_name} ...) or say `flags: classic`"
         )
     if listed:
         names = {name for flag in (*added, *own) for name in flag.names}

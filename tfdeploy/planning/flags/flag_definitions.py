@@ -183,7 +183,7 @@ def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """
     for position, module in enumerate(program.modules):
         skipped = [
-            module.within(each) for each in module.tree.body if position and is_main_block(each)
+            module.subtree(each) for each in module.tree.body if position and is_main_block(each)
         ]
         unused = {id(node) for nodes in skipped for node in nodes}
         yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)

@@ -178,7 +178,7 @@ def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.
     out.
     """
     inner = node
-    for each in module.around(node):
+    for each in module.enclosing_nodes(node):
         if isinstance(each, Function):
             return
         if isinstance(each, ast.If | ast.IfExp) and inner is not each.test:

@@ -48,12 +48,12 @@ _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 class ClusterFlags:
     """The flags that describe the cluster to a program, and the arguments that are not understood.
 
-    `flags`: positional arguments first, then flags in the order of ALL. `unknown`: further
-    positional arguments that the program needs and whose meaning is not known.
+    `flags`: positional arguments first, then flags in the order of ALL. `unknown_positionals`:
+    further positional arguments that the program needs and whose meaning is not known.
     """
 
     flags: Flags = ()
-    unknown: tuple[str, ...] = ()
+    unknown_positionals: tuple[str, ...] = ()
 
 
 def classic_flags() -> Flags:

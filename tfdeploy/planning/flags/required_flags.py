@@ -62,7 +62,7 @@ def supply_flags(
     Raises Refused if the value of such a flag is not known. `cluster_flags`: the flags that
     describe the cluster. `given_flags`: the flags that the tasks already get.
     """
-    if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
+    if job.flags not in (None, "auto") or program.unread_reason or len(program.roots) > 1:
         return SuppliedFlags()
     settled = {flag.dest for flag in given_flags}
     lacking = {
@@ -223,7 +223,7 @@ def _flags_required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
             "mark_flag_as_required",
             "mark_flags_as_required",
         ):
-            for each in module.within(node):
+            for each in module.subtree(node):
                 match each:
                     case ast.Constant(str(name)) if name:
                         yield name.replace("-", "_")

@@ -38,7 +38,7 @@ def _accepts_true_not_one(parser: ast.expr, program: Program) -> bool:
     constants = {
         str(node.value).lower()
         for path, function in _converter_functions(parser, program)
-        for node in program.by_path[path].within(function)
+        for node in program.by_path[path].subtree(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int)
     }
     return bool(constants & {"true", "t"}) and "1" not in constants

@@ -40,7 +40,7 @@ class Needs:
     `bytes` and `files`: total size and number of the files of code and data to send. `tensorflow`:
     whether the program imports TensorFlow. `imports`: other imported modules that are not part of
     the sent code. `own_modules`: the names of modules and folders that are part of the sent code.
-    `left_out`: those of `imports` that are in the code folder but are not sent.
+    `unsent_imports`: those of `imports` that are in the code folder but are not sent.
 
     `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
     requirements file in the code that the job does not name. `plan`: None if no plan could be made.
@@ -54,7 +54,7 @@ class Needs:
     tensorflow: bool = False
     imports: tuple[Import, ...] = ()
     own_modules: Collection[str] = ()
-    left_out: Collection[str] = ()
+    unsent_imports: Collection[str] = ()
     requirements: str | None = None
     requirements_found: str | None = None
     plan: Plan | None = None
@@ -89,25 +89,25 @@ class Needs:
 class HostCase:
     """One host as the rules of the preflight see it, and how it compares with the other hosts.
 
-    `hosts`: number of all hosts. `usual`: field of HostFacts that holds a version -> the most
-    frequent version of all hosts, or None if no host has a version. `ahead_s`: seconds by which
-    this host's clock is ahead of the clocks of most hosts. `noise`: what the login shell printed.
-    `hindered`: level of `protect` -> why this host cannot provide it. `usual_protect`: the
-    strongest level that at least half of the hosts can provide. `having`: imported module -> the
-    Python interpreter of most hosts that have this module, or None if no host has it.
+    `host_count`: number of all hosts. `usual_versions`: field of HostFacts that holds a version ->
+    the most frequent version of all hosts, or None if no host has a version. `ahead_s`: seconds by
+    which this host's clock is ahead of the clocks of most hosts. `noise`: what the login shell
+    printed. `hindered`: level of `protect` -> why this host cannot provide it. `usual_protect`: the
+    strongest level that at least half of the hosts can provide. `python_by_module`: imported module
+    -> the Python interpreter of most hosts that have this module, or None if no host has it.
     """
 
     host: Host
     facts: HostFacts
     preflight: PreflightFacts
     needs: Needs
-    hosts: int
-    usual: Mapping[str, str | None]
+    host_count: int
+    usual_versions: Mapping[str, str | None]
     ahead_s: float
     noise: str
     hindered: Mapping[Protect, str]
     usual_protect: Protect
-    having: Mapping[str, str | None] = field(default_factory=dict)
+    python_by_module: Mapping[str, str | None] = field(default_factory=dict)
 
     def command(self, *words: str, root: bool = False) -> str:
         """Return what to type to run a command on this host. `root`: the command needs root."""

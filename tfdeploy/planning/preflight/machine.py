@@ -78,7 +78,7 @@ def memory(case: HostCase) -> Iterator[Problem]:
 
 
 def resource_limits(case: HostCase) -> Iterator[Problem]:
-    files = OPEN_FILES + OPEN_FILES_A_HOST * case.hosts
+    files = OPEN_FILES + OPEN_FILES_A_HOST * case.host_count
     counted = "at most {has} {name} (ulimit), {least} are wanted"
     sized = "{name} is limited to {size} (ulimit)"
     for name, least, setting, detail in (

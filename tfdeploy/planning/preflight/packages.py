@@ -44,7 +44,7 @@ def packages(case: HostCase) -> Iterator[Problem]:
 def _missing_module_fix(case: HostCase, missing: Import) -> str:
     """Return the fix for a missing module; "" if the fix is to install a package."""
     module = missing.module
-    if module in case.needs.left_out:
+    if module in case.needs.unsent_imports:
         return (
             f"{module} lies in the code's folder and is not sent: git or .tfdeployignore leaves it "
             "out"
@@ -74,7 +74,7 @@ def _install_advice(case: HostCase, missing: list[Import]) -> str:
     lines = [*wanted, *(line for line in _present_requirements(case) if line not in wanted)]
     listed = ", ".join(lines if len(lines) <= _LISTED else [*lines[:_LISTED], "..."])
     install = case.pip_install(*wanted)
-    python = case.having.get(missing[0].module)
+    python = case.python_by_module.get(missing[0].module)
     if python and python != case.facts.python:
         # The system's Python may refuse pip (PEP 668). So the text first suggests to use the same
         # Python as other hosts.

@@ -20,7 +20,7 @@ def python(case: HostCase) -> Iterator[Problem]:
     if case.facts.python is None:
         reasons = (each for each in case.facts.problems if case.host.python in each)
         why = next(reasons, f"there is no {case.host.python}")
-        yield Problem(why, no_python_remedy(case.host, case.usual.get("python")), "error")
+        yield Problem(why, no_python_remedy(case.host, case.usual_versions.get("python")), "error")
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem(
@@ -28,7 +28,7 @@ def python(case: HostCase) -> Iterator[Problem]:
             "`tfdeploy setup`",
             "error",
         )
-    usual, version = case.usual.get("python_version"), case.facts.python_version
+    usual, version = case.usual_versions.get("python_version"), case.facts.python_version
     if usual and version and version_numbers(version)[:2] != version_numbers(usual)[:2]:
         yield Problem(
             f"Python {version} ({case.facts.python}), most hosts have {usual}",
@@ -42,7 +42,7 @@ def tensorflow(case: HostCase) -> Iterator[Problem]:
     There is a single problem for all these packages, because a host on which several of them differ
     probably just uses another Python.
     """
-    facts, usual = case.facts, case.usual
+    facts, usual = case.facts, case.usual_versions
     lacks_tensorflow = case.needs.tensorflow and facts.tensorflow is None
     differing = [
         field for field in PACKAGES if usual.get(field) and getattr(facts, field) != usual[field]

@@ -38,7 +38,10 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
         }
     return {
         **of_task,
-        **{f"{role}_hosts": layout.joined.get(role, "") for role in ("ps", "worker", "chief")},
+        **{
+            f"{role}_hosts": layout.joined_endpoints.get(role, "")
+            for role in ("ps", "worker", "chief")
+        },
         "cluster": layout.cluster_json,
         "issync": "1" if "synchronous" in mode.traits else "0",
         "num_ps": str(len(cluster.get("ps", ()))),

@@ -143,8 +143,11 @@ def _choose_compat(
     migrated = any(use.name.startswith("compat.v1") for use in uses)
     first = [use for use in uses if _shows_version1(use, run, migrated=migrated)]
     second = [use for use in uses if has_name_or_parent(use.name, VERSION2)]
-    if program.unread and program.script:
-        return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
+    if program.unread_reason and program.script:
+        return (
+            "none",
+            f"{program.unread_reason}; say `compat: v1` if it is written for TensorFlow 1",
+        )
     if not first:
         reason = "uses no name that only TensorFlow 1 has"
         if migrated:

@@ -41,16 +41,16 @@ _PARSERS = ("loads", "literal_eval")
 class ClusterVariables:
     """The environment variables that describe the cluster to a program.
 
-    `as_json`: variables with a list of hosts that the program parses as JSON; in other variables,
-    commas separate the hosts. `with_task`: CLUSTER_SPEC also contains the task, as TF_CONFIG does.
-    `unknown`: name -> where the program reads it, for variables that tfdeploy cannot set because
-    only another platform knows their values.
+    `json_names`: variables with a list of hosts that the program parses as JSON; in other
+    variables, commas separate the hosts. `includes_task`: CLUSTER_SPEC also contains the task, as
+    TF_CONFIG does. `unknown`: name -> where the program reads it, for variables that tfdeploy
+    cannot set because only another platform knows their values.
     """
 
     # The variables to set: name -> where the program reads it, "train.py:12".
     names: Mapping[str, str] = field(default_factory=dict)
-    as_json: Collection[str] = ()
-    with_task: bool = False
+    json_names: Collection[str] = ()
+    includes_task: bool = False
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
@@ -76,7 +76,7 @@ class ClusterVariables:
     def _value(self, name: str, cluster: Cluster, role: str, index: int) -> str:
         kind = _KINDS[name.upper()]
         if kind == "cluster":
-            return tf_config(cluster, role, index) if self.with_task else cluster_json(cluster)
+            return tf_config(cluster, role, index) if self.includes_task else cluster_json(cluster)
         if kind in ("job", "index"):
             return role if kind == "job" else str(index)
         host_role, what = kind.split(":")
@@ -84,7 +84,7 @@ class ClusterVariables:
         hosts = cluster.get(host_role) or cluster.get(other_name, ())
         if what == "count":
             return str(len(hosts))
-        return json.dumps(list(hosts)) if name in self.as_json else ",".join(hosts)
+        return json.dumps(list(hosts)) if name in self.json_names else ",".join(hosts)
 
 
 def decide(job: Job, program: Program) -> ClusterVariables:

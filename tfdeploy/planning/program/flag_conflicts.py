@@ -36,7 +36,7 @@ def refuse_unaccepted_values(
         )
         if not flag.where:
             _refuse_abbreviation(flag, program)
-    for flag in added.own:
+    for flag in added.in_command:
         _refuse_fixed_identity(flag, job, values)
 
 

@@ -23,7 +23,7 @@ class FlaggedProgram:
     `added`: the appended flags that describe the cluster.
     """
 
-    of: RoleProgram
+    role_program: RoleProgram
     flags: Flags
     added: AppendedFlags
     notes: Notes
@@ -31,32 +31,45 @@ class FlaggedProgram:
     @property
     def cluster_flags(self) -> Flags:
         """Return the flags about the cluster, both appended ones and those in the job's command."""
-        return (*self.added.flags, *self.added.own)
+        return (*self.added.flags, *self.added.in_command)
 
 
 def add_flags(
-    of: RoleProgram, roles: tuple[str, ...], layout: Layout, own: OwnValues, run: str
+    role_program: RoleProgram,
+    roles: tuple[str, ...],
+    layout: Layout,
+    renamed_values: OwnValues,
+    run: str,
 ) -> FlaggedProgram:
     """Return the program with all flags that its tasks get. Raises Refused if a flag cannot work.
 
-    `roles`: the roles of the whole run. `own`: role -> placeholder values that use the program's
-    own names for the roles.
+    `roles`: the roles of the whole run. `renamed_values`: role -> placeholder values that use the
+    program's own names for the roles.
     """
-    added = appended_flags.choose_flags(of.job, of.program, roles)
-    seats = [seat for seat in layout.seats if seat.role in of.roles]
+    added = appended_flags.choose_flags(role_program.job, role_program.program, roles)
+    seats = [seat for seat in layout.seats if seat.role in role_program.roles]
     given = {
         seat.task: {
-            **command_line.placeholder_values(layout, seat, of.job, run),
-            **own.get(seat.role, {}),
+            **command_line.placeholder_values(layout, seat, role_program.job, run),
+            **renamed_values.get(seat.role, {}),
         }
         for seat in seats
     }
-    unknown_flags.refuse_undefined_flags(of.job, of.program)
-    flag_conflicts.refuse_unaccepted_values(of.job, of.program, added, given)
+    unknown_flags.refuse_undefined_flags(role_program.job, role_program.program)
+    flag_conflicts.refuse_unaccepted_values(role_program.job, role_program.program, added, given)
     required = required_flags.supply_flags(
-        of.job, of.program, added.known, (*added.flags, *added.own)
+        role_program.job,
+        role_program.program,
+        added.cluster_flags,
+        (*added.flags, *added.in_command),
     )
-    workers = len(layout.cluster.get("worker", ())) if "worker" in of.roles else 0
-    alone = task_identity.isolation_note(of.job, of.program, added, workers) if workers else None
+    workers = len(layout.cluster.get("worker", ())) if "worker" in role_program.roles else 0
+    alone = (
+        task_identity.isolation_note(role_program.job, role_program.program, added, workers)
+        if workers
+        else None
+    )
     notes = (added.note, alone, *required.notes, *flag_conflicts.notes(added))
-    return FlaggedProgram(of, (*added.flags, *required.flags), added, tuple(filter(None, notes)))
+    return FlaggedProgram(
+        role_program, (*added.flags, *required.flags), added, tuple(filter(None, notes))
+    )

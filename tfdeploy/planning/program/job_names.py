@@ -167,7 +167,7 @@ def _leads_by_index(program: Program) -> bool:
         for module in program.modules
         for node in module.find(ast.Compare, ast.UnaryOp)
         for side in _compared_with_zero(node)
-        if not any(_tests_role_too(each, module) for each in module.around(node))
+        if not any(_tests_role_too(each, module) for each in module.enclosing_nodes(node))
     )
 
 
@@ -175,7 +175,7 @@ def _tests_role_too(node: ast.AST, module: ParsedFile) -> bool:
     """Return True for an `and` that also tests the role: `kind == "master" and ...`."""
     match node:
         case ast.BoolOp(ast.And()):
-            return any(getattr(each, "value", None) in _CHIEFS for each in module.within(node))
+            return any(getattr(each, "value", None) in _CHIEFS for each in module.subtree(node))
     return False
 
 

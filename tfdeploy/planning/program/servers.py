@@ -32,12 +32,12 @@ _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 class ServerRoles:
     """The roles whose tasks run a plain server instead of the program, and a note with the reason.
 
-    `job`: the program's own name for the job of the workers; "" if it has none.
+    `worker_job`: the program's own name for the job of the workers; "" if it has none.
     """
 
     roles: Collection[str] = ()
     note: str | None = None
-    job: str = ""
+    worker_job: str = ""
 
 
 def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
@@ -60,9 +60,9 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
         if "chief" in roles:
             note += f"; the program's own server is the job {client_job(program)} of the cluster"
         return ServerRoles(mode.serves, note + _task_index_note(program), named)
-    if program.unread:
+    if program.unread_reason:
         must = f"every task runs the command, so the program must serve {listed} itself"
-        return ServerRoles(note=f"{program.unread}: {must}")
+        return ServerRoles(note=f"{program.unread_reason}: {must}")
     for use in tf_names_used.tensorflow_uses(program):
         if use.bare_name in _SERVERS:
             why = f"which serves by itself (tf.{use.name}, {use.where})"
@@ -152,5 +152,5 @@ def server_command(python: str, facts: HostFacts, served: ServerRoles) -> Comman
     interpreter of the host is used.
     """
     own = python.rpartition("/")[2].startswith("python")
-    words = (python if own else str(facts.python), "-m", MODULE, served.job)
-    return words if served.job else words[:-1]
+    words = (python if own else str(facts.python), "-m", MODULE, served.worker_job)
+    return words if served.worker_job else words[:-1]

@@ -69,8 +69,8 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
         not clustered
         or any(placeholders.placeholder_names(word) for word in (*job.command, *job.env.values()))
         or added.flags
-        or added.own
-        or program.unread
+        or added.in_command
+        or program.unread_reason
         or not (mode.takes_flags or program.imports_tensorflow)
         or hardcoded_cluster.finds_role_itself(program)
         or hardcoded_cluster.literal_clusters(program)

@@ -106,7 +106,7 @@ def _guarded_in_module(
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
             for part in _guarded_blocks(node, module, feature_names, imported=imported):
-                ids.update(map(id, module.within(part)))
+                ids.update(map(id, module.subtree(part)))
     return ids
 
 
@@ -147,7 +147,7 @@ def _feature_flag_names(module: ParsedFile) -> Iterator[str]:
         if _is_feature_test(assignment.value, module):
             yield from target_names(assignment.targets)
     for result in module.find(ast.Return):
-        function = next(module.around(result))
+        function = next(module.enclosing_nodes(result))
         if (
             isinstance(function, ast.FunctionDef)
             and result.value
@@ -163,7 +163,7 @@ def _is_feature_test(node: ast.expr, module: ParsedFile) -> bool:
 def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
     return {
         name
-        for inner in module.within(node)
+        for inner in module.subtree(node)
         if isinstance(inner, ast.expr) and (name := last_name(inner))
     }
 

@@ -109,7 +109,7 @@ def _may_add_folder(node: ast.AST, module: ParsedFile) -> bool:
     """
     match node:
         case ast.Call(function) if last_name(function) in _STARTS:
-            texts = (each.value for each in module.within(node) if isinstance(each, ast.Constant))
+            texts = (each.value for each in module.subtree(node) if isinstance(each, ast.Constant))
             return any("pip" in str(each).split() for each in texts)
         case ast.Call(function) if last_name(function) == "addsitedir":
             return True
@@ -139,7 +139,7 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
 
     Such an expression is made of __file__, the current folder and relative paths.
     """
-    for each in module.within(node):
+    for each in module.subtree(node):
         match each:
             case ast.Constant(str(path)) if path.startswith(("/", "~")):
                 return False
@@ -155,7 +155,11 @@ def _unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     """
     guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
-        tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
+        tries = (
+            each
+            for each in program.by_path[path].enclosing_nodes(node)
+            if isinstance(each, ast.Try)
+        )
         if id(node) not in guarded or any(map(_all_handlers_end, tries)):
             yield from (
                 (name.partition(".")[0], f"{path}:{node.lineno}", node)

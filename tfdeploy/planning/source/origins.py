@@ -265,7 +265,7 @@ class Origins:
 
 def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
     """Return the functions that contain a node, innermost first."""
-    return [each for each in module.around(node) if isinstance(each, Function)]
+    return [each for each in module.enclosing_nodes(node) if isinstance(each, Function)]
 
 
 def _name_in_calls(function: Function, module: ParsedFile) -> str:
@@ -273,7 +273,9 @@ def _name_in_calls(function: Function, module: ParsedFile) -> str:
     name: str = getattr(function, "name", "")  # A lambda has none.
     if name != "__init__":
         return name
-    classes = (each.name for each in module.around(function) if isinstance(each, ast.ClassDef))
+    classes = (
+        each.name for each in module.enclosing_nodes(function) if isinstance(each, ast.ClassDef)
+    )
     return next(classes, "")
 
 

@@ -37,7 +37,7 @@ class ParsedFile:
             waiting += [(child, position) for child in reversed(children(node))]
 
     @cached_property
-    def position(self) -> dict[int, int]:
+    def index_by_id(self) -> dict[int, int]:
         """Return id of each node -> its index in `nodes`."""
         return {id(node): at for at, node in enumerate(self.nodes)}
 
@@ -47,7 +47,7 @@ class ParsedFile:
         nodes = (
             lists[0]
             if len(lists) == 1
-            else sorted(chain(*lists), key=lambda node: self.position[id(node)])
+            else sorted(chain(*lists), key=lambda node: self.index_by_id[id(node)])
         )
         return cast("list[Node]", nodes)
 
@@ -55,14 +55,14 @@ class ParsedFile:
     def imports(self) -> Sequence[ast.Import | ast.ImportFrom]:
         return self.find(*_IMPORTS)
 
-    def within(self, node: ast.AST) -> list[ast.AST]:
+    def subtree(self, node: ast.AST) -> list[ast.AST]:
         """Return the node and every node inside it."""
-        at = self.position[id(node)]
+        at = self.index_by_id[id(node)]
         return self.nodes[at : at + self._sizes[at]]
 
-    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+    def enclosing_nodes(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the nodes that contain this node, innermost first."""
-        at = self.parents[self.position[id(node)]]
+        at = self.parents[self.index_by_id[id(node)]]
         while at >= 0:
             yield self.nodes[at]
             at = self.parents[at]

@@ -233,7 +233,7 @@ def _may_work_and_end(block: list[ast.stmt], module: ParsedFile) -> bool:
 
     The result is False for a branch that only reports an error and then ends the program.
     """
-    inner = [node for statement in block for node in module.within(statement)]
+    inner = [node for statement in block for node in module.subtree(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called_name(node) for node in inner if isinstance(node, ast.Call)]
     return (leaves or any(call in _EXITS for call in calls)) and any(
@@ -246,7 +246,7 @@ def _is_deferred(node: Function, module: ParsedFile) -> bool:
 
     This is true for a coroutine, and for a generator function without a decorator.
     """
-    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.within(node))
+    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.subtree(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 

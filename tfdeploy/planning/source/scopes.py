@@ -47,7 +47,8 @@ class Scope:
     outer: Scope | None = None
     # name -> the nodes that define the name
     bound: dict[str, list[ast.AST]] = field(default_factory=dict)
-    given: dict[str, Meaning] = field(default_factory=dict)  # in methods: `self` -> its meaning
+    # in methods: `self` -> its meaning
+    known_meanings: dict[str, Meaning] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=4)
@@ -124,8 +125,8 @@ class Scopes:
         return next((replace(each, owner=owner) for each in inherited if each), None)
 
     def _meaning_of_name(self, name: str, scope: Scope, depth: int) -> Meaning | None:
-        if name in scope.given:
-            return scope.given[name]
+        if name in scope.known_meanings:
+            return scope.known_meanings[name]
         if name not in scope.bound:
             return self._meaning_of_name(name, scope.outer, depth) if scope.outer else None
         match scope.bound[name] if depth else []:

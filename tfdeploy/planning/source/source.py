@@ -35,13 +35,13 @@ class Unparsed(NamedTuple):
 class Program:
     """The parsed files of a program.
 
-    `unread`: why `path` is None or `modules` is empty; None if neither is.
+    `unread_reason`: why `path` is None or `modules` is empty; None if neither is.
     """
 
     path: str | None
     # The file that the command starts comes first, then the modules that it imports.
     modules: tuple[ParsedFile, ...] = ()
-    unread: str | None = None
+    unread_reason: str | None = None
     script: str | None = None  # "train.sh" if the command is `bash train.sh`
     unparsed: tuple[Unparsed, ...] = ()
     # Places with Python 2 syntax: ("train.py:3", "the print statement").
@@ -107,20 +107,20 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
     named = entry_point.program_file(command, sources, cwd)
     if named is None:
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
-        return Program(None, unread=unread, script=entry_point.shell_script(command, cwd))
+        return Program(None, unread_reason=unread, script=entry_point.shell_script(command, cwd))
     path, base = named
     is_template = "{" in path
     roots = (
         entry_point.files_of_template(path, sources) if is_template else [path] * (path in sources)
     )
     if not roots:
-        return Program(path, unread=f"{path} is not among the Python files of the code")
+        return Program(path, unread_reason=f"{path} is not among the Python files of the code")
     modules: dict[str, ParsedFile] = {}
     broken: dict[str, SyntaxError | ValueError] = {}
     for root in roots:
         _add_with_imports(root, base, sources, modules, broken)
         if root in broken:
-            program = Program(path, unread=_unreadable_text(root, broken[root]))
+            program = Program(path, unread_reason=_unreadable_text(root, broken[root]))
             return _with_errors(program, {root: broken[root]}, sources, certain=True)
     program = Program(path, tuple(modules.values()), roots=tuple(roots), base=base)
     return _with_errors(program, broken, sources, certain=False)
@@ -278,5 +278,5 @@ def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
     """Return whether the node is in the body of a `try` that has an `except`."""
     return any(
         isinstance(outer, ast.Try) and outer.handlers and inner in outer.body
-        for inner, outer in pairwise((node, *module.around(node)))
+        for inner, outer in pairwise((node, *module.enclosing_nodes(node)))
     )

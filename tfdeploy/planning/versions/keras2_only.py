@@ -162,7 +162,7 @@ def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
         if use.node and _present_name(use).endswith(_FOR_GRAPHS)
     ]
     return any(
-        not any(isinstance(each, ast.FunctionDef) for each in module.around(node))
+        not any(isinstance(each, ast.FunctionDef) for each in module.enclosing_nodes(node))
         or id(node) in reached.certainly_reached(program, has_workers=True).nodes
         for module, node in in_graphs
     )

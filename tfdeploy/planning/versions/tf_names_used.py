@@ -153,7 +153,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
             special = names.get(own, "") not in ("", "compat.v1")
             guarded_only[own] = guarded_only.get(own, True) and is_guarded and special
             if isinstance(node, ast.Assign):
-                aliased.update(map(id, module.within(node)))
+                aliased.update(map(id, module.subtree(node)))
             if used:
                 binds = removed_names.has_stand_in(used)
                 yield NameUse(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)

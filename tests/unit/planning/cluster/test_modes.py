@@ -394,7 +394,7 @@ def test_servers_belong_to_job_named_by_client(
 ) -> None:
     program = source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
     decision = servers.decide(job_with("ingraph"), program, ("worker",))
-    assert decision.job == job
+    assert decision.worker_job == job
     assert (f"called {job}," in (decision.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
     assert servers.server_command("python3", facts, decision)[1:] == (

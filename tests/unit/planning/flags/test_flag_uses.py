@@ -42,7 +42,7 @@ def choose_flags(
         **{f"{name}.py": HEAD + body for name, body in others.items()},
     }
     program = source.read_program(job.command, sources)
-    assert not program.unread
+    assert not program.unread_reason
     appended = appended_flags.choose_flags(job, program)
     flag_conflicts.refuse_unaccepted_values(job, program, appended, {"worker:1": GIVEN})
     return appended

@@ -28,9 +28,11 @@ DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 def supply_flags(job: Job, text: str, *words: str, **fields: Any) -> required_flags.SuppliedFlags:
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
     program = source.read_program(job.command, {"train.py": text})
-    assert not program.unread
+    assert not program.unread_reason
     added = appended_flags.choose_flags(job, program)
-    return required_flags.supply_flags(job, program, added.known, (*added.flags, *added.own))
+    return required_flags.supply_flags(
+        job, program, added.cluster_flags, (*added.flags, *added.in_command)
+    )
 
 
 WRITTEN = {

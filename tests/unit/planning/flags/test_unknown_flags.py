@@ -22,7 +22,7 @@ PROGRAM = (
 def check(job: Job, text: str, *words: str, **fields: Any) -> None:
     job = replace(job, command=("python", "train.py", *words), **fields)
     program = source.read_program(job.command, {"train.py": text})
-    assert not program.unread
+    assert not program.unread_reason
     unknown_flags.refuse_undefined_flags(job, program)
 
 

@@ -70,8 +70,8 @@ def seen_of(
     """Return facts about the hosts n1, n2, ... All hosts are healthy, except that some facts of n2
     are replaced.
 
-    `of_n2` are the replaced fields, of ProbedHost, Preflight or HostFacts. `entry` are fields of n2's
-    entry in the inventory (Host).
+    `of_n2` are the replaced fields, of ProbedHost, Preflight or HostFacts. `entry` are fields of
+    n2's entry in the inventory (Host).
     """
     seen_by_host = {}
     for number in range(1, hosts + 1):
@@ -667,7 +667,7 @@ def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
 def test_module_without_known_package(
     facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
 ) -> None:
-    needs = Needs(imports=(Import(module, "train.py:3", sure=True),), left_out=left_out)
+    needs = Needs(imports=(Import(module, "train.py:3", sure=True),), unsent_imports=left_out)
     [failure] = failed_package_checks(facts_of, needs, module)
     assert (failure.level, (failure.fix or "")[: len(fix)]) == ("error", fix)
 

@@ -32,12 +32,12 @@ def test_nodes_within_node_match_ast_walk_without_shared_nodes() -> None:
             for inner in ast.walk(node)
             if not isinstance(inner, ast.expr_context | ast.boolop)
         }
-        assert {id(inner) for inner in file.within(node)} == walked
+        assert {id(inner) for inner in file.subtree(node)} == walked
 
 
 def test_blocks_around_node_start_with_innermost() -> None:
     file = parse("train.py", TEXT)
-    assert [type(node) for node in file.around(file.imports[1])] == [
+    assert [type(node) for node in file.enclosing_nodes(file.imports[1])] == [
         ast.If,
         ast.FunctionDef,
         ast.Module,

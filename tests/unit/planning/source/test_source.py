@@ -103,14 +103,14 @@ def test_whether_program_imports_tensorflow(text: str, does: bool) -> None:
 )
 def test_unreadable_program_has_reason_with_line(text: str, reason: str) -> None:
     program = source.read_program(("python", "p.py"), {"p.py": text})
-    assert program.unread is not None
-    assert program.unread.startswith(reason)
+    assert program.unread_reason is not None
+    assert program.unread_reason.startswith(reason)
     assert program.modules == ()
 
 
 def test_broken_module_does_not_hide_program() -> None:
     program = source.read_program(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
-    assert program.unread is None
+    assert program.unread_reason is None
     assert len(program.modules) == 1
 
 
@@ -129,5 +129,5 @@ def test_separate_program_for_each_role() -> None:
     )
     assert program.imports_tensorflow
     assert "is not among" in (
-        source.read_program(("python", "{job_name}-main.py"), sources).unread or ""
+        source.read_program(("python", "{job_name}-main.py"), sources).unread_reason or ""
     )
