@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ _NO_PROGRAMS = ("setup", "conftest", "__init__")
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
 _CHECKPOINT_NAMES = """
     checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
-    backup_dir output_dir
+    backup_dir output_dir out output save save_path checkpoint_path work_dir workdir
 """
 # Function that gets a path for checkpoints -> position and name of the argument with this path.
 _CHECKPOINT_CALLS = {
@@ -44,6 +45,7 @@ class FolderProgram:
     """
 
     path: str
+    command: tuple[str, ...]
     mode: Mode | None
     reason: str
     keep: tuple[str, ...]  # folders to which the program writes checkpoints
@@ -51,17 +53,20 @@ class FolderProgram:
     uses_tensorflow: bool
 
 
-def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> list[FolderProgram]:
+def find_programs(
+    sources: Mapping[str, str], exists: Callable[[str], bool], has_data: Callable[[str], bool]
+) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
     `sources`: path -> text of each Python file. `exists`: whether the folder has this file or
-    folder.
+    folder. `has_data`: whether this is a folder without Python files.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
-    parsed = {path: source.read_program(("python", path), sources) for path in sources}
+    commands = {path: _choose_command(path, text) for path, text in sources.items()}
+    parsed = {path: source.read_program(commands[path], sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
-        _describe_program(program, exists)
+        _describe_program(program, commands[path], exists, has_data)
         for path, program in parsed.items()
         if program.modules and _can_start(program, is_imported=path in imported)
     ]
@@ -100,23 +105,39 @@ def _stem(path: str) -> str:
     return posixpath.splitext(posixpath.basename(path))[0]
 
 
-def _describe_program(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
+def _choose_command(path: str, text: str) -> tuple[str, ...]:
+    """Return the command that starts a program: as a module if it imports the package it is in."""
+    package = path.rpartition("/")[0].partition("/")[0]
+    if package and re.search(rf"^\s*(?:from|import) {re.escape(package)}\b", text, re.MULTILINE):
+        return "python", "-m", path.removesuffix(".py").replace("/", ".")
+    return "python", path
+
+
+def _describe_program(
+    program: Program,
+    command: tuple[str, ...],
+    exists: Callable[[str], bool],
+    has_data: Callable[[str], bool],
+) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
     if mode is None:
         by_mode = {sign.modes[0]: str(sign) for sign in reversed(signs)}
         reason = ", ".join(sorted(by_mode.values()))
     else:
-        reason = next(str(sign) for sign in signs if mode in sign.modes)
+        fitting = [sign for sign in signs if mode in sign.modes]
+        # The sign that allows the fewest modes shows most.
+        reason = str(min(fitting, key=lambda sign: (sign.is_flag, len(sign.modes))))
+    folders = [*filter(None, map(_top_folder, _checkpoint_paths(program)))]
     data: dict[str, str] = {}
     for flag in flag_definitions.defined_flags(program):
         path = posixpath.normpath(flag.default)
-        is_data = flag.plain_name in _DATA_NAMES and flag.form == "value"
-        if is_data and _top_folder(path) and exists(path):
+        is_data = exists(path) if flag.plain_name in _DATA_NAMES else has_data(path)
+        if is_data and flag.form == "value" and _top_folder(path) not in ("", *folders):
             data.setdefault(flag.spelling, path)
-    folders = filter(None, map(_top_folder, _checkpoint_paths(program)))
     return FolderProgram(
         program.path or "",
+        command,
         mode,
         reason,
         tuple(dict.fromkeys(folders)),

@@ -330,7 +330,10 @@ def test_init_proposes_single_process_if_program_shows_no_mode(capsys, project_f
     (project_folder / "train.py").write_text(text)
     assert main(["init", "--yes"]) == 0
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == mode
-    assert f"(mode {mode}: train.py shows none; --mode changes it)" in capsys.readouterr().err
+    assert (
+        f"(mode {mode}: a guess, because the program shows no mode. --mode changes it)"
+        in capsys.readouterr().err
+    )
 
 
 def test_init_uses_inventory_of_another_tool(project_folder):

@@ -31,13 +31,17 @@ strategy(open("name").read())
 
 
 def programs_in(**texts: str) -> list[FolderProgram]:
-    return find_programs({f"{name}.py": text for name, text in texts.items()}, lambda path: False)
+    return programs_among({f"{name}.py": text for name, text in texts.items()})
+
+
+def programs_among(sources: dict[str, str], *folders: str) -> list[FolderProgram]:
+    return find_programs(sources, lambda path: False, lambda path: path in folders)
 
 
 def test_python_2_program_is_read_without_old_lines() -> None:
     (program,) = programs_in(example=PYTHON2)
     assert (program.path, program.mode) == ("example.py", "async")
-    assert program.reason.startswith("example.py:3 ")
+    assert program.reason.startswith("example.py:5 ")
 
 
 def test_estimator_gets_roles_of_coordinator() -> None:
@@ -64,3 +68,19 @@ def test_choice_between_strategies_shows_no_mode() -> None:
     (program,) = programs_in(train=TF + CHOICE)
     assert program.mode is None
     assert "MirroredStrategy, train.py" in program.reason
+
+
+def test_a_folder_that_is_the_default_of_a_flag_is_data_or_gets_checkpoints() -> None:
+    flags = "import argparse\np = argparse.ArgumentParser()\n" + "".join(
+        f"p.add_argument('--{name}', default='{default}')\n"
+        for name, default in (("samples", "samples"), ("save", "save/ae.ckpt"), ("mode", "fast"))
+    )
+    (program,) = programs_among({"train.py": flags}, "samples", "save")
+    assert (program.data, program.keep) == ((("--samples", "samples"),), ("save",))
+
+
+def test_a_program_that_imports_its_own_package_is_started_as_a_module() -> None:
+    text = "from trainer import model\nmodel.train()\n"
+    sources = {"trainer/task.py": text, "trainer/model.py": "def train():\n  pass\n"}
+    assert programs_among(sources)[0].command == ("python", "-m", "trainer.task")
+    assert programs_among({"tools/train.py": text})[0].command == ("python", "tools/train.py")

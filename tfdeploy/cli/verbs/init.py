@@ -94,9 +94,10 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
             default = "local" if program.uses_tensorflow else "plain"
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
     if program is not None and not (flags.quiet or flags.json):
-        reason = program.reason or f"{program.path} shows none"
+        reason = program.reason
         if program.mode is None:
-            reason += "; --mode changes it"
+            reason = f"the signs differ: {reason}" if reason else "the program shows no mode"
+            reason = f"a guess, because {reason}. --mode changes it"
         others = ", ".join(each.path for each in programs[1:])
         also = f"; also there: {others}" if others else ""
         print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
@@ -110,9 +111,8 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=sets)
         return _check_file_text(JOB_FILE, text, "--command")
 
-    guess = shlex.join(
-        ["python", program.path if program else _guess_program(folder), *data_arguments]
-    )
+    command = program.command if program else ("python", _guess_program(folder))
+    guess = shlex.join([*command, *data_arguments])
     is_clear = program is not None and (
         program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
     )
@@ -135,7 +135,11 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
         str(path.relative_to(folder)): path.read_text(encoding="utf-8", errors="replace")
         for path in paths[:_MOST_SOURCES]
     }
-    return find_programs(sources, lambda path: (folder / path).exists())
+
+    def has_data(path: str) -> bool:
+        return (folder / path).is_dir() and not any((folder / path).glob("*.py"))
+
+    return find_programs(sources, lambda path: (folder / path).exists(), has_data)
 
 
 def _guess_program(folder: Path) -> str:

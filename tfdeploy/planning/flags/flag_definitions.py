@@ -87,6 +87,7 @@ class Flag:
     library: str = ""  # "absl", "argparse" or "click"
     help: str = ""
     empty: bool = False  # True if the default is None or ""
+    is_on: bool = False  # True if the default is True or 1
     template: str = ""  # the value with placeholders; if it is "", the value of `name` is used
     # The text between two addresses; "" means a comma. There are two special values. "json": the
     # value is a JSON list. "multi": the flag is repeated for each address.
@@ -211,7 +212,8 @@ def read_definition(call: ast.Call) -> Flag | None:
         flag, library = (_from_click(call) if name == "option" else None), "click"
     if flag is None:
         return None
-    match argument(call, "default", 1 if absl else None):
+    default = argument(call, "default", 1 if absl else None)
+    match default:
         case None | ast.Constant(None | ""):
             empty = not (argument(call, "action") or argument(call, "is_flag"))
         case _:
@@ -223,6 +225,7 @@ def read_definition(call: ast.Call) -> Flag | None:
         help=literal_text(argument(call, "help"))
         or " ".join(literal_arguments(call)[2:] if absl else ()),
         empty=empty,
+        is_on=isinstance(default, ast.Constant) and default.value == 1,
     )
 
 

@@ -30,7 +30,7 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "CollectiveAllReduceStrategy": ("mirrored", "local"),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
-    "train_and_evaluate": _COORDINATED,  # of tf.estimator, which reads TF_CONFIG
+    "train_and_evaluate": ("coordinator", "mirrored"),  # of tf.estimator, which reads TF_CONFIG
     "MirroredStrategy": ("local", "plain"),
 }
 # A program needs mode plain if it calls a function of another framework whose name ends with one of
@@ -57,6 +57,12 @@ class Sign:
     where: str  # "train.py:12"
     certain: bool
     is_flag: bool = False  # the definition of a flag, a weaker sign than the use of a strategy
+    by_default: bool = False  # True if the program reaches it because of the default of a flag
+
+    @property
+    def is_coordinated(self) -> bool:
+        """Return whether mode coordinator is the most likely one."""
+        return self.modes[0] == "coordinator"
 
     def __str__(self) -> str:
         return f"{self.where} {self.action}"
@@ -67,14 +73,11 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     certain = certainly_reached(program, has_workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
-    servers_or_coordinator = (_SERVED, _COORDINATED)
-    if not any(sign.modes in servers_or_coordinator for sign in signs) or servers.client_job(
-        program
+    if not any(sign.modes == _SERVED or sign.is_coordinated for sign in signs) or (
+        servers.client_job(program)
     ):
         signs += _client_signs(program, certain)
-    if any(
-        sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
-    ):
+    if any(sign.is_coordinated or sign.action.endswith("distribute.Server") for sign in signs):
         return tuple(signs)
     # If a program has no ParameterServerStrategy, its servers are those of TensorFlow 1.
     return tuple(
@@ -89,12 +92,19 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     Returns None if the program has no sign, if no mode fits all its signs, or if the program
     chooses between strategies only when it runs.
     """
-    certain = [sign for sign in signs if sign.certain]
-    considered = [sign for sign in certain or signs if not sign.is_flag] or certain
+    if any(sign.is_coordinated for sign in signs):
+        # Beside a ParameterServerStrategy, a server does not show the mode.
+        signs = tuple(sign for sign in signs if sign.modes != _SERVED)
+    defined = [sign for sign in signs if sign.is_flag]
+    used = [sign for sign in signs if not sign.is_flag]
+    certain = [sign for sign in used if sign.certain or sign.by_default]
+    # A program with flags about its cluster may train synchronously only if another flag says so.
+    considered = certain or [sign for sign in used if not defined or sign.modes != ("sync",)]
     if not certain and len({sign.modes[0] for sign in considered}) > 1:
         return None
-    modes = [mode for sign in considered for mode in sign.modes]
-    return next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
+    modes = [mode for sign in considered or defined for mode in sign.modes]
+    mode = next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
+    return mode if all(mode in each.modes for each in defined) else None
 
 
 def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
@@ -104,10 +114,10 @@ def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     `force` is False.
     """
     signs = find_signs(program)
-    coordinated = tuple(sign for sign in signs if sign.modes == _COORDINATED)
+    coordinated = tuple(sign for sign in signs if sign.is_coordinated)
     # In a program with a ParameterServerStrategy, a server does not show the mode.
     if any(sign.certain for sign in coordinated) or all(
-        sign.modes in (_COORDINATED, _SERVED) for sign in signs
+        sign.is_coordinated or sign.modes == _SERVED for sign in signs
     ):
         signs = tuple(replace(sign, certain=True) for sign in coordinated) or signs
     if not signs or any(job.mode in sign.modes for sign in signs):
@@ -132,21 +142,31 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
 
 
 def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
+    is_sync = any(
+        flag.name == "issync" and flag.is_on for flag in flags.cluster_flags(program).flags
+    )
     for use in tf_names_used.tensorflow_uses(program):
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
             yield Sign(
-                modes, f"uses tf.{use.name}", use.where, certain=id(use.node) in certain_nodes
+                modes,
+                f"uses tf.{use.name}",
+                use.where,
+                certain=id(use.node) in certain_nodes,
+                by_default=is_sync and modes == ("sync",),
             )
 
 
 def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
+    modes: tuple[Mode, ...] = ("local", "plain") if _starts_ranks(program) else ("plain",)
     for path, call in program.find(ast.Call):
         name = dotted_name(call.func)
         if f".{name}".endswith(_OF_OTHERS):
-            yield Sign(
-                ("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain_nodes
-            )
+            yield Sign(modes, f"calls {name}", f"{path}:{call.lineno}", id(call) in certain_nodes)
+    for path, statement in program.imports:
+        if "horovod" in ast.unparse(statement):
+            where = f"{path}:{statement.lineno}"
+            yield Sign(("plain",), "imports horovod", where, certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     needed = {
         id(read.slice)
@@ -164,6 +184,17 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
         if modes:
             action = f"reads the variable {variable}"
             yield Sign(modes, action, f"{path}:{node.lineno}", certain=is_needed)
+
+
+def _starts_ranks(program: Program) -> bool:
+    """Return whether the program starts the processes of all ranks, on its own machine."""
+    is_local = any(
+        isinstance(node.value, ast.Constant)
+        and node.value.value in ("localhost", "127.0.0.1")
+        and any("MASTER_ADDR" in ast.unparse(target) for target in node.targets)
+        for _, node in program.find(ast.Assign)
+    )
+    return is_local and program.uses("spawn")
 
 
 def _client_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:

@@ -42,11 +42,50 @@ if args.several:
 else:
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 """
+SYNC_ON = "tf.app.flags.DEFINE_boolean('issync', True, '')\n"
+TUTORIAL = """
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(resolver.cluster_spec()).join()
+else:
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+"""
+BY_NAME = """
+import tensorflow as tf
+from absl import flags
+flags.DEFINE_string("worker_hosts", "", "")
+FLAGS = flags.FLAGS
+def strategy(name):
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    if name == "multi":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.ParameterServerStrategy(None)
+strategy(FLAGS.worker_hosts)
+"""
+SPAWN = """
+import os
+import torch.distributed as dist
+import torch.multiprocessing as mp
+def train(rank, ranks):
+    os.environ["MASTER_ADDR"] = "localhost"
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+mp.spawn(train, args=(2,), nprocs=2)
+"""
 PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "between graphs": (FLAGS + SERVER.replace("OPTIMIZER", ""), "async"),
     "synchronous by a flag": (FLAGS + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
     "synchronous": (FLAGS + SERVER.replace("OPTIMIZER", ALWAYS), "sync"),
     "flags alone": (FLAGS, "async"),
+    "synchronous by a flag that is on": (FLAGS + SYNC_ON + SERVER.replace("OPTIMIZER", BY_FLAG), "sync"),
+    "coordinator, whose servers the program starts": (TUTORIAL, "coordinator"),
+    "strategies by name, and a flag for addresses": (BY_NAME, None),
+    "estimator": (TF2 + "tf.estimator.train_and_evaluate(e, t, v)", "coordinator"),
+    "estimator with a strategy": (MIRRORED + "\ntf.estimator.train_and_evaluate(e, t, v)", "mirrored"),
+    "ranks that the program starts": (SPAWN, "local"),
+    "ranks that the program starts on many hosts": (SPAWN.replace("localhost", "192.0.2.1"), "plain"),
+    "horovod": ("import horovod.tensorflow as hvd\nhvd.init()", "plain"),
     "mirrored": (MIRRORED, "mirrored"),
     "coordinator": (TF2 + "s = tf.distribute.experimental.ParameterServerStrategy(r)", "coordinator"),
     "several GPUs": (TF2 + "with tf.distribute.MirroredStrategy().scope(): pass", "local"),
