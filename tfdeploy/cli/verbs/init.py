@@ -326,6 +326,6 @@ def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
     """
     if has_hosts and _has_python(inventory):
         return f"`tfdeploy trust`, {_FIRST_COMMANDS}"
-    python = "set `python:` of each host to its Python that has TensorFlow"
+    python = "set `python:` of each host to a Python that has the packages of the program"
     what = python if has_hosts else f"write your hosts, and {python}"
     return f"in {inventory}, {what}; then `tfdeploy trust`, {_FIRST_COMMANDS}"
