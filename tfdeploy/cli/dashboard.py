@@ -131,7 +131,7 @@ def show_dashboard(
                 stop=stop,
                 take_lines=take_lines,
                 last=last_lines,
-                only=only_hosts,
+                only_hosts=only_hosts,
             )
             views.append(view)
         except Exception as error:  # noqa: BLE001 - the main thread raises the error again

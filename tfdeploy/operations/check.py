@@ -65,7 +65,7 @@ def check(
         host for host, error in errors.items() if isinstance(error, HostUnreachable)
     )
     checks_by_host = {
-        host.name: _all_checks(
+        host.name: _combine_host_checks(
             checks.get(host.name, ()), errors.get(host.name), reached.taken_ports.get(host.name)
         )
         for host in hosts
@@ -73,7 +73,7 @@ def check(
     return PreflightResult(checks_by_host, reached.links, unreached)
 
 
-def _collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:
+def _read_or_collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:
     """Return the result of `read`, or None if it raises Refused.
 
     The error is then added to `refused`.
@@ -91,8 +91,10 @@ def _prepare_questions(
     """Return what a launch would send (None: unknown), and the questions to every host."""
     if launch is None:
         return None, ProbeQuestions.for_hosts(hosts, preflight=True)
-    recipe = _collect_refusal(lambda: read_environment_recipe(launch.job, launch.cache), refused)
-    shipment = _collect_refusal(
+    recipe = _read_or_collect_refusal(
+        lambda: read_environment_recipe(launch.job, launch.cache), refused
+    )
+    shipment = _read_or_collect_refusal(
         lambda: read_shipment(launch.job, launch.cache, launch.known), refused
     )
     return shipment, probe_questions(launch.job, hosts, shipment, recipe)
@@ -108,20 +110,20 @@ def _make_needs(
     if launch is None or shipment is None:
         return Needs()
     job = launch.job
-    _collect_refusal(
+    _read_or_collect_refusal(
         lambda: mode_signs.check_mode(job, shipment.program(job), force=False), refused
     )
-    needs = _collect_refusal(lambda: launch_needs(launch, shipment), refused) or Needs()
+    needs = _read_or_collect_refusal(lambda: launch_needs(launch, shipment), refused) or Needs()
     facts = _facts_for_plan(launch, probed)
     plan = (
         None
         if facts is None
-        else _collect_refusal(lambda: plan_launch(launch, shipment, facts), refused)
+        else _read_or_collect_refusal(lambda: plan_launch(launch, shipment, facts), refused)
     )
     return replace(needs, plan=plan)
 
 
-def _all_checks(
+def _combine_host_checks(
     checks: tuple[Check, ...], error: TfdeployError | None, taken_ports: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
     """Return all checks of a host: of its connection, the given `checks`, and of its ports.

@@ -91,7 +91,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> FetchR
         return HostListings(keep_files, other_files, session.agent().clock_skew_s)
 
     listings, failed = split_outcomes(fleet.each(hosts, list_host))
-    chosen = newest_host(listings, host_of_deciding_task(plan))
+    chosen = host_of_newest_checkpoint(listings, host_of_deciding_task(plan))
     with_files = _one_host_per_workdir(listings)
 
     def fetch_host(session: Session) -> HostFetch:
@@ -149,7 +149,9 @@ def host_of_deciding_task(plan: Plan) -> str | None:
     return next((task.host for task in plan.tasks if task.deciding), None)
 
 
-def newest_host(listings: Mapping[str, HostListings], prefer: str | None) -> str | None:
+def host_of_newest_checkpoint(
+    listings: Mapping[str, HostListings], prefer: str | None
+) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
     Checkpoints whose times differ by at most CLOCK_S count as equally new. Among their hosts,

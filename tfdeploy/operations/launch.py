@@ -215,7 +215,7 @@ class LaunchSteps:
         unused = self.unused_hosts if request.job.keep and not request.options.ignore_keep else ()
         with step_events(self.emit, "probe", request.run):
             questions = probe_questions(request.job, hosts, shipment, self.recipe)
-            return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
+            return probe(self.fleet, hosts, questions, unused_hosts=unused, emit=self.emit)
 
     def read_code_and_data(self) -> Shipment:
         """Read the code and data of this machine, and list the data that comes from hosts."""
@@ -311,7 +311,7 @@ class LaunchSteps:
         with step_events(self.emit, "start", plan.run):
             values_or_error("start", call_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
-            if ended := self._call_all(plan, RUN_START, "started"):
+            if ended := self._call_and_find_ended(plan, RUN_START, "started"):
                 # If a host has ended the run, that host's state tells the cause.
                 if any(has_code(error, "ended") for error in ended.values()):
                     wait_for_successful_end(self.fleet, plan, self.emit)
@@ -322,7 +322,7 @@ class LaunchSteps:
         """Commit the run on all hosts. A run that has already succeeded counts as committed."""
         plan, prepared.step_begun = prepared.plan, "commit"
         with step_events(self.emit, "commit", plan.run):
-            if self._call_all(plan, RUN_COMMIT, "committed"):
+            if self._call_and_find_ended(plan, RUN_COMMIT, "committed"):
                 wait_for_successful_end(self.fleet, plan, self.emit)
 
     def _copy_keep(self, plan: Plan) -> None:
@@ -332,7 +332,7 @@ class LaunchSteps:
             )
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
-    def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> Errors:
+    def _call_and_find_ended(self, plan: Plan, verb: Verb[Any], state: str) -> Errors:
         """Call the verb on all hosts, and return the errors of hosts that no longer have the run.
 
         Such a host has ended the run or does not know it. All other failures are raised as one

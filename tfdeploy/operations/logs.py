@@ -42,7 +42,7 @@ def follow_lines(
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
     if query.filters_locally and query.last is not None:
-        yield from _read_last_stored(fleet, plan, query, filters, task_logs)
+        yield from _read_last_stored_lines(fleet, plan, query, filters, task_logs)
     lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None marks the end
     stop = threading.Event()
     until = query.until
@@ -85,7 +85,7 @@ def _wait_for_lines(
         ended = follower.join(QUIET_S)
 
 
-def _read_last_stored(
+def _read_last_stored_lines(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,

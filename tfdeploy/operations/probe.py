@@ -73,16 +73,18 @@ def probe(
     hosts: Hosts,
     questions: ProbeQuestions,
     *,
-    unused: Hosts = (),
+    unused_hosts: Hosts = (),
     emit: Emit,
 ) -> dict[str, HostFacts]:
     """Return each host's facts by name, or raise one error for all hosts that failed.
 
-    `unused` are hosts that have no tasks but may hold checkpoints (`keep`). If an unused host does
-    not answer, only a warning is emitted.
+    `unused_hosts` are hosts that have no tasks but may hold checkpoints (`keep`). If an unused host
+    does not answer, only a warning is emitted.
     """
-    results = fleet.each((*hosts, *unused), lambda session: probe_host(session, questions, emit))
-    spare, silent = split_outcomes({host.name: results.pop(host.name) for host in unused})
+    results = fleet.each(
+        (*hosts, *unused_hosts), lambda session: probe_host(session, questions, emit)
+    )
+    spare, silent = split_outcomes({host.name: results.pop(host.name) for host in unused_hosts})
     facts = values_or_error("probe", results)
     for name, error in silent.items():
         text = (

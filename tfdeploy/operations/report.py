@@ -17,14 +17,14 @@ LAST_LINES = 60  # how many log lines of the task that died first are shown
 
 
 def report(
-    fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | None = None
+    fleet: Fleet, plan: Plan, store: RunStore, only_hosts: frozenset[str] | None = None
 ) -> tuple[RunReport, Status]:
     """Return the report of a run, and the run's status, which the report contains too.
 
-    The status has the errors of hosts that do not answer. `only`: ask only these hosts.
+    The status has the errors of hosts that do not answer. `only_hosts`: ask only these hosts.
     """
-    run_status = status(fleet, plan, only)
-    sampled = read_samples(fleet, plan, only)
+    run_status = status(fleet, plan, only_hosts)
+    sampled = read_samples(fleet, plan, only_hosts)
     run_report = RunReport(
         plan=plan,
         view=run_status.view,

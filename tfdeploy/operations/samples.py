@@ -26,10 +26,11 @@ SILENCE_S = 60.0  # a host that sends nothing for this time counts as unreachabl
 S = TypeVar("S", TaskSample, HostSample)
 
 
-def read_samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
-    """Return the samples of all hosts of the run. With `only`, return those of these hosts."""
+def read_samples(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -> Samples:
+    """Return the samples of all hosts of the run. With `only_hosts`, return those of these
+    hosts."""
     answers, errors = split_outcomes(
-        fleet.each(hosts_of(plan, only), lambda session: _read_host_samples(session, plan))
+        fleet.each(hosts_of(plan, only_hosts), lambda session: _read_host_samples(session, plan))
     )
     gathered = Samples(errors=errors)
     for host, (tasks, host_samples, machine) in answers.items():

@@ -38,16 +38,18 @@ class Status:
     uninformed: tuple[str, tuple[str, ...]] | None
 
 
-def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
+def status(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -> Status:
     """Ask the run's hosts once, and return the state of the run.
 
-    `only`: ask only these hosts. Hosts that do not answer are in `errors` of the result.
+    `only_hosts`: ask only these hosts. Hosts that do not answer are in `errors` of the result.
     """
-    watch = Watch(fleet, plan, lambda event: None, only)
+    watch = Watch(fleet, plan, lambda event: None, only_hosts)
     watch.poll()
-    run_status = collect_measures(fleet, plan, watch)
+    run_status = collect_task_metrics(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
-    metrics = {task: _sorted_values(measures, order) for task, measures in run_status.items()}
+    metrics = {
+        task: _sorted_metric_values(measures, order) for task, measures in run_status.items()
+    }
     unread = {
         task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped)))
         for task, measures in run_status.items()
@@ -104,7 +106,7 @@ def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     )
 
 
-def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, TaskMetrics]:
+def collect_task_metrics(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, TaskMetrics]:
     """Return {task: all metrics of the task that its host knows}.
 
     For a run that tfdeploy 0.1.0 launched, the last lines of the logs are searched too.
@@ -129,7 +131,7 @@ def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, TaskMe
     return measures
 
 
-def _sorted_values(measures: TaskMetrics, first: Iterable[str]) -> dict[str, float]:
+def _sorted_metric_values(measures: TaskMetrics, first: Iterable[str]) -> dict[str, float]:
     """Return {metric: value}, beginning with the metrics in `first`.
 
     Counters that serve only to compute rates are left out.

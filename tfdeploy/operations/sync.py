@@ -82,7 +82,7 @@ def sync_job(
     before = Counter[str]()
     wanted = hosts_except(hosts, results)
     for _ in range(TRIES):
-        settled = _outcomes_without_lock(fleet, wanted, shipment, emit)
+        settled = _outcomes_of_complete_hosts(fleet, wanted, shipment, emit)
         results.update(settled)
         wanted = hosts_except(wanted, settled)
         next_verbs = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
@@ -105,7 +105,7 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _outcomes_without_lock(
+def _outcomes_of_complete_hosts(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit
 ) -> Outcomes[SyncResult]:
     """Return the outcomes of the hosts that need no lock.

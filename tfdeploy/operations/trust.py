@@ -161,7 +161,7 @@ def record_new_keys(results: Iterable[ScanResult]) -> list[ScanResult]:
         key = result.outcome
         if not isinstance(key, HostKey) or key.state != "new":
             continue
-        path = file_to_write(result)
+        path = known_hosts_file_to_write(result)
         entry = (path, key.name, key.key)
         if entry not in recorded:
             recording.append_key(path, key.name, key.line())
@@ -173,13 +173,13 @@ def replace_key(result: ScanResult) -> None:
     """Replace the recorded keys of the machine by the key in `result`. Raises HostFailed."""
     key = result.outcome
     assert isinstance(key, HostKey)
-    file_to_write(result)
+    known_hosts_file_to_write(result)
     recording.replace_key(
         key.files, key.name, key.line(), [entry.key for entry in key.judged.recorded]
     )
 
 
-def file_to_write(result: ScanResult) -> str:
+def known_hosts_file_to_write(result: ScanResult) -> str:
     """Return the known_hosts file in which to record the key.
 
     Raises HostFailed if the user has no such file.

@@ -66,7 +66,7 @@ def read_tree(
         named = ", ".join(f"{path} ({file.description})" for path, file in withheld.items())
         warnings.append(f"not sent: {named}")
     hashes = HashCache(cache, top)
-    hashed = _drop_own_reports(top, _hash_all(top, files, hashes))
+    hashed = _drop_tfdeploy_reports(top, _hash_all(top, files, hashes))
     entries = sorted(links + [entry for entry, _ in hashed], key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
@@ -188,7 +188,7 @@ def _hash_all(top: str, files: list[FileWithStat], hashes: HashCache) -> list[Ha
     return hashed
 
 
-def _drop_own_reports(top: str, files: list[HashedEntry]) -> list[HashedEntry]:
+def _drop_tfdeploy_reports(top: str, files: list[HashedEntry]) -> list[HashedEntry]:
     """Return `files` without reports and tables that tfdeploy wrote, unless git tracks them."""
     reports = {entry.path for entry, _ in files if entry.sha256.startswith(_OWN)}
     if not reports:

@@ -86,14 +86,14 @@ def read_recipe(
     )
 
 
-def _read_with_includes(requirements: Path, named: str) -> dict[Path, str]:
+def _read_with_includes(requirements: Path, setting_name: str) -> dict[Path, str]:
     """Return {absolute path: text} of the requirements file and of all files that it includes.
 
-    The requirements file comes first. The options -r and -c include files. `named`: the name of the
-    setting of the requirements file, for errors. Raises ConfigError.
+    The requirements file comes first. The options -r and -c include files. `setting_name`: the name
+    of the setting of the requirements file, for errors. Raises ConfigError.
     """
     texts: dict[Path, str] = {}
-    to_read = [(Path(os.path.abspath(requirements)), named)]
+    to_read = [(Path(os.path.abspath(requirements)), setting_name)]
     while to_read:
         path, where = to_read.pop()
         if path in texts:

@@ -10,7 +10,7 @@ import pytest
 
 from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.operations.copy.pull import HostFileList
-from tfdeploy.operations.fetch import HostListings, newest_host
+from tfdeploy.operations.fetch import HostListings, host_of_newest_checkpoint
 
 
 def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> HostListings:
@@ -43,4 +43,4 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
 def test_host_with_newest_checkpoint_or_deciding_task_is_chosen(
     hosts: dict[str, HostListings], chosen: str | None
 ) -> None:
-    assert newest_host(hosts, "n1") == chosen
+    assert host_of_newest_checkpoint(hosts, "n1") == chosen

@@ -60,8 +60,8 @@ def test_run_with_two_plans_is_listed_without_plan(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     known = [
-        FoundRun(run="r2", job="j", live=True, starts={"n1": 2.0}, holders=["n1", "n2"]),
-        FoundRun(run="r1", job="j", starts={"n1": 1.0}),
+        FoundRun(run="r2", job="j", live=True, starts_by_host={"n1": 2.0}, holders=["n1", "n2"]),
+        FoundRun(run="r1", job="j", starts_by_host={"n1": 1.0}),
     ]
     monkeypatch.setattr(runs, "find_runs", lambda *_: (known, {}))
 

@@ -20,7 +20,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.trust import (
-    file_to_write,
+    known_hosts_file_to_write,
     read_fingerprints,
     record_new_keys,
     replace_key,
@@ -58,7 +58,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     else:
         _print_refused(flags, refused)
-        files = sorted({file_to_write(key) for key in recorded})
+        files = sorted({known_hosts_file_to_write(key) for key in recorded})
         where = f"; recorded in {', '.join(files)}" if files else ""
         print_message(f"{len(recorded)} recorded, {len(unrecorded)} left out{where}")
     return code

@@ -164,7 +164,7 @@ def _broadcast_missing_files(
         name: MemberSession(sessions[name], lacks.get(name, 0), file_broadcast.total_bytes)
         for name in (copy.source.name, *lacks)
     }
-    return split_outcomes(file_broadcast.send(members))[1]
+    return split_outcomes(file_broadcast.run_with_events(members))[1]
 
 
 def _place_keep(

@@ -165,7 +165,7 @@ class _SendAttempt:
     def send_to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
         """Send to all hosts, and return every host's outcome. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = dict(
-            _split_answers(self._fleet.each(hosts, self._release_if_complete))[1]
+            _split_answers(self._fleet.each(hosts, self._unlock_if_complete))[1]
         )
         self._complete = [
             host for host in hosts if isinstance(outcomes.get(host.name), ReceivedFiles)
@@ -196,7 +196,7 @@ class _SendAttempt:
     def _wanted(self, host: str) -> WantedFiles:
         return self._whole if self._data.split is None else self._data.split.wanted_by_host[host]
 
-    def _release_if_complete(self, session: Session) -> ReceivedFiles | None:
+    def _unlock_if_complete(self, session: Session) -> ReceivedFiles | None:
         """Return None if the host lacks data.
 
         If the host lacks nothing, release its lock, and return ReceivedFiles.
@@ -212,7 +212,7 @@ class _SendAttempt:
         The host may have the data set by now, because it shares a folder with another host. A host
         that fails needs nothing more either.
         """
-        state = self._fleet.each((host,), self._release_if_complete)[host.name]
+        state = self._fleet.each((host,), self._unlock_if_complete)[host.name]
         if isinstance(state, ReceivedFiles):
             outcomes[host.name] = ReceivedFiles(sent_names=[self._what])
         elif isinstance(state, TfdeployError):
@@ -254,13 +254,13 @@ class _SendAttempt:
             self._run_broadcasts(streams, missing_by_host, outcomes)
         finally:
             for name, lack in missing_by_host.items():
-                self._emit_end(name, lack.lacking_bytes, outcomes.get(name))
+                self._emit_transfer_end(name, lack.lacking_bytes, outcomes.get(name))
         waiting = tuple(
             lack.session.host
             for name, lack in missing_by_host.items()
             if not isinstance(outcomes.get(name), TfdeployError) and name not in self._placed
         )
-        for name, error in self._fleet.each(waiting, self._commit_and_release).items():
+        for name, error in self._fleet.each(waiting, self._commit_and_unlock).items():
             merge_outcomes(outcomes, {name: error or ReceivedFiles(sent_names=[self._what])})
         return outcomes
 
@@ -343,9 +343,9 @@ class _SendAttempt:
 
         def put_in_place(member: MemberSession) -> None:
             if is_only_broadcast and not member.is_lender:
-                self._commit_and_release(member.session)
+                self._commit_and_unlock(member.session)
 
-        delivery = FileBroadcast(
+        file_broadcast = FileBroadcast(
             self._data.listing.rows,
             stream.rows,
             self._what,
@@ -357,8 +357,8 @@ class _SendAttempt:
             check_source=self._check_unchanged,
             reconnect=self._reconnect,
         )
-        members = self._make_members(stream, receivers, rows, delivery)
-        broadcast, outcomes = delivery.broadcast(
+        members = self._make_members(stream, receivers, rows, file_broadcast)
+        broadcast, outcomes = file_broadcast.run(
             members,
             lambda host, arrived, _: self._emit_progress(number, host, arrived, missing_by_host),
             event_name=self._what if is_only_broadcast else "",
@@ -371,18 +371,18 @@ class _SendAttempt:
         stream: Stream,
         missing_by_host: Mapping[str, _MissingRows],
         rows: RowSet,
-        delivery: FileBroadcast,
+        file_broadcast: FileBroadcast,
     ) -> dict[str, MemberSession]:
         """Return the members of the broadcast by host name.
 
         A host that lends its files (has them and only sends them) is the first member, so that
         hosts near it receive first.
         """
-        total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
+        total, sizes = file_broadcast.total_bytes, self._data.listing.rows.sizes
         members: dict[str, MemberSession] = {}
         if stream.lender is not None:
             try:
-                lender = self._connect_lender(stream.lender, delivery.id, rows, total)
+                lender = self._connect_lender(stream.lender, file_broadcast.id, rows, total)
                 members[stream.lender] = lender
             except TfdeployError as error:
                 if self._data.origin is not None:
@@ -424,7 +424,7 @@ class _SendAttempt:
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LISTING_TIMEOUT_S)
         return MemberSession(session, 0, total, is_lender=True)
 
-    def _commit_and_release(self, session: Session) -> None:
+    def _commit_and_unlock(self, session: Session) -> None:
         """Let the host put the received data in place, and release the lock there."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "staged": True, "parts": wanted.part_count}
@@ -450,7 +450,7 @@ class _SendAttempt:
             lacking = missing_by_host[host].lacking_bytes
             emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)
 
-    def _emit_end(self, host: str, lacking_bytes: int, outcome: Outcome | None) -> None:
+    def _emit_transfer_end(self, host: str, lacking_bytes: int, outcome: Outcome | None) -> None:
         if not lacking_bytes:
             return
         if isinstance(outcome, TfdeployError):

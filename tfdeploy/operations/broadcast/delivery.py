@@ -86,7 +86,7 @@ class FileBroadcast:
     def total_bytes(self) -> int:
         return sum(self.listing.size(row) for row in self.rows)
 
-    def broadcast(
+    def run(
         self, members: Mapping[str, MemberSession], progress: Progress, *, event_name: str
     ) -> tuple[Broadcast, dict[str, Outcome]]:
         """Run the broadcast, and return every host's outcome.
@@ -123,11 +123,11 @@ class FileBroadcast:
         }
         return broadcast, outcomes
 
-    def send(self, members: Mapping[str, MemberSession]) -> dict[str, Outcome]:
-        """Run `broadcast`, emit its progress as events, and return every host's outcome."""
+    def run_with_events(self, members: Mapping[str, MemberSession]) -> dict[str, Outcome]:
+        """Run `run`, emit its progress as events, and return every host's outcome."""
         self._emit_transfers(members.values(), "begin")
         try:
-            _, outcomes = self.broadcast(members, self._emit_progress, event_name=self.event_name)
+            _, outcomes = self.run(members, self._emit_progress, event_name=self.event_name)
         finally:
             self._emit_transfers(
                 (member for member in members.values() if not member.is_complete), "failed"

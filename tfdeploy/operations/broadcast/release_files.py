@@ -71,7 +71,7 @@ def _send_to_group(
         for name, each in group.items()
     }
     try:
-        outcomes = file_broadcast.send(members)
+        outcomes = file_broadcast.run_with_events(members)
     except SourceChanged as error:
         outcomes = dict.fromkeys(group, error)
     for name, outcome in outcomes.items():

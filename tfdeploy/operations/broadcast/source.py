@@ -78,8 +78,8 @@ class BroadcastSource:
         except OSError as error:
             raise self._piece_changed_error(piece) from error
 
-    def _path_of_file(self, file: int) -> bytes:
-        return os.path.join(self._root, self._listing.path(self._rows[file]))
+    def _path_of_file(self, file_number: int) -> bytes:
+        return os.path.join(self._root, self._listing.path(self._rows[file_number]))
 
     def _piece_changed_error(self, piece: Piece) -> SourceChanged:
         what = f"{self._path_of_piece(piece)} changed while it was sent"

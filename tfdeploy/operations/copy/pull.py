@@ -46,11 +46,11 @@ SizeAndMtime = tuple[int, int]  # size, mtime_ns
 class FetchSource:
     """The files to fetch from a host.
 
-    `what` is "keep" (files in the job's keep folders) or "files" (other files that the program
+    `kind` is "keep" (files in the job's keep folders) or "files" (other files that the program
     wrote).
     """
 
-    what: str
+    kind: str
     job: str
     run: str | None = None
     keep: tuple[str, ...] = ()
@@ -59,8 +59,8 @@ class FetchSource:
     def request_args(self) -> Args:
         """Return the arguments for the verbs fetch.list and fetch.sums."""
         run = {"run": self.run} if self.run else {}
-        keep = {"keep": list(self.keep)} if self.what == "keep" else {}
-        return {"what": self.what, "job": self.job, **run, **keep}
+        keep = {"keep": list(self.keep)} if self.kind == "keep" else {}
+        return {"what": self.kind, "job": self.job, **run, **keep}
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class _FolderFetch:
             emit_transfer(
                 self.emit,
                 self.session.host.name,
-                self.source.what,
+                self.source.kind,
                 state,
                 min(received, total),
                 total,

@@ -100,7 +100,7 @@ def push_with_progress(
     names: list[bytes] | None,
     folder: str,
     total: int,
-    what: str,
+    subject: str,
     emit: Emit,
     *,
     delete: bool,
@@ -110,10 +110,10 @@ def push_with_progress(
     host = session.host.name
 
     def report_progress(sent: int, _total: int | None = None) -> None:
-        emit_transfer(emit, host, what, "moving", sent, total)
+        emit_transfer(emit, host, subject, "moving", sent, total)
 
     warn_of_rsync_flaws(emit)
-    with transfer_events(emit, host, what, total):
+    with transfer_events(emit, host, subject, total):
         return push(
             session.target,
             root,

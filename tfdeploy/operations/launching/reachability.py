@@ -65,7 +65,7 @@ def open_ports_note(plan: Plan) -> str | None:
     }
     hosts = [host for host in plan.hosts if host.host in serving][:FROM_HERE]
     with ThreadPoolExecutor(FROM_HERE) as pool:
-        addresses = list(pool.map(_local_address, hosts))
+        addresses = list(pool.map(_local_address_towards, hosts))
     reached = [host.host for host, address in zip(hosts, addresses, strict=True) if address]
     if not reached or {host.address for host in plan.hosts} & set(addresses):
         return None
@@ -76,7 +76,7 @@ def open_ports_note(plan: Plan) -> str | None:
     )
 
 
-def _local_address(host: HostPlan) -> str | None:
+def _local_address_towards(host: HostPlan) -> str | None:
     """Connect to a host, and return this machine's own address on that connection.
 
     The port is the host's mesh port, on which its agent listens for the other hosts. Returns None

@@ -27,12 +27,12 @@ def call_all(
     timeout_s: float = 60.0,
     retry: bool = True,
     patience_s: float | None = None,
-    only: Collection[str] | None = None,
+    only_hosts: Collection[str] | None = None,
 ) -> Outcomes[V]:
     """Return each host's value or error, by host name.
 
     `args` are the arguments of the verb besides the run. `blob` takes a host's name and returns the
-    bytes to send to that host. `only`: call only these hosts of the run. The verb must be
+    bytes to send to that host. `only_hosts`: call only these hosts of the run. The verb must be
     idempotent, because an unreachable host is called once more (unless `retry` is false). If
     `patience_s` is given, calls are repeated as in `each_with_retries`.
     """
@@ -43,7 +43,7 @@ def call_all(
             verb, call_args, blob=blob(session.host.name) if blob else b"", timeout_s=timeout_s
         )
 
-    hosts = hosts_of(plan, only)
+    hosts = hosts_of(plan, only_hosts)
     if patience_s is not None:
         return each_with_retries(fleet, hosts, ask, patience_s=patience_s)
     results = fleet.each(hosts, ask)

@@ -22,9 +22,9 @@ from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.host_plans import (
     DifferentPlans,
     PlanRequest,
+    add_missing_hosts,
     fetch_plan,
     make_stop_plan,
-    with_hosts,
 )
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
@@ -36,14 +36,15 @@ CLOCK_TOLERANCE_S = 300.0  # a start time further in the future than this counts
 class FoundRun:
     """One run as the hosts of the inventory report it.
 
-    `starts` is {host: the time in UTC seconds at which the run started, as this host reports it}.
+    `starts_by_host` is {host: the time in UTC seconds at which the run started, as this host
+    reports it}.
     """
 
     run: str
     job: str
     live: bool = False
     committed: bool = False
-    starts: dict[str, float] = field(default_factory=dict)
+    starts_by_host: dict[str, float] = field(default_factory=dict)
     # Hosts that hold files of the run, by their names in the inventory.
     holders: list[str] = field(default_factory=list)
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class FoundRun:
                 self.tasks[status.task] = status
         stamps = [row.host_state.started, *(status.started for status in row.tasks)]
         if any(stamps):
-            self.starts[host] = min(filter(None, stamps))
+            self.starts_by_host[host] = min(filter(None, stamps))
 
     @property
     def is_readable(self) -> bool:
@@ -74,11 +75,15 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """Return the median of `starts`; of two times in the middle, the earlier one.
+        """Return the median of `starts_by_host`; of two times in the middle, the earlier one.
 
         The median is false only if at least half of the hosts report a false start time.
         """
-        return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
+        return (
+            sorted(self.starts_by_host.values())[(len(self.starts_by_host) - 1) // 2]
+            if self.starts_by_host
+            else None
+        )
 
     @property
     def hosts_with_future_start(self) -> list[str]:
@@ -89,7 +94,7 @@ class FoundRun:
         """
         latest = time.time() + CLOCK_TOLERANCE_S
         return (
-            [host for host, start in self.starts.items() if start > latest]
+            [host for host, start in self.starts_by_host.items() if start > latest]
             if (self.started or 0.0) > latest
             else []
         )
@@ -196,7 +201,7 @@ def find_run(
     plan = store.plan(chosen.run, chosen.job)
     request = _plan_request(hosts, chosen, metrics)
     if plan is None and live_first:
-        plan = with_hosts(
+        plan = add_missing_hosts(
             make_stop_plan(fleet, request, hosts_named(hosts, silent)),
             hosts_named(hosts, chosen.damaged),
         )
@@ -309,11 +314,13 @@ def _plan_request(
     return PlanRequest(run.run, run.job, holders, hosts, metrics or {})
 
 
-def hosts_of(plan: Plan, only: Collection[str] | None = None) -> Hosts:
+def hosts_of(plan: Plan, only_hosts: Collection[str] | None = None) -> Hosts:
     """Return the run's hosts as recorded in the plan, even if the inventory has changed since.
 
-    `only` are the names of the wanted hosts. If it is None, all hosts are returned.
+    `only_hosts` are the names of the wanted hosts. If it is None, all hosts are returned.
     """
     return tuple(
-        convert(host.ssh, Host) for host in plan.hosts if only is None or host.host in only
+        convert(host.ssh, Host)
+        for host in plan.hosts
+        if only_hosts is None or host.host in only_hosts
     )

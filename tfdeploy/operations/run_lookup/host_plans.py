@@ -87,12 +87,12 @@ def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> P
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
     plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
     plan = with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.inventory_hosts)
-    return with_hosts(
+    return add_missing_hosts(
         plan, request.holders if len(holders) > 1 else (*request.holders, *silent_hosts)
     )
 
 
-def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
+def add_missing_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """Return the plan, extended by those of `hosts` that it does not name yet."""
     named = {*plan.host_names}
     added = (

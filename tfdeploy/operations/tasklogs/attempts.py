@@ -20,7 +20,9 @@ def newest_attempts(
     hosts.
     """
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
-    answers, silent = split_outcomes(call_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
+    answers, silent = split_outcomes(
+        call_all(fleet, plan, RUN_STATUS, only_hosts=set(owners.values()))
+    )
     host_errors.update(silent)
     numbers = {}
     for host, answer in answers.items():

@@ -31,16 +31,16 @@ def follow(
     stop: threading.Event,
     take_lines: Callable[[list[LogLine]], None] | None = None,
     last: int | None = None,
-    only: frozenset[str] | None = None,
+    only_hosts: frozenset[str] | None = None,
 ) -> RunView:
     """Follow the run until it has ended on all hosts, or `stop` is set. Return its last state.
 
     Changes of the state are emitted as events. If a host does not know that the run has ended, this
     machine tells the host. `take_lines` is called from several threads, each time with lines of one
     task and one time. If `take_lines` is None, lines are not followed. `last`: how many stored
-    lines of each task come first; None means all. `only`: ask only these hosts.
+    lines of each task come first; None means all. `only_hosts`: ask only these hosts.
     """
-    watch = Watch(fleet, plan, emit, only)
+    watch = Watch(fleet, plan, emit, only_hosts)
     follower = None
     if take_lines is not None:
         query = LogQuery(
@@ -56,7 +56,7 @@ def follow(
             continue
         end_relay.tell_hosts_if_due()
         view = watch.view()
-        if view.final and not watch.all_settled():
+        if view.final and not watch.all_reports_ended():
             # One of the hosts may still resume the run.
             continue
         if view.final and follower is not None and not watch.errors:

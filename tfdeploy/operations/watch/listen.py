@@ -50,7 +50,7 @@ def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
             if isinstance(error, BadAnswer):
                 stop.wait(BAD_ANSWER_S)
         stop.wait(AGAIN_S)
-    watch.mark_host_settled(host.name)
+    watch.mark_reports_ended(host.name)
 
 
 def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:

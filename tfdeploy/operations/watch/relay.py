@@ -72,13 +72,19 @@ def relay_run_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...
 
     Errors are ignored, because the caller repeats the call.
     """
-    answer = call_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[
-        informed
-    ]
+    answer = call_all(
+        fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed,)
+    )[informed]
     if isinstance(answer, TfdeployError) or answer.known is None:
         return
     call_all(
-        fleet, plan, RUN_TELL, {"known": answer.known}, retry=False, timeout_s=ANSWER_S, only=hosts
+        fleet,
+        plan,
+        RUN_TELL,
+        {"known": answer.known},
+        retry=False,
+        timeout_s=ANSWER_S,
+        only_hosts=hosts,
     )
 
 

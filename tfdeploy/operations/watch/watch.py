@@ -32,11 +32,11 @@ class Watch:
     """Keeps the newest state that each host of a run has reported, and emits only changes."""
 
     def __init__(
-        self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None
+        self, fleet: Fleet, plan: Plan, emit: Emit, only_hosts: frozenset[str] | None = None
     ) -> None:
-        """Watch all hosts of the run. With `only`, watch only these hosts."""
-        self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
-        self.watched = tuple(n for n in plan.host_names if only is None or n in only)
+        """Watch all hosts of the run. With `only_hosts`, watch only these hosts."""
+        self.fleet, self.plan, self.emit, self.only_hosts = fleet, plan, emit, only_hosts
+        self.watched = tuple(n for n in plan.host_names if only_hosts is None or n in only_hosts)
         self.unwatched = frozenset(plan.host_names) - {*self.watched}
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
@@ -61,7 +61,12 @@ class Watch:
     def poll(self) -> RunView:
         """Ask all hosts once. Emit changes of hosts and tasks, but not of the run."""
         for host, answer in call_all(
-            self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only
+            self.fleet,
+            self.plan,
+            RUN_STATUS,
+            retry=False,
+            timeout_s=15.0,
+            only_hosts=self.only_hosts,
         ).items():
             try:
                 self.receive_report(host, answer)
@@ -111,11 +116,11 @@ class Watch:
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
-    def mark_host_settled(self, host: str) -> None:
+    def mark_reports_ended(self, host: str) -> None:
         """Record that the host will report nothing more."""
         self._settled.add(host)
 
-    def all_settled(self) -> bool:
+    def all_reports_ended(self) -> bool:
         """Return whether no reachable host will report anything more."""
         return all(host in self._settled or host in self.errors for host in self.watched)
 

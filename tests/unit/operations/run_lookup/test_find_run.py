@@ -14,7 +14,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.operations.run_lookup import find_run as operations_find_run
 from tfdeploy.operations.run_lookup.find_run import FoundRun, find_run
-from tfdeploy.operations.run_lookup.host_plans import with_hosts
+from tfdeploy.operations.run_lookup.host_plans import add_missing_hosts
 from tfdeploy.store.runs import RunStore
 
 SILENT = {"n2": HostUnreachable("no route", where="n2")}
@@ -59,7 +59,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
         """Return the plan from one host, with all hosts added that did not answer. They are added
         because tfdeploy does not trust a host's plan to name all hosts of the run.
         """
-        return with_hosts(plan_of_host(fleet, sought), silent)
+        return add_missing_hosts(plan_of_host(fleet, sought), silent)
 
     def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
         monkeypatch.setattr(
@@ -74,7 +74,7 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def ended(run: str, started: float) -> FoundRun:
-    return FoundRun(run=run, job="digits", starts={"n1": started}, states={"n1": None})
+    return FoundRun(run=run, job="digits", starts_by_host={"n1": started}, states={"n1": None})
 
 
 @pytest.mark.parametrize("live_first", [True, False])
@@ -177,7 +177,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
 
 
 @pytest.mark.parametrize(
-    ("starts", "is_newest"),
+    ("starts_by_host", "is_newest"),
     [
         ({"n1": NOW - 5.0}, True),
         ({"n1": NOW + 200.0}, True),  # the clocks of n1 and this machine differ
@@ -188,10 +188,10 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
     ],
 )
 def test_start_of_run_is_decided_by_most_hosts_and_never_in_future(
-    hosts_know: Any, tmp_path: Path, now: float, starts: dict[str, float], is_newest: bool
+    hosts_know: Any, tmp_path: Path, now: float, starts_by_host: dict[str, float], is_newest: bool
 ) -> None:
     warnings: list[str] = []
-    asked = FoundRun(run="asked", job="digits", starts=starts)
+    asked = FoundRun(run="asked", job="digits", starts_by_host=starts_by_host)
     hosts_know({}, asked, ended("usual", NOW - 10.0))
     chosen_run = find_run(
         FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings
@@ -205,25 +205,37 @@ def test_start_of_run_is_decided_by_most_hosts_and_never_in_future(
 def test_age_of_own_run_comes_from_own_record(hosts_know: Any, tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.save(plan("own", "n1", 1.0))
-    hosts_know({}, FoundRun(run="own", job="digits", starts={"n1": 1.0}), ended("other", NOW - 1e9))
+    hosts_know(
+        {}, FoundRun(run="own", job="digits", starts_by_host={"n1": 1.0}), ended("other", NOW - 1e9)
+    )
     assert find_run(FLEET, (), store, wanted=None, job="digits").run == "own"
 
 
 def test_live_run_with_future_start_is_not_stopped_instead_of_another(
     hosts_know: Any, tmp_path: Path, now: float
 ) -> None:
-    late = FoundRun(run="late", job="digits", live=True, holders=["n2"], starts={"n2": NOW + 9e8})
+    late = FoundRun(
+        run="late", job="digits", live=True, holders=["n2"], starts_by_host={"n2": NOW + 9e8}
+    )
     hosts_know(
         {},
         late,
-        FoundRun(run="real", job="digits", live=True, holders=["n1"], starts={"n1": NOW - 9.0}),
+        FoundRun(
+            run="real", job="digits", live=True, holders=["n1"], starts_by_host={"n1": NOW - 9.0}
+        ),
     )
     assert (
         find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
         == "real"
     )
     two = [
-        FoundRun(run=f"r{host}", job="digits", live=True, holders=[host], starts={host: NOW - 9.0})
+        FoundRun(
+            run=f"r{host}",
+            job="digits",
+            live=True,
+            holders=[host],
+            starts_by_host={host: NOW - 9.0},
+        )
         for host in ("n1", "n2")
     ]
     hosts_know({}, *two)
