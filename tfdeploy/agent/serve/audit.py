@@ -112,7 +112,7 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
     if not any(_is_run_busy(paths) for paths in host_folders):
-        yield from _incomplete_or_foreign(run_dir, over.RUN_ENTRIES)
+        yield from _incomplete_or_foreign_entries(run_dir, over.RUN_ENTRIES)
     if not list_names(os.path.join(run_dir, "hosts")) and not _is_job_locked(workdir, job):
         yield "half a run", run_dir
 
@@ -157,7 +157,7 @@ def _workdir_leftovers(workdir: str, inventory_name: str) -> Iterator[Leftover]:
     for name in list_names(workdir):
         path = os.path.join(workdir, name)
         if not removal.is_ours(path):
-            yield from _foreign_if_present(path)
+            yield from _foreign_leftover_if_present(path)
         elif name.startswith(removal.GONE):
             yield "half", path
         elif is_name(name) and any(os.path.isdir(os.path.join(path, each)) for each in _OF_JOB):
@@ -170,15 +170,17 @@ def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Left
     job_dir = layout.job_dir(workdir, job)
     for name in list_names(job_dir):
         if name not in _OF_JOB or not removal.is_ours(os.path.join(job_dir, name)):
-            yield from _foreign_if_present(os.path.join(job_dir, name))
+            yield from _foreign_leftover_if_present(os.path.join(job_dir, name))
     if not _is_job_locked(workdir, job):
         for name in ("releases", "runs", "data"):
-            yield from _incomplete_or_foreign(os.path.join(job_dir, name), ())
+            yield from _incomplete_or_foreign_entries(os.path.join(job_dir, name), ())
     for run in run_names(workdir, job):
         yield from _run_leftovers(workdir, job, run, inventory_name)
 
 
-def _incomplete_or_foreign(folder: str, expected_names: Tuple[str, ...]) -> Iterator[Leftover]:
+def _incomplete_or_foreign_entries(
+    folder: str, expected_names: Tuple[str, ...]
+) -> Iterator[Leftover]:
     """Yield the entries of this folder that an interrupted operation left incomplete. If
     `expected_names` is given, also yield the entries whose names are not in `expected_names`."""
     for name in list_names(folder):
@@ -195,7 +197,7 @@ def _incomplete_or_foreign(folder: str, expected_names: Tuple[str, ...]) -> Iter
             yield "foreign", os.path.join(folder, name)
 
 
-def _foreign_if_present(path: str) -> Iterator[Leftover]:
+def _foreign_leftover_if_present(path: str) -> Iterator[Leftover]:
     if os.path.lexists(path):  # another process may have removed the entry after it was listed
         yield "foreign", path
 

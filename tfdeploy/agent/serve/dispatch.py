@@ -47,27 +47,27 @@ def ping(call: Call) -> Answer:
     return {"clock": time.time()}
 
 
-def find_verb(name: Any) -> Verb:
+def find_verb(verb_name: Any) -> Verb:
     """Return the function that answers the verb, with the lock check and the audit entry that the
     verb's decorators demand. Raises VerbError unknown_verb."""
-    verb = _verbs_of_module(name).get(name) if isinstance(name, str) else None
+    verb = _verbs_of_module(verb_name).get(verb_name) if isinstance(verb_name, str) else None
     if verb is None:
-        raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
+        raise VerbError("unknown_verb", "this agent knows no verb %r" % (verb_name,))
     audit = vars(verb).get("audited")
     if "fenced" in vars(verb):
         verb = _with_job_lock(verb)
-    elif name == "lock":
+    elif verb_name == "lock":
         verb = _with_module_preloading(verb)
     return _with_audit_entry(verb, *audit) if audit else verb
 
 
-def _verbs_of_module(name: str) -> Mapping[str, Verb]:
+def _verbs_of_module(verb_name: str) -> Mapping[str, Verb]:
     """Return all verbs of the module that would implement this verb, or {} if there is no such
     module."""
-    group = name.partition(".")[0]
+    group = verb_name.partition(".")[0]
     if not group.isidentifier():
         return {}
-    module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(group) or group)
+    module = "tfdeploy.agent.serve." + (MODULES.get(verb_name) or MODULES.get(group) or group)
     try:
         table: Mapping[str, Verb] = getattr(importlib.import_module(module), "VERBS", {})
     except ModuleNotFoundError as error:

@@ -56,7 +56,7 @@ def hash_files(call: Call) -> Answer:
             raise VerbError("bad_argument", "%r is not [path, bytes]" % ([path, length],))
         if call.cancelled.is_set():
             break
-        call.item({"sum": [path, _sha256(os.path.join(root, path), length)]}, b"")
+        call.item({"sum": [path, _hash_first_bytes(os.path.join(root, path), length)]}, b"")
     return {}
 
 
@@ -101,7 +101,7 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
 
 
-def _sha256(path: str, length: int) -> Optional[str]:
+def _hash_first_bytes(path: str, length: int) -> Optional[str]:
     try:
         return file_sum.hash_first_bytes(path, length)
     except OSError:

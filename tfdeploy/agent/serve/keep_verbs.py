@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @requires_job_lock
-def begin_keep_transfer(call: Call) -> Answer:
+def make_incoming_keep_folder(call: Call) -> Answer:
     """Make an empty folder in which a broadcast puts the files of another host's `keep`.
 
     Args: job, bytes.
@@ -52,13 +52,13 @@ def move_into_keep(call: Call) -> Answer:
     ]
     records_aside = [check_inside(path, keep) for path in call.rows("aside")]
     workdir, job = call.workdir, call.job
-    _refuse_live_run(workdir, job, call.host)
+    _refuse_if_live_run(workdir, job, call.host)
     return {"missing": put_in_place(workdir, job, files, records_aside)}
 
 
 @requires_job_lock
 @audited("launch", "keep set aside")
-def set_keep_aside(call: Call) -> Answer:
+def set_keep_folders_aside(call: Call) -> Answer:
     """Rename these folders of `keep` to PATH.before-RUN, on a host that has no task of the
     committed run. Do nothing if a host of the run shares the workdir.
 
@@ -72,12 +72,12 @@ def set_keep_aside(call: Call) -> Answer:
     # No task of the run is on this host. If the workdir has files of the run all the same, a host
     # of the run shares the workdir, and that host has renamed the folders already.
     if not find.host_folders(workdir, job, run):
-        _refuse_live_run(workdir, job, call.host)
+        _refuse_if_live_run(workdir, job, call.host)
         keep_aside.rename_keep_without_task(workdir, job, run, keep)
     return {}
 
 
-def _refuse_live_run(workdir: str, job: str, host: str) -> None:
+def _refuse_if_live_run(workdir: str, job: str, host: str) -> None:
     """Refuse if a run of the job is alive on this host. This happens if this session stalled and
     lost the job's lock, and another operator has launched since then. Raises VerbError live_run."""
     for paths in list_live_runs(workdir, job, host):
@@ -90,7 +90,7 @@ def _refuse_live_run(workdir: str, job: str, host: str) -> None:
 
 
 VERBS = {
-    "keep.aside": set_keep_aside,
-    "keep.begin": begin_keep_transfer,
+    "keep.aside": set_keep_folders_aside,
+    "keep.begin": make_incoming_keep_folder,
     "keep.place": move_into_keep,
 }

@@ -94,7 +94,7 @@ def remove_items(call: Call) -> Answer:
 
 
 @audited("clean", "removed")
-def remove_outside_jobs(call: Call) -> Answer:
+def remove_items_outside_jobs(call: Call) -> Answer:
     """Remove environments, and what interrupted removals left outside the jobs. The answer has the
     form of clean.remove's.
 
@@ -346,6 +346,6 @@ def _remove_empty_folders(folders: List[str]) -> None:
 VERBS = {
     "clean.list": list_items,
     "clean.remove": remove_items,
-    "clean.workdir": remove_outside_jobs,
+    "clean.workdir": remove_items_outside_jobs,
     "clean.everything": remove_everything,
 }

@@ -76,22 +76,24 @@ def make_part_folders(paths: RunPaths, parts_by_data_set: Mapping[str, List[int]
     `parts_by_data_set`: {data set: [how many parts it has, number of each part to make, ...]}.
     Raises VerbError no_data, OSError."""
     for name, numbers in parts_by_data_set.items():
-        top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
-        os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)
-        count, needed = numbers[0], numbers[1:]
-        if needed:
-            _make_part_folders(paths, name, top, count, needed)
+        parts_folder = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
+        os.makedirs(os.path.join(parts_folder, layout.NO_PART), mode=0o700)
+        count, needed_parts = numbers[0], numbers[1:]
+        if needed_parts:
+            _make_part_folders(paths, name, parts_folder, count, needed_parts)
 
 
-def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, needed: List[int]) -> None:
+def _make_part_folders(
+    paths: RunPaths, name: str, parts_folder: str, count: int, needed_parts: List[int]
+) -> None:
     folder = layout.data_dir(paths.workdir, paths.job, name)
     rows, part_numbers, recorded_count = _list_with_part_numbers(folder)
-    if recorded_count != count or not set(needed) <= set(part_numbers):
+    if recorded_count != count or not set(needed_parts) <= set(part_numbers):
         what = "this host does not have data set %s divided into %d parts" % (name, count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
-    alone = set(part_numbers) <= {needed[0], NO_PART}
-    for part in needed:
-        target = os.path.join(top, "%d" % part)
+    alone = set(part_numbers) <= {needed_parts[0], NO_PART}
+    for part in needed_parts:
+        target = os.path.join(parts_folder, "%d" % part)
         if alone:
             os.symlink(folder, target)
         else:

@@ -95,7 +95,7 @@ def begin_sync_in_place(call: Call) -> Answer:
     _refuse_foreign_folder(folder)
     if not call.flag("staged"):
         if os.path.lexists(folder):
-            _refuse_live_run(call, folder)
+            _refuse_if_live_run(call, folder)
         _check_space(folder, call.integer("bytes"))
     if call.flag("ask"):
         return _count_files_to_remove(call, folder)
@@ -139,7 +139,7 @@ def _refuse_foreign_folder(folder: str) -> None:
         )
 
 
-def _refuse_live_run(call: Call, folder: str) -> None:
+def _refuse_if_live_run(call: Call, folder: str) -> None:
     """Refuse a sync by rsync while a live run reads the folder, because rsync changes that folder
     itself. Raises VerbError live_run."""
     workdir, job, name = call.workdir, call.job, call.name("name")

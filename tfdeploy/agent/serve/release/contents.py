@@ -22,7 +22,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
 
 
-def write_contents(
+def write_missing_files(
     folder: str, entries: List[ManifestEntry], missing: List[str], blob: bytes
 ) -> List[ManifestEntry]:
     """Write the missing files. Return all entries; those of the written files now have the files'

@@ -49,13 +49,15 @@ def list_surplus_releases(workdir: str, job: str) -> Set[str]:
     )
 
 
-def _unused_beyond_newest(workdir: str, job: str, newest_first: List[str], keep: int) -> Set[str]:
-    if not newest_first[keep:]:
+def _unused_beyond_newest(
+    workdir: str, job: str, newest_first: List[str], keep_count: int
+) -> Set[str]:
+    if not newest_first[keep_count:]:
         return set()
     # Imported only here, because the first sync of a job, which compiles each module, needs no run.
     from tfdeploy.agent.run import unended
 
-    return set(newest_first[keep:]) - set(unended.releases_in_use(workdir, job))
+    return set(newest_first[keep_count:]) - set(unended.releases_in_use(workdir, job))
 
 
 def _releases_and_staging(folder: str) -> Tuple[List[str], Dict[str, float]]:

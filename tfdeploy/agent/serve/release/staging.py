@@ -68,7 +68,7 @@ class Staging:
         ]
         return StagingPlan(is_new, missing, link_sources)
 
-    def fill(self, plan: StagingPlan) -> StagingPlan:
+    def fill_with_links(self, plan: StagingPlan) -> StagingPlan:
         """Make the folders, hard links and symbolic links of the release. Removes what is not in
         the manifest, except partially received files.
 
@@ -111,8 +111,8 @@ class Staging:
 
     def entries_with_times(self, plan: StagingPlan) -> List[ManifestEntry]:
         """Return all entries of the manifest. The entry of each file that is in the staging folder
-        gets the file's modification time. Call this after `fill`. Also sets the modes of files from
-        an earlier sync."""
+        gets the file's modification time. Call this after `fill_with_links`. Also sets the modes of
+        files from an earlier sync."""
         missing, umask, stamped_entries = (
             {entry.path for entry in plan.missing},
             _current_umask(),
@@ -135,7 +135,7 @@ class Staging:
             if os.path.lexists(self._path_of(entry)):
                 os.unlink(self._path_of(entry))
 
-    def finish(self, received: Set[str]) -> Tuple[List[ManifestEntry], List[str]]:
+    def finish_received(self, received: Set[str]) -> Tuple[List[ManifestEntry], List[str]]:
         """Check the received files and set their modes. Return (all entries of the manifest, paths
         of wrong files). The entry of each received file gets the file's modification time. A
         received file is wrong if it is missing or has the wrong size. If no file is wrong, remove
@@ -291,14 +291,14 @@ def _has_other_links(path: str) -> bool:
 
 
 def _unchanged_files(
-    manifest: str, wanted: Collection[Tuple[str, str]]
+    manifest_path: str, wanted_contents: Collection[Tuple[str, str]]
 ) -> Iterator[Tuple[ManifestEntry, LinkSource]]:
     """Yield each file of a release that has not changed since it was committed, if its (kind,
-    sha256) is in `wanted`."""
-    stored = release_manifest.load_manifest(manifest)
+    sha256) is in `wanted_contents`."""
+    stored = release_manifest.load_manifest(manifest_path)
     if stored is None:
         return
-    release = manifest[: -len(release_manifest.SUFFIX)]
+    release = manifest_path[: -len(release_manifest.SUFFIX)]
     path_prefix, may_be_torn = os.path.basename(release) + "/", stored.may_be_torn
     try:
         root = os.open(release, os.O_RDONLY | os.O_DIRECTORY)
@@ -306,7 +306,9 @@ def _unchanged_files(
         return
     try:
         for entry in stored.entries:
-            inode = _find_inode(entry, root) if (entry.kind, entry.sha256) in wanted else None
+            inode = (
+                _find_inode(entry, root) if (entry.kind, entry.sha256) in wanted_contents else None
+            )
             if inode is not None and not (
                 may_be_torn and not _has_content(release + "/" + entry.path, entry)
             ):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-def list_missing(call: Call) -> Answer:
+def list_missing_files(call: Call) -> Answer:
     """List the files that release.begin would ask for. Changes nothing.
 
     Args: job, release; blob: as for release.begin.
@@ -61,7 +61,7 @@ def begin_release(call: Call) -> Answer:
     plan = staging.plan()
     try:
         _ensure_space(staging, plan)
-        plan = staging.fill(plan)
+        plan = staging.fill_with_links(plan)
         begun = BegunRelease(
             staging.entries_with_times(plan), [entry.path for entry in plan.missing]
         )
@@ -98,9 +98,9 @@ def commit_release(call: Call) -> Answer:
         entries, missing = find_begun_release(call)
         unchecked = set(missing)
         if call.blob:
-            entries = release_contents.write_contents(folder, entries, missing, call.blob)
+            entries = release_contents.write_missing_files(folder, entries, missing, call.blob)
             unchecked = set()
-        entries, changed = Staging(folder, entries).finish(unchecked)
+        entries, changed = Staging(folder, entries).finish_received(unchecked)
         if changed:
             return {"changed": changed}
         path = release_manifest.manifest_path(final)
@@ -164,7 +164,7 @@ def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
 
 
 VERBS = {
-    "release.missing": list_missing,
+    "release.missing": list_missing_files,
     "release.begin": begin_release,
     "release.commit": commit_release,
 }

@@ -58,7 +58,7 @@ def check_links(call: Call) -> Answer:
     Raises VerbError unknown_run, ended.
     """
     paths = run_status.named_run_paths(call)
-    run_control.refuse_ended(paths, refused_phases=("ending",))
+    run_control.refuse_if_ended(paths, refused_phases=("ending",))
     part = paths.part()
     hosts = _hosts_to_try(part)
     ports = _ports_to_try(part, hosts)

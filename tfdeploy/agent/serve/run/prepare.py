@@ -66,7 +66,7 @@ def prepare_run(call: Call) -> Answer:
     part = prepare_args.checked_host_part(arguments)
     paths = RunPaths(layout.host_dir(call.workdir, part.job, part.run, part.host))
     check_owners(paths.workdir, *layout.job_folders(part.job))
-    _check_owner(paths)
+    _refuse_other_owner(paths)
     with prepare_lock.hold(paths, part.plan_digest):
         if _reset_unless_prepared(paths, part):
             return {"prepared": True}
@@ -80,7 +80,7 @@ def prepare_run(call: Call) -> Answer:
 # --- checks: may the run be prepared?
 
 
-def _check_owner(paths: RunPaths) -> None:
+def _refuse_other_owner(paths: RunPaths) -> None:
     try:
         paths.check_owner("tasks")
     except NotOurs as error:
@@ -177,10 +177,10 @@ def refuse_other_live_run(paths: RunPaths) -> None:
         details = {"run": other.run, "who": operator, "when": plan["created"]}
         what %= (other.run, paths.job, operator)
         raise VerbError("live_run", what, advice="stop_run", details=details)
-    _refuse_strays(paths)
+    _refuse_if_strays_live(paths)
 
 
-def _refuse_strays(paths: RunPaths) -> None:
+def _refuse_if_strays_live(paths: RunPaths) -> None:
     """Refuse if tasks of a run whose folder was removed are alive, because they still write to the
     same files. Raises VerbError live_run."""
     whole = [

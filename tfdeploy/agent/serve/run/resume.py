@@ -39,13 +39,13 @@ def resume_run(call: Call) -> Answer:
         if not liveness.is_abandoned(paths):
             what = "run %s has ended on this host, or was never committed" % paths.run
             raise VerbError("ended", what)
-        _refuse_superseded(paths)
+        _refuse_if_superseded(paths)
         refuse_other_live_run(paths)
         start_minder(paths, paths.part())
     return {"resumed": True}
 
 
-def _refuse_superseded(paths: RunPaths) -> None:
+def _refuse_if_superseded(paths: RunPaths) -> None:
     """Refuse if a run of the job was prepared on this host after this run. Raises VerbError
     superseded."""
     prepared = paths.prepared()

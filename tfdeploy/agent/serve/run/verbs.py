@@ -68,12 +68,12 @@ def start_run(call: Call) -> Answer:
         and not (state.abort_reason or state.stop_requested)
     ):
         return {}  # the run was started, and has already ended by itself
-    refuse_ended(paths)
+    refuse_if_ended(paths)
     # A repeated run.start restarts the time for which the minder waits for the commit.
     if paths.word("start") is None or _phase(paths) == "started":
         paths.leave_word("start", time=time.time())
-    _wait_for(paths, lambda: _phase(paths) in STARTED and _have_all_tasks_begun(paths))
-    refuse_ended(paths)
+    _wait_until_reached(paths, lambda: _phase(paths) in STARTED and _have_all_tasks_begun(paths))
+    refuse_if_ended(paths)
     return {}
 
 
@@ -96,7 +96,7 @@ def record_launch_alive(call: Call) -> Answer:
         what = "run %s of this host was prepared by another launch" % paths.run
         raise VerbError("unknown_run", what)
     if not _is_committed(paths):
-        refuse_ended(paths, refused_phases=("ending",))
+        refuse_if_ended(paths, refused_phases=("ending",))
         paths.leave_word("renew", time=time.time())
     return {}
 
@@ -119,14 +119,14 @@ def commit_run(call: Call) -> Answer:
     paths = run_status.named_run_paths(call)
     if _is_committed(paths):
         return {}
-    refuse_ended(paths)
+    refuse_if_ended(paths)
     if _phase(paths) == "prepared" and paths.word("start") is None:
         raise VerbError("not_started", "run %s was not started on this host" % paths.run)
     if paths.word("commit") is None:
         paths.leave_word("commit", time=time.time())
-    _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
+    _wait_until_reached(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
     if not _is_committed(paths):
-        refuse_ended(paths, refused_phases=("ending",))
+        refuse_if_ended(paths, refused_phases=("ending",))
     old_secrets.forget_superseded(paths)
     return {}
 
@@ -240,7 +240,7 @@ def _phase(paths: RunPaths) -> str:
     return paths.state().phase
 
 
-def refuse_ended(paths: RunPaths, refused_phases: "tuple[str, ...]" = ()) -> None:
+def refuse_if_ended(paths: RunPaths, refused_phases: "tuple[str, ...]" = ()) -> None:
     """Raise VerbError ended if the run has ended on this host, is in one of the phases in
     `refused_phases`, or has no live minder or supervisor."""
     state = paths.state()
@@ -250,7 +250,7 @@ def refuse_ended(paths: RunPaths, refused_phases: "tuple[str, ...]" = ()) -> Non
         raise VerbError("ended", what, advice="status_of_run", details={"run": paths.run})
 
 
-def _wait_for(paths: RunPaths, is_reached: Callable[[], bool]) -> None:
+def _wait_until_reached(paths: RunPaths, is_reached: Callable[[], bool]) -> None:
     """Wait until `is_reached` returns true, or until the run is no longer alive. Raises VerbError
     agent if the minder does not answer in time."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
