@@ -51,7 +51,7 @@ class Killed:
     run: str
     slot: int
     at: float  # when it was killed, in monotonic seconds
-    step: str  # the last step that the launch reported, with its state
+    step: str  # the last step that the launch reported, and whether it had begun or was done
 
 
 Step = tuple[str, str, float]  # name of the step, its state (begin or done), UTC seconds

@@ -167,7 +167,8 @@ class IsolatedLab(Lab):
         return networks
 
     def _router_order(self) -> NetworkOrder:
-        """Return the order that starts the router. Its interfaces have the names of their links."""
+        """Return the command for the network process that starts the router. Each interface of the
+        router has the name of its link."""
         between = self.state.between
         router: NetworkOrder = {"plugs": [], "ip": [], "tc": [], "forwards": True}
         for site in range(self.state.sites):

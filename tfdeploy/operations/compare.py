@@ -57,7 +57,7 @@ def _add_differing_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[Compa
     A content is missing if no host has it any more.
     """
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
-    # The first run needs every file that differs in any other run.
+    # All other runs are compared with the first one, so every file that differs is read there.
     wanted_paths = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
         replace(run, contents=_fetch_contents(fleet, run, names))

@@ -58,8 +58,8 @@ def find_programs(
 ) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
-    `sources`: path -> text of each Python file. `exists`: whether the folder has this file or
-    folder. `has_data`: whether this is a folder without Python files.
+    `sources`: path -> text of each Python file. `exists(path)`: whether the folder has that file or
+    folder. `has_data(path)`: whether that is a folder without Python files, which may be data.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     commands = {path: _choose_command(path, text) for path, text in sources.items()}

@@ -1,5 +1,5 @@
-"""Test which runs `clean` keeps: runs that are alive on some host, a number of newest runs, and
-runs that are younger than a limit.
+"""Test that `clean` keeps the right runs: those that are alive on some host, the N newest, and
+those that are younger than a limit.
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.record import NamedTuple
 
-READ_BYTES = 1 << 16  # more new bytes than this count as the task's own output
-_HOLD_BYTES = 4096  # an unfinished line that is longer than this counts as the task's own output
+# If a task has written more new bytes than this, they are taken for output of the program itself.
+READ_BYTES = 1 << 16
+# If an unfinished line is longer than this, it is taken for output of the program itself.
+_HOLD_BYTES = 4096
 _NAMED = re.compile(
     rb"still waiting for response from "
     rb"worker:\s*/job:([A-Za-z0-9_]+)(?:/replica:\d+)?/task:(\d{1,9})",

@@ -1,4 +1,5 @@
-"""Run a program so that it can write only below one folder, and read only this and system files.
+"""Run a program that may write only below FOLDER, and may read only FOLDER, each READABLE and
+system files.
 
 This file is a program of its own, which imports only the standard library:
 

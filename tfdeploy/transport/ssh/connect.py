@@ -269,8 +269,8 @@ class _JumpHost:
             self._connection.close()
 
 
-# fabric would look up the name of the local user, which tfdeploy does not need. If the user has no
-# name, the look-up raises OSError since Python 3.13, which fabric does not expect.
+# fabric would look up the name of the local user, which tfdeploy does not need. Since Python 3.13,
+# that look-up raises OSError if the user has no name, and fabric does not handle the error.
 fabric.config.get_local_user = lambda: None
 
 
