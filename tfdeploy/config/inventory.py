@@ -96,7 +96,7 @@ def _host_settings(name: str, defaults: _Defaults, own_settings: Node) -> dict[s
     In each setting, {name} is replaced by the host's name.
     """
     if own_settings.kind not in ("mapping", "nothing"):
-        raise own_settings.wrong(
+        raise own_settings.wrong_value(
             "a mapping of settings",
             f"write it as {name}: {{address: {own_settings.text or '192.0.2.10'}}}",
         )
@@ -112,7 +112,7 @@ def _host_settings(name: str, defaults: _Defaults, own_settings: Node) -> dict[s
 def _fill_in_name(keys: dict[str, Node], name: str, location: Node) -> Node:
     """Return a mapping node with these keys, and with {name} replaced by `name` in each value."""
     filled = {
-        key: replace(node, text=node.located(fill_placeholders, node.text, {"name": name}))
+        key: replace(node, text=node.call_at_location(fill_placeholders, node.text, {"name": name}))
         if _has_braces(node)
         else node
         for key, node in keys.items()

@@ -249,7 +249,7 @@ def _check_placeholders_and_secrets(job: Job, given: dict[str, LocatedValue]) ->
     commands += [given["command"].node] if "command" in given else []
     variables = given["env"].node.keys if "env" in given else {}
     for item in (*(item for command in commands for item in command.items), *variables.values()):
-        item.located(check_placeholders, item.text, known)
+        item.call_at_location(check_placeholders, item.text, known)
     for name in variables.keys() & {*job.secrets}:
         raise variables[name].error(
             f"{name} is both in env and in secrets, but env is not kept secret",

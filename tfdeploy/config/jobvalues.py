@@ -51,7 +51,7 @@ VARIABLE_NAMES = matching_pattern(VARIABLE).replace(
 _INSIDE_PATTERN = r"^(?![-/~])(?!(.*/)?\.\.(/|$))[^{}\\\u0000-\u001f\u007f]{1,4096}$"
 
 
-def mapping_by_name(schema: Schema, names: str = _NAMES) -> Schema:
+def named_values_schema(schema: Schema, names: str = _NAMES) -> Schema:
     """Return the JSON Schema of a mapping whose keys match `names` and whose values match
     `schema`."""
     return {
@@ -73,7 +73,7 @@ def command(node: Node) -> tuple[str, ...]:
             listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
         except ValueError:
             listed = "python, train.py"
-        raise node.wrong("a list of words", f"write it as [{listed}]")
+        raise node.wrong_value("a list of words", f"write it as [{listed}]")
     words = tuple(_command_word(item) for item in node.list_items("a list of words"))
     if not words or not words[0] or words[0].startswith("-"):
         raise node.error("the command names no program", "write it as [python, train.py]")
@@ -82,7 +82,7 @@ def command(node: Node) -> tuple[str, ...]:
 
 def _command_word(item: Node) -> str:
     if item.kind not in SCALARS:
-        raise item.wrong(
+        raise item.wrong_value(
             "a word", "put quotes round a word that holds braces or brackets, or is empty"
         )
     if "\0" in item.text:
@@ -95,7 +95,7 @@ def _host_and_path(node: Node) -> tuple[str, str]:
     given = node.scalar("HOST:/absolute/path")
     host, _, path = given.partition(":")
     if not NAME.match(host) or not path.startswith("/") or not is_host_path(path):
-        raise node.wrong(
+        raise node.wrong_value(
             "HOST:/absolute/path, with a host of the inventory",
             "write it as `from: n1:/srv/images`",
         )
@@ -153,7 +153,7 @@ def _data_source(node: Node) -> DataSource:
 
 
 @accepts(
-    **mapping_by_name(
+    **named_values_schema(
         {**schema_of(values.text), **mapping_schema(_SOURCE), "type": ["string", "object"]}
     )
 )
@@ -259,7 +259,9 @@ _RULE = (
 )
 
 
-@accepts(**mapping_by_name(or_empty(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$"))
+@accepts(
+    **named_values_schema(or_empty(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$")
+)
 def roles(node: Node) -> dict[str, RoleRule]:
     """Return {role: its number of tasks, GPUs, name and command}, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
@@ -286,10 +288,10 @@ def _role_rule_error(role: str, node: Node) -> ConfigError:
     """Return the error for a role of the job file whose value is a list of hosts or a number, and
     not a mapping."""
     if node.text.isdecimal():
-        return node.wrong("a mapping", f"write {role}: {{count: {node.text}}}")
+        return node.wrong_value("a mapping", f"write {role}: {{count: {node.text}}}")
     hosts = [item.text for item in node.items] or re.split("[, ]+", node.text)
     listed = ", ".join(hosts) if hosts[0] else "n2, n3"
-    return node.wrong(
+    return node.wrong_value(
         "a mapping such as {count: 2}",
         f"hosts belong into the inventory: remove this line, and write {role}: [{listed}] below "
         "`roles:` of the inventory",
@@ -302,7 +304,7 @@ def check_role(role: str, node: Node) -> None:
         raise node.error(f"unknown role {role[:60]!r}", nearest_hint(role, ROLES, "the roles are"))
 
 
-@accepts(**mapping_by_name({"type": ["string", "number"]}, VARIABLE_NAMES))
+@accepts(**named_values_schema({"type": ["string", "number"]}, VARIABLE_NAMES))
 def env(node: Node) -> dict[str, str]:
     """Return the environment variables of the key `env`. A number is returned as the text that is
     written.
@@ -318,7 +320,7 @@ def env(node: Node) -> dict[str, str]:
                 f'write "1", "0", or "{child.text}" with quotes',
             )
         if child.kind not in ("text", "number"):
-            raise child.wrong("text or a number", 'write "" for an empty value')
+            raise child.wrong_value("text or a number", 'write "" for an empty value')
         if "\0" in child.text:
             raise child.error(f"{name} holds a NUL character", "remove it")
         if name == "GRPC_FAIL_FAST" and not child.text:
@@ -342,7 +344,7 @@ def check_variable(name: str, node: Node) -> None:
         )
 
 
-@accepts(**mapping_by_name({"type": ["string"], "format": "regex"}))
+@accepts(**named_values_schema({"type": ["string"], "format": "regex"}))
 def metrics(node: Node) -> dict[str, str]:
     """Return {name of a metric: regular expression}.
 

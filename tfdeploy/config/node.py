@@ -71,7 +71,7 @@ class Node:
         """
         return ConfigError(truncated(what), where=self.where, next=truncated(next or ANY_KEY))
 
-    def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
+    def wrong_value(self, wanted: str, next: str | None = None) -> ConfigError:
         """Return an error that says that this value is not `wanted`, such as "a mapping"."""
         actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
         if self.kind in SCALARS:
@@ -84,23 +84,23 @@ class Node:
             return self.text
         hints = {"true or false": f'put quotes round it: "{self.text}"', "nothing": None}
         braces = "put quotes round a text that holds braces or brackets"
-        raise self.wrong(wanted, hints.get(self.kind, braces))
+        raise self.wrong_value(wanted, hints.get(self.kind, braces))
 
     def mapping(self, wanted: str = "a mapping") -> dict[str, Node]:
         """Return this node's entries. Raises ConfigError unless the node is a mapping."""
         if self.kind != "mapping":
-            raise self.wrong(wanted)
+            raise self.wrong_value(wanted)
         return self.keys
 
     def list_items(self, wanted: str = "a list") -> list[Node]:
         """Return this node's items. Raises ConfigError unless the node is a list."""
         if self.kind != "list":
-            raise self.wrong(
+            raise self.wrong_value(
                 wanted, f"write it as [{self.text}]" if self.kind in SCALARS and self.text else None
             )
         return self.items
 
-    def located(self, action: Callable[..., V], *args: Any) -> V:
+    def call_at_location(self, action: Callable[..., V], *args: Any) -> V:
         """Return action(*args). If it raises UsageError, raise ConfigError at this location."""
         try:
             return action(*args)

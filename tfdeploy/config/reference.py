@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
-from tfdeploy.config.jobvalues import mapping_by_name
+from tfdeploy.config.jobvalues import named_values_schema
 from tfdeploy.config.schema import Key, Schema, mapping_schema, or_empty
 from tfdeploy.model.job import MODES, STALL_ACTIONS
 from tfdeploy.model.modes import rules_of
@@ -136,7 +136,7 @@ INVENTORY = (
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
         values.mapping_of(
             "a mapping of `name: keys`",
-            mapping_by_name(or_empty(_HOST_SCHEMA), _NAMES_AND_RANGES),
+            named_values_schema(or_empty(_HOST_SCHEMA), _NAMES_AND_RANGES),
         ),
     ),
     Key(
@@ -145,7 +145,7 @@ INVENTORY = (
         'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
         values.mapping_of(
             "a mapping of `role: [hosts]`",
-            mapping_by_name(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
+            named_values_schema(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
         ),
         "the first host for ps or chief, in modes that have one; all others for workers",
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.config import values
-from tfdeploy.config.jobvalues import VARIABLE_NAMES, check_variable, command, mapping_by_name
+from tfdeploy.config.jobvalues import VARIABLE_NAMES, check_variable, command, named_values_schema
 from tfdeploy.config.node import Node
 from tfdeploy.config.schema import Key, accepts, mapping_schema, read_values
 from tfdeploy.model.allowed import VARIABLE
@@ -34,7 +34,7 @@ _SOURCE = (
     ),
 )
 
-_NAMED_SOURCE = mapping_by_name(
+_NAMED_SOURCE = named_values_schema(
     {
         **mapping_schema(_SOURCE),
         "type": ["string", "object"],

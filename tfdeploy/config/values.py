@@ -44,7 +44,7 @@ def text(node: Node) -> str:
     """Return a text that is not empty, has no control characters, and does not begin with `-`."""
     given = node.scalar()
     if not is_printable_text(given):
-        raise node.wrong("a text that has no control characters and does not begin with -")
+        raise node.wrong_value("a text that has no control characters and does not begin with -")
     return given
 
 
@@ -56,7 +56,9 @@ def local_path(node: Node) -> str:
     """
     given = text(node)
     if "${" in given:
-        raise node.wrong("a path without ${", "write the path itself, as in ~/.ssh/id_ed25519")
+        raise node.wrong_value(
+            "a path without ${", "write the path itself, as in ~/.ssh/id_ed25519"
+        )
     return given
 
 
@@ -68,7 +70,7 @@ def _matching_text(wanted: str, allowed: re.Pattern[str], form: str) -> Callable
     def read(node: Node) -> str:
         given = node.scalar(wanted)
         if not allowed.match(given):
-            raise node.wrong(form)
+            raise node.wrong_value(form)
         return given
 
     return read
@@ -99,7 +101,7 @@ def one_of(*words: str) -> Callable[[Node], str]:
     def read(node: Node) -> str:
         given = node.scalar(wanted)
         if given not in words:
-            raise node.wrong(wanted, nearest_hint(given, words, "one of"))
+            raise node.wrong_value(wanted, nearest_hint(given, words, "one of"))
         return given
 
     return read
@@ -113,7 +115,7 @@ def whole_number(low: int, high: int) -> Callable[[Node], int]:
     def read(node: Node) -> int:
         given = node.scalar(wanted)
         if not re.match(r"\d{1,18}\Z", given, re.ASCII) or not low <= int(given) <= high:
-            raise node.wrong(wanted)
+            raise node.wrong_value(wanted)
         return int(given)
 
     return read
@@ -132,7 +134,7 @@ def ports(node: Node) -> tuple[int, int]:
     match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", node.text, re.ASCII)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high <= 65535:
-        raise node.wrong(
+        raise node.wrong_value(
             "a range of ports, lower end first, from 1 to 65535", "write it as 2222-2299"
         )
     return low, high
@@ -153,7 +155,7 @@ def address(node: Node) -> str:
         head, _, tail = given.rpartition(":")
         has_port = tail.isdigit() and is_hostname(head.strip("[]"))
         hint = f"write address: {head} and port: {tail}" if has_port else None
-        raise node.wrong("a host name or an IP address", hint)
+        raise node.wrong_value("a host name or an IP address", hint)
     return given
 
 
@@ -163,7 +165,7 @@ def jump(node: Node) -> str:
     given = node.scalar("a jump host")
     hops = given.split(",", MOST_HOPS)
     if len(hops) > MOST_HOPS:
-        raise node.wrong(
+        raise node.wrong_value(
             f"at most {MOST_HOPS} jump hosts",
             "name only the hosts through which the connection passes",
         )
@@ -173,7 +175,7 @@ def jump(node: Node) -> str:
         bracketed, plain, port = match.groups() if match else ("", "", None)
         fits = is_ip(bracketed) if bracketed else is_hostname(plain or "")
         if not fits or (port and not 1 <= int(port) <= 65535) or (at and not USER.match(login)):
-            raise node.wrong(
+            raise node.wrong_value(
                 "[user@]host[:port], several with commas", "write it as ml@bastion.example.org:22"
             )
     return given
@@ -184,7 +186,7 @@ def host_path(node: Node) -> str:
     """Return a folder or file on a host: absolute or below ~."""
     given = node.scalar("a path on the host")
     if not is_host_path(given):
-        raise node.wrong(
+        raise node.wrong_value(
             "a path on the host that begins with / or ~/, without ..",
             "write it as ~/tfdeploy or /scratch/tfdeploy",
         )
@@ -197,7 +199,7 @@ def python(node: Node) -> str:
     if "/" in given:
         return host_path(node)
     if not PROGRAM.match(given):
-        raise node.wrong(
+        raise node.wrong_value(
             "the name or the path of an interpreter", "write it as python3.11 or ~/venv/bin/python"
         )
     return given
@@ -226,7 +228,9 @@ def gpus(node: Node) -> Gpus:
     if given == "none":
         return "none"
     if not given.isdecimal():
-        raise node.wrong("auto, none, a count or a list", "write it as auto, none, 2 or [0, 1]")
+        raise node.wrong_value(
+            "auto, none, a count or a list", "write it as auto, none, 2 or [0, 1]"
+        )
     return gpu_count(node) or "none"
 
 
@@ -235,7 +239,7 @@ def seconds(node: Node) -> float:
     """Return a duration in seconds."""
     value = _number_with_unit(node, "a duration with its unit", SECONDS, "write it as 5s, 2m or 1h")
     if value > 86400 * 365:
-        raise node.wrong("at most 365d")
+        raise node.wrong_value("at most 365d")
     return value
 
 
@@ -244,7 +248,7 @@ def size_bytes(node: Node) -> int:
     """Return a size in bytes."""
     value = int(_number_with_unit(node, "a size with its unit", BYTES, "write it as 1GiB or 500MB"))
     if not 65536 <= value <= 1 << 50:
-        raise node.wrong("a size from 64KiB to 1024TiB")
+        raise node.wrong_value("a size from 64KiB to 1024TiB")
     return value
 
 
@@ -270,7 +274,7 @@ def rate(node: Node) -> int:
     try:
         return parse_rate(node.scalar("bytes a second"))
     except ValueError:
-        raise node.wrong(
+        raise node.wrong_value(
             "bytes a second, from 1K to 1024G", "write it as 500K, 50M or 1G: powers of 1024"
         ) from None
 
@@ -281,7 +285,7 @@ def _number_with_unit(
     given = node.scalar(wanted)
     match = _AMOUNT.match(given)
     if match is None or match[2] not in units:
-        raise node.wrong(wanted, hint)
+        raise node.wrong_value(wanted, hint)
     return float(match[1]) * units[match[2]]
 
 
@@ -290,7 +294,7 @@ def unfold_name_list(node: Node) -> list[tuple[str, Node]]:
     words = split_list(node.text.replace(" ", ","))
     if len(words) > 1:
         shown = ", ".join(f'"{word}"' if "[" in word else word for word in words)
-        raise node.wrong("a list of hosts", f"write it as {node.key}: [{shown}]")
+        raise node.wrong_value("a list of hosts", f"write it as {node.key}: [{shown}]")
     items = node.items if node.kind == "list" else [node]
     located_names = []
     for item in items:
@@ -306,7 +310,9 @@ def unfold_names(text: str, node: Node) -> tuple[str, ...]:
 
     Raises ConfigError if one of the names is not allowed.
     """
-    names: tuple[str, ...] = node.located(expand_ranges, text) if {"[", "]"} & {*text} else (text,)
+    names: tuple[str, ...] = (
+        node.call_at_location(expand_ranges, text) if {"[", "]"} & {*text} else (text,)
+    )
     if not NAME.match(max(names, key=len)):
         raise node.error(
             f"{quoted_truncated(text)} is not {NAME_FORM}",

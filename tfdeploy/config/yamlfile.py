@@ -74,7 +74,7 @@ def parse_yaml(text: str, path: Path) -> Node:
         )
     if root.kind != "mapping":
         joined = _JOINED.match(root.text)
-        raise root.wrong(
+        raise root.wrong_value(
             "a mapping (key: value)", "write a blank after the colon" if joined else _FORM
         )
     return root

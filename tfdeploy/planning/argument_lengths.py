@@ -18,7 +18,7 @@ _RENAMED_BYTES = len("TFDEPLOY_TASK_")
 _SHOWN_CHARS = 40
 
 
-def check_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
+def check_argument_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
     """Check the arguments and variables of each task, and yield the task.
 
     Raises Refused if one of them is too long. The tasks are yielded and not put into a list,

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tfdeploy.planning.cluster.placement import Seat
 
 
-def data_paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
+def data_paths(job: Job, single_file_sets: frozenset[str]) -> dict[str, str]:
     """Return data set -> its path on a host, relative to the job's folder on that host.
 
     The path of a folder is like data/digits. The path of a single file is like data/iris/iris.csv.
     """
     return {
         name: f"data/{name}/{posixpath.basename(source.path)}"
-        if name in file_data
+        if name in single_file_sets
         else f"data/{name}"
         for name, source in job.data.items()
     }

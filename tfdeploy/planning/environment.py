@@ -82,14 +82,14 @@ def proxy_notes(facts: FactsByHost) -> Notes:
     )
 
 
-def preset_notes(preset: tuple[str, ...], facts: FactsByHost) -> Notes:
+def preset_variable_notes(preset_names: tuple[str, ...], facts: FactsByHost) -> Notes:
     """Return notes on variables such as TF_CONFIG that a login environment already sets.
 
-    The tasks get the plan's values instead. `preset`: names of such variables that are set in the
-    environment of the tfdeploy command itself.
+    The tasks get the plan's values instead. `preset_names`: names of such variables that are set in
+    the environment of the tfdeploy command itself.
     """
     by_place = {
-        "your environment": preset,
+        "your environment": preset_names,
         **{f"the login environment of {name}": each.preset for name, each in facts.items()},
     }
     return tuple(

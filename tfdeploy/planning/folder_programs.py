@@ -68,12 +68,12 @@ def find_programs(
     programs = [
         _describe_program(program, commands[path], exists, has_data)
         for path, program in parsed.items()
-        if program.modules and _can_start(program, is_imported=path in imported)
+        if program.modules and _is_startable(program, is_imported=path in imported)
     ]
     return sorted(programs, key=_program_sort_key)
 
 
-def _can_start(program: Program, *, is_imported: bool) -> bool:
+def _is_startable(program: Program, *, is_imported: bool) -> bool:
     """Return whether the file can be started as a program, and is not a test or a setup file."""
     stem = _stem(program.path or "")
     body = program.modules[0].tree.body

@@ -18,7 +18,7 @@ from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import checks
-from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_seat, place_tasks
+from tfdeploy.planning.cluster.placement import Seat, Seats, checkpoint_writer_seat, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.options import Options
 
@@ -106,7 +106,7 @@ def seat_tasks(
     """
     seats = place_tasks(requested, hosts, facts, {})
     checks.check_seats(job, seats)
-    default = deciding_seat(seats)
+    default = checkpoint_writer_seat(seats)
     role_hosts = requested[default.role].hosts
     if rules_of(job.mode).all_decide:
         return seats, _resume_from_copy(job, facts, seats, default, options)
@@ -121,7 +121,7 @@ def seat_tasks(
         with_it = ("worker",) if default.role == rules_of(job.mode).lead else ()
         first = dict.fromkeys((default.role, *with_it), kept.host)
         seats = place_tasks(requested, hosts, facts, first)
-    returned = deciding_seat(seats)
+    returned = checkpoint_writer_seat(seats)
     if returned.host != kept.host:
         raise _keep_host_error(kept, default, role_hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"

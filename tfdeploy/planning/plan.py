@@ -162,7 +162,7 @@ def make_plan(
     commands = _make_commands(inputs, placed, read, laid)
     plan = _assemble(inputs, placed, read, laid, commands)
     if not options.allow_open:
-        protection.refuse_open_hosts(plan, placed.used)
+        protection.refuse_unprotected_hosts(plan, placed.used)
     return plan
 
 
@@ -197,7 +197,7 @@ def _read_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
     checks.refuse_missing_module(job, used, inputs.options.files)
     syntax.refuse_unparsable(job, program, used.values())
     mode_note = mode_signs.check_mode(job, program, force=inputs.options.any_mode)
-    as_written = compat.decide(job, program, used)
+    as_written = compat.decide_compat(job, program, used)
     compat.refuse_incompatible(as_written, program)
     return _CheckedProgram(program, links, as_written, mode_note)
 
@@ -223,7 +223,7 @@ def _make_commands(
 ) -> _Commands:
     """Return each task's command line and environment."""
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
-    served = servers.decide(job, program, cluster)
+    served = servers.decide_server_roles(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
     own = command_line.renamed_role_values(laid.layout, job_names.role_names(job, program))
     running = [role for role in roles if role not in served.roles]
@@ -233,7 +233,9 @@ def _make_commands(
         for each in role_sources
     )
     programs = {role: each for each in flagged for role in each.role_program.roles}
-    keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
+    keras = legacy_keras.decide_keras_version(
+        job, program, placed.used, version1=read.compat.choice == "v1"
+    )
     by_flag = any(
         flag.name == "task_index" for each in programs.values() for flag in each.cluster_flags
     )
@@ -245,11 +247,11 @@ def _make_commands(
         served,
         extra_variables={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
         keeps_written_addresses=compat.keeps_written_addresses(job, read.compat),
-        identity=task_identity.decide(job, program, cluster, index_by_flag=by_flag),
+        identity=task_identity.decide_task_identity(job, program, cluster, index_by_flag=by_flag),
         renamed_values=own,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
-    made = tuple(argument_lengths.check_lengths(job, tasks))
+    made = tuple(argument_lengths.check_argument_lengths(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
     return _Commands(made, shared, keras)
 
@@ -266,7 +268,7 @@ def _protect_hosts(
         host_plan(laid.layout, placed.hosts[name], facts, called[name])
         for name, facts in placed.used.items()
     )
-    protect = protection.decide(inputs.job, placed.used, hosts)
+    protect = protection.decide_protection(inputs.job, placed.used, hosts)
     if not (rules_of(inputs.mode).single or inputs.options.allow_public):
         protection.refuse_public_hosts(placed.used, protect)
     return hosts, protect
@@ -355,6 +357,6 @@ def _notes(
         *laid.address_notes,
         *host_checks.tensorflow_notes(used),
         *(() if alone else environment.proxy_notes(used)),
-        *environment.preset_notes(inputs.options.preset, used),
+        *environment.preset_variable_notes(inputs.options.preset, used),
     )
     return tuple(filter(None, lines))

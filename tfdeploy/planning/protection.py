@@ -26,7 +26,7 @@ _REMEDIES = {
 }
 
 
-def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protection:
+def decide_protection(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protection:
     """Return the level of protection of each host.
 
     Raises Refused if the job names a level that one of the hosts cannot provide.
@@ -74,7 +74,7 @@ def find_hindrances(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level,
     }
 
 
-def open_hosts(plan: Plan) -> tuple[str, ...]:
+def unprotected_hosts(plan: Plan) -> tuple[str, ...]:
     """Return the hosts that `protect: auto` leaves open, although tasks listen there.
 
     Hosts with a loopback address are left out.
@@ -91,9 +91,9 @@ def open_hosts(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def refuse_open_hosts(plan: Plan, facts: FactsByHost) -> None:
+def refuse_unprotected_hosts(plan: Plan, facts: FactsByHost) -> None:
     """Raise Refused if `auto` would leave the ports of a host open to everybody."""
-    names = open_hosts(plan)
+    names = unprotected_hosts(plan)
     folded = fold_names(names)
     for first in names[:1]:
         addresses = (address for host in plan.hosts for address in host.addresses)
@@ -102,13 +102,13 @@ def refuse_open_hosts(plan: Plan, facts: FactsByHost) -> None:
             f"`protect: auto` cannot keep strangers from the ports of {folded} (on {first}: "
             f"{why}): TensorFlow's servers on these hosts would run whatever anybody sends to them",
             where=f"host {first}",
-            next=f"{remedy(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
-            f"{shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or `protect: "
+            next=f"{protection_remedy(first, facts[first], 'peers')}; or leave these hosts out: "
+            f"--exclude {shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or `protect: "
             "none` in the job",
         )
 
 
-def remedy(host: str, facts: HostFacts, level: Level) -> str:
+def protection_remedy(host: str, facts: HostFacts, level: Level) -> str:
     """Return what the user must do so that the host can provide this level of protection.
 
     The text is a command for this machine, or advice.

@@ -31,7 +31,7 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleReq
     return requested
 
 
-def trial_seats(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
+def seats_if_gpus_free(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
     """Return the tasks with the hosts that a launch would choose if all GPUs were free.
 
     The launch is assumed to have no options. Raises the same errors as a launch that cannot place

@@ -95,12 +95,12 @@ def host_plan(
         workdir=facts.workdir,
         python=str(facts.python),
         addresses=addresses.source_addresses(host, facts, resolved),
-        versions=_versions(facts),
+        versions=_software_versions(facts),
         ssh=ssh_settings_of(host),
     )
 
 
-def _versions(facts: HostFacts) -> dict[str, str]:
+def _software_versions(facts: HostFacts) -> dict[str, str]:
     known = {
         "tfdeploy": facts.version,
         "Python": facts.python_version,

@@ -12,7 +12,7 @@ from tfdeploy.operations.broadcast.split import SplitRequest, decide_split
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.planning.datasets import refuse_split_without_workers, split_data_names
-from tfdeploy.planning.seats import hosts_to_probe, trial_seats
+from tfdeploy.planning.seats import hosts_to_probe, seats_if_gpus_free
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -31,7 +31,7 @@ def add_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invento
     facts = probe(
         fleet, asked, ProbeQuestions.for_hosts(asked, job=job.name), emit=lambda event: None
     )
-    tasks = {seat.task: seat.host for seat in trial_seats(inventory, job, facts)}
+    tasks = {seat.task: seat.host for seat in seats_if_gpus_free(inventory, job, facts)}
     return add_data_splits(shipment, fleet, job, inventory.hosts, tasks)
 
 

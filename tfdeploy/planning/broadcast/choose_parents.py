@@ -109,7 +109,7 @@ class _ParentChooser:
         return self._load[parent] > self._forest.stripes + CROWDED
 
     def _can_take_over(self, name: str, child: str, stripe: int, descendants: int) -> bool:
-        has_room = self._load[name] + self._weight(child, stripe) <= self._forest.stripes
+        has_room = self._load[name] + self._load_on_parent(child, stripe) <= self._forest.stripes
         is_near = self._members[name].site == self._members[child].site
         is_above = self._members[name].is_complete or not descendants
         return has_room and is_near and is_above and self._may_send(name, child, stripe)
@@ -121,7 +121,7 @@ class _ParentChooser:
             self._number[name],
         )
 
-    def _weight(self, child: str, stripe: int) -> float:
+    def _load_on_parent(self, child: str, stripe: int) -> float:
         """Return the load that the child puts on its parent: 1, or less for a slow child.
 
         For a slow child, the load is the child's rate divided by the usual rate.
@@ -132,7 +132,7 @@ class _ParentChooser:
 
     def _count_child(self, parent: str, child: str, stripe: int, change: int) -> None:
         self._children[parent] += change
-        self._load[parent] += change * self._weight(child, stripe)
+        self._load[parent] += change * self._load_on_parent(child, stripe)
 
     def _attach(self, child: str, parent: str, stripe: int) -> None:
         before = self._forest.parents[stripe].get(child)
@@ -176,7 +176,7 @@ class _ParentChooser:
         of an overloaded host receive more slowly.
         """
         is_far = self._members[name].site != self._members[child].site
-        excess = self._load[name] + self._weight(child, stripe) - self._forest.stripes
+        excess = self._load[name] + self._load_on_parent(child, stripe) - self._forest.stripes
         descendants = sum(each.get(name, 0) for each in self._rooted)
         crowd = (excess, descendants) if excess > CROWDED else (0.0, 0)
         return (

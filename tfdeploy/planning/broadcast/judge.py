@@ -104,16 +104,17 @@ class _FeedEvaluator:
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
             since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
             may_be_slow = child in self._before.slow_hosts or (
-                self._is_full(parent, stripe) and not usual and not intake.have_bytes
+                self._is_control_or_complete(parent, stripe) and not usual and not intake.have_bytes
             )
             rate = min(usual, intake.rate or usual)
             pieces_s = min(STARVED_PIECES * PIECE_BYTES / rate, LONGEST_S) if rate else 0.0
             patience_s = max(SLOW_STARVED_S if may_be_slow else STARVED_S, pieces_s)
-            is_still = not self._has_all(child, stripe) and intake.starved_s >= since + max(
-                since, patience_s
-            )
+            is_still = not self._has_whole_stripe(
+                child, stripe
+            ) and intake.starved_s >= since + max(since, patience_s)
             if is_still and (
-                self._is_full(parent, stripe) or self._withholds(parent, intake, stripe, patience_s)
+                self._is_control_or_complete(parent, stripe)
+                or self._withholds(parent, intake, stripe, patience_s)
             ):
                 yield child, parent
 
@@ -136,7 +137,11 @@ class _FeedEvaluator:
         for child, parent in self._feeds(stripe):
             if child in self._before.slow_hosts or self._crosses_slow_link(child, parent):
                 continue
-            rate = usual if self._is_full(parent, stripe) else self._rate(parent, stripe)
+            rate = (
+                usual
+                if self._is_control_or_complete(parent, stripe)
+                else self._rate(parent, stripe)
+            )
             # A parent can send as many feeds at its full rate as there are stripes. If it has more
             # children, they share this capacity, and each child is due less.
             stripes = self._forest.stripes
@@ -211,7 +216,7 @@ class _FeedEvaluator:
         intake = self._intake(child, stripe)
         if intake.rate is None or intake.rate >= SLOWER * due_rate:
             return False
-        is_full = self._is_full(parent, stripe)
+        is_full = self._is_control_or_complete(parent, stripe)
         ahead = intake.wanted_bytes if is_full else self._intake(parent, stripe).have_bytes
         return ahead - intake.have_bytes >= max(BEHIND_S * due_rate, BEHIND_BYTES)
 
@@ -226,7 +231,7 @@ class _FeedEvaluator:
         move = self._moves.get((child, stripe))
         if move is None:
             return True
-        if self._is_full(parent, stripe):
+        if self._is_control_or_complete(parent, stripe):
             received = self._intake(child, stripe).have_bytes - move.have_bytes
             return received >= SETTLED_S * SLOWER * due_rate
         received = self._intake(parent, stripe).have_bytes - move.parent_bytes
@@ -246,10 +251,10 @@ class _FeedEvaluator:
     def _rate(self, name: str, stripe: int) -> float:
         return self._intake(name, stripe).rate or 0.0
 
-    def _is_full(self, parent: str, stripe: int) -> bool:
-        return parent == CONTROL_MACHINE or self._has_all(parent, stripe)
+    def _is_control_or_complete(self, parent: str, stripe: int) -> bool:
+        return parent == CONTROL_MACHINE or self._has_whole_stripe(parent, stripe)
 
-    def _has_all(self, name: str, stripe: int) -> bool:
+    def _has_whole_stripe(self, name: str, stripe: int) -> bool:
         intake = self._intake(name, stripe)
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 

@@ -37,16 +37,16 @@ def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
         raise _missing_gpus_error(host, facts, f"{host.gpus} GPUs")
     if host.gpus > len(free):
         what = f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free"
-        raise busy_error(host, facts, what)
+        raise busy_gpus_error(host, facts, what)
     return free[: host.gpus]
 
 
-def are_all_busy(host: Host, facts: HostFacts) -> bool:
+def are_all_gpus_busy(host: Host, facts: HostFacts) -> bool:
     """Return whether other processes use all GPUs of a host with `gpus: auto`."""
     return host.gpus == "auto" and bool(facts.gpus) and len(_busy_gpus(facts)) == len(facts.gpus)
 
 
-def busy_text(host: Host, facts: HostFacts) -> str:
+def busy_gpus_text(host: Host, facts: HostFacts) -> str:
     """Return a text about the GPUs that no task gets because other processes use them.
 
     Returns "" if there are no such GPUs.
@@ -54,7 +54,7 @@ def busy_text(host: Host, facts: HostFacts) -> str:
     return _usage_text(_busy_gpus(facts)) if host.gpus == "auto" else ""
 
 
-def busy_error(host: Host, facts: HostFacts, what: str) -> Refused:
+def busy_gpus_error(host: Host, facts: HostFacts, what: str) -> Refused:
     """Return the error for a host with too few free GPUs. `what`: the beginning of its message."""
     return Refused(
         f"{what}: {_usage_text(_busy_gpus(facts))} (a GPU with more than {_MUCH} in use counts as busy)",

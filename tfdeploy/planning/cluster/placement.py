@@ -66,7 +66,7 @@ def place_tasks(
     return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 
 
-def deciding_seat(seats: Sequence[Seat]) -> Seat:
+def checkpoint_writer_seat(seats: Sequence[Seat]) -> Seat:
     """Return the task that writes the checkpoints: the chief if there is one, else worker:0.
 
     In most modes, the run succeeds as soon as this task succeeds.
@@ -78,7 +78,9 @@ def deciding_seat(seats: Sequence[Seat]) -> Seat:
 def deciding_tasks(mode: ModeRules, seats: Sequence[Seat]) -> tuple[str, ...]:
     """Return the deciding tasks: the run succeeds as soon as all of them have succeeded."""
     training = [seat for seat in seats if seat.role in ("chief", "worker")]
-    return tuple(seat.task for seat in (training if mode.all_decide else [deciding_seat(seats)]))
+    return tuple(
+        seat.task for seat in (training if mode.all_decide else [checkpoint_writer_seat(seats)])
+    )
 
 
 def _gpu_sort_key(request: RoleRequest) -> tuple[bool, bool, int]:
@@ -137,9 +139,9 @@ class _RolePlacement:
         room, request = self._free_places(name), self.request
         number = request.slots.get(name) if request.per_host is None else request.per_host
         wants_gpu = request.gpus is None and request.share in ("one", "all")
-        if wants_gpu and gpus.are_all_busy(self.hosts[name], self.facts[name]):
+        if wants_gpu and gpus.are_all_gpus_busy(self.hosts[name], self.facts[name]):
             if request.total is None:
-                raise gpus.busy_error(
+                raise gpus.busy_gpus_error(
                     self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}"
                 )
             return 0

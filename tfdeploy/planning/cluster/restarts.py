@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
-from tfdeploy.planning.cluster.placement import Seat, deciding_seat
+from tfdeploy.planning.cluster.placement import Seat, checkpoint_writer_seat
 
 
 def restart_scope(job: Job, role: str) -> str:
@@ -30,7 +30,7 @@ def keep_source_host(job: Job, seats: Sequence[Seat]) -> str | None:
     restarts or no `keep`.
     """
     supplied = job.restart_max and job.keep and rules_of(job.mode).supplied
-    return deciding_seat(seats).host if supplied else None
+    return checkpoint_writer_seat(seats).host if supplied else None
 
 
 def restart_summary(job: Job, roles: Sequence[str]) -> str:

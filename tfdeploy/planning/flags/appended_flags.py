@@ -78,7 +78,7 @@ def _choose_from_offered(
             )
     command = job.command[: flags_end_index(job.command)]
     chosen = [flag for flag in offered.flags if _fits_roles(flag, roles)]
-    own = tuple(flag for flag in chosen if _in_command(flag, command, program))
+    own = tuple(flag for flag in chosen if _is_in_command(flag, command, program))
     added = tuple(flag for flag in chosen if flag not in own)
     note = _appended_note(job, program, added, own)
     if offered.unknown_positionals:
@@ -118,7 +118,7 @@ def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str
     return ClusterFlags()
 
 
-def _in_command(flag: Flag, command: Command, program: Program) -> bool:
+def _is_in_command(flag: Flag, command: Command, program: Program) -> bool:
     if flag.form == "position":
         return bool(_positional_arguments(command, program))
     given = flag_definitions.flags_in_command(command)

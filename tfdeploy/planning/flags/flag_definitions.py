@@ -109,22 +109,22 @@ class Flag:
         """Return the names of all cluster values, such as "task_index", that this flag contains."""
         return tuple(placeholders.placeholder_names(self.template)) or (self.name,)
 
-    def text(self, given: Mapping[str, str]) -> str:
-        """Return the flag's value for a task. `given`: placeholder -> its value for the task."""
+    def value_for_task(self, placeholder_values: Mapping[str, str]) -> str:
+        """Return the flag's value for a task. `placeholder_values`: placeholder -> value."""
         if self.name == "issync":
-            return self.sync_values[given["issync"] == "1"]
+            return self.sync_values[placeholder_values["issync"] == "1"]
         if self.template:
-            return placeholders.fill_placeholders(self.template, given)
-        value = given[self.name]
+            return placeholders.fill_placeholders(self.template, placeholder_values)
+        value = placeholder_values[self.name]
         if self.name not in ADDRESSES or self.separator in ("", "multi"):
             return value
         if self.separator == "json":
             return json.dumps(value.split(","))
         return value.replace(",", self.separator)
 
-    def arguments(self, given: Mapping[str, str]) -> tuple[str, ...]:
+    def arguments(self, placeholder_values: Mapping[str, str]) -> tuple[str, ...]:
         """Return the words of the command line that set the flag to its value for a task."""
-        value = self.text(given)
+        value = self.value_for_task(placeholder_values)
         if self.form in ("switch", "negated"):
             return (self.spelling,) if (value == "1") == (self.form == "switch") else ()
         if self.form == "pair":
@@ -137,7 +137,7 @@ class Flag:
             return tuple(f"{self.spelling}={each}" for each in value.split(","))
         return (f"{self.spelling}={'' if self.form == 'truthy' and value == '0' else value}",)
 
-    def refusal(self, value: str) -> str | None:
+    def why_refused(self, value: str) -> str | None:
         """Return None if the flag accepts this value, else a text that says what it accepts."""
         if self.count > 1:
             return f"{self.count} words"
@@ -190,7 +190,7 @@ def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
         yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)
 
 
-def is_argparse(call: ast.Call) -> bool:
+def is_argparse_definition(call: ast.Call) -> bool:
     """Return whether the call is add_argument of argparse or add_option of optparse."""
     return last_name(call.func) in ("add_argument", "add_option")
 
@@ -204,7 +204,7 @@ def read_definition(call: ast.Call) -> Flag | None:
     """Return the flag that this call defines, with `where` empty; None if it defines no flag."""
     name = last_name(call.func)
     absl = name.startswith("DEFINE_")
-    if is_argparse(call):
+    if is_argparse_definition(call):
         flag, library = _from_argparse(call), "argparse"
     elif absl:
         flag, library = _from_absl(call), "absl"

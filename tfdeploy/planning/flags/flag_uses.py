@@ -63,14 +63,14 @@ _Switch = tuple[Origin, tuple[str, str] | None]
 
 def makes_cluster(program: Program) -> bool:
     """Return whether the program starts a server or describes a cluster by itself."""
-    return program.has_text("TF_CONFIG") or any(
+    return program.has_string_constant("TF_CONFIG") or any(
         last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call)
     )
 
 
 def trains_synchronously(program: Program) -> bool:
     """Return whether the program uses the synchronous training of TensorFlow 1."""
-    return program.uses(*_SYNCHRONOUS)
+    return program.uses_any_name(*_SYNCHRONOUS)
 
 
 def find_flag_uses(program: Program, origins: Origins) -> list[FlagUse]:
@@ -194,7 +194,7 @@ def _flags_in_condition(
     The values are None if the program only tests whether the flag is true. `is_true_for_sync`: True
     if the condition must be true for synchronous training, False if it must be false.
     """
-    for each, at in origins.values(test, module):
+    for each, at in origins.assigned_values(test, module):
         compared: object = True
         match each:
             case ast.BoolOp(_, values):

@@ -107,7 +107,7 @@ def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
     if any(argument(call, "allow_abbrev") for _, call in calls):
         return
     for path, call in calls:
-        if flag_definitions.is_argparse(call):
+        if flag_definitions.is_argparse_definition(call):
             for spelling in flag_definitions.literal_arguments(call):
                 if spelling.startswith(f"--{name}"):
                     yield spelling, f"{path}:{call.lineno}"

@@ -170,11 +170,11 @@ def reads_flags_elsewhere(job: Job, program: Program) -> bool:
     return (
         len(commands) > 1
         or not imported.isdisjoint(_PARSERS)
-        or any(_reads_elsewhere(call) for _, call in program.find(ast.Call))
+        or any(_call_reads_flags_elsewhere(call) for _, call in program.find(ast.Call))
     )
 
 
-def _reads_elsewhere(call: ast.Call) -> bool:
+def _call_reads_flags_elsewhere(call: ast.Call) -> bool:
     """Return whether the call adds subcommands, or reads flags from a file or a list."""
     name = last_name(call.func)
     if name in ("parse_args", "parse_known_args"):

@@ -46,7 +46,7 @@ def refuse_launcher(job: Job) -> None:
 
     The error suggests a command without the launcher.
     """
-    launcher = _launcher(job.command)
+    launcher = _launcher_name(job.command)
     used = {name for word in job.command for name in placeholders.placeholder_names(word)}
     if launcher is None or used & {*_RANK_PLACEHOLDERS}:
         return
@@ -88,7 +88,7 @@ def spawning_note(program: Program) -> str | None:
     return None
 
 
-def _launcher(command: Sequence[str]) -> str | None:
+def _launcher_name(command: Sequence[str]) -> str | None:
     program, *arguments = [word for word in command if word != "env"] or [""]
     first, second = posixpath.basename(program), "".join(arguments[:1])
     if first in _PROGRAMS.split():

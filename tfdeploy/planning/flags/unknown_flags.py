@@ -51,15 +51,15 @@ def _accepted_flags(program: Program) -> list[str] | None:
     if (
         len(made) != 1
         or argument(made[0], "parents")
-        or program.uses(*_OTHER_WAYS)
-        or program.has_text("...")
+        or program.uses_any_name(*_OTHER_WAYS)
+        or program.has_string_constant("...")
         or _passes_parser_on(program, made[0], calls)
     ):
         return None
     known = ["--help"]
     for call in calls:
         flag = flag_definitions.read_definition(call)
-        if flag_definitions.is_argparse(call) and (
+        if flag_definitions.is_argparse_definition(call) and (
             flag is None or len(flag_definitions.literal_arguments(call)) < len(call.args)
         ):
             return None

@@ -37,7 +37,7 @@ def gpus(case: HostCase) -> Iterator[Problem]:
             f"{devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing",
             f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`",
         )
-    elif busy := placed.busy_text(case.host, case.facts):
+    elif busy := placed.busy_gpus_text(case.host, case.facts):
         yield Problem(f"in use, so left out: {busy}", smi)
 
 

@@ -84,7 +84,7 @@ def check_hosts(
     """Return host -> its passed and failed checks. `rule_names`: names of the rules to apply."""
     names = [*rule_names]
     checks_by_host = {
-        host: [check for name in names for check in _checks(name, RULES[name](case))]
+        host: [check for name in names for check in _checks_of_rule(name, RULES[name](case))]
         for host, case in _cases(probed).items()
     }
     if "address" in names:
@@ -150,7 +150,7 @@ def _cases(probed: ProbeResults) -> dict[str, HostCase]:
     }
 
 
-def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
+def _checks_of_rule(name: str, problems: Iterable[Problem]) -> list[Check]:
     """Return a failed check for each problem. If there is no problem, return one passed check."""
     checks = [Check(name, False, level, detail, fix or None) for detail, fix, level in problems]
     return checks or [Check(name)]
@@ -168,7 +168,7 @@ def _add_comparisons(probed: ProbeResults, checks_by_host: dict[str, list[Check]
     for host, problems in together.compare_addresses(hosts, facts).items():
         checks_by_host[host] = [
             each for each in checks_by_host[host] if each != Check("address")
-        ] + _checks("address", problems)
+        ] + _checks_of_rule("address", problems)
     if probed.refused is None or not checks_by_host:
         return
     named = together.host_in_error(probed.refused, checks_by_host)

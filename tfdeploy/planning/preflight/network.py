@@ -56,13 +56,13 @@ def protection_level(case: HostCase) -> Iterator[Problem]:
     asked, hindered, usual = case.needs.protect, case.hindered, case.usual_protect
 
     def cure(level: Level) -> str:
-        return protection.remedy(case.host.name, case.facts, level)
+        return protection.protection_remedy(case.host.name, case.facts, level)
 
     if asked == "auto":
         can = next(level for level in LEVELS if level not in hindered)
         if can == "none" and "peers" in hindered:
             plan, fix = case.needs.plan, cure("peers")
-            is_open = plan is not None and case.host.name in protection.open_hosts(plan)
+            is_open = plan is not None and case.host.name in protection.unprotected_hosts(plan)
             yield Problem(
                 f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches "
                 "them",

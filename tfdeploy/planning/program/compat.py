@@ -49,7 +49,7 @@ class Compat:
     hardcoded: tuple[hardcoded_cluster.HardcodedCluster, ...] = ()
 
 
-def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Compat:
+def decide_compat(job: Job, program: Program, facts: FactsByHost | None = None) -> Compat:
     """Decide whether the job's program runs as TensorFlow 1, and find what cannot work.
 
     `facts`: the facts of the hosts that run the job. Without facts, TensorFlow 2 and Python 3 are
@@ -189,7 +189,7 @@ def _missing_keras2_refusals(sure: Iterable[NameUse], hosts: FactsByHost) -> Ite
     for use in needing[:1] if lacking else ():
         names = fold_names(each.host for each in lacking)
         what = f"tf.{use.name} needs tf_keras, which is missing on {names}"
-        yield use.where, what, legacy_keras.install_command(lacking)
+        yield use.where, what, legacy_keras.tf_keras_install_command(lacking)
 
 
 def _python2_problems(

@@ -47,7 +47,7 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
             named = argument(call, "train_dir", 0)
             if not named or last_name(call.func) != _READER or argument(call, "fake_data"):
                 continue
-            folders = {literal_text(value) for value, _ in origins.values(named, module)}
+            folders = {literal_text(value) for value, _ in origins.assigned_values(named, module)}
             folders |= {
                 flag_values.get(origin.dest) for origin in origins.origins_of(named, module)
             }

@@ -58,7 +58,7 @@ class ClusterVariables:
 
         `cluster` and `role` must contain the program's own names for the roles.
         """
-        return {name: self._value(name, cluster, role, index) for name in self.names}
+        return {name: self._variable_value(name, cluster, role, index) for name in self.names}
 
     @property
     def notes(self) -> Notes:
@@ -73,7 +73,7 @@ class ClusterVariables:
             texts.insert(0, f"set because the program reads them: {names}")
         return tuple(texts)
 
-    def _value(self, name: str, cluster: Cluster, role: str, index: int) -> str:
+    def _variable_value(self, name: str, cluster: Cluster, role: str, index: int) -> str:
         kind = _KINDS[name.upper()]
         if kind == "cluster":
             return tf_config(cluster, role, index) if self.includes_task else cluster_json(cluster)
@@ -87,7 +87,7 @@ class ClusterVariables:
         return json.dumps(list(hosts)) if name in self.json_names else ",".join(hosts)
 
 
-def decide(job: Job, program: Program) -> ClusterVariables:
+def decide_cluster_variables(job: Job, program: Program) -> ClusterVariables:
     """Return the variables to set for a job. In modes without a TensorFlow cluster, set none."""
     mode = rules_of(job.mode)
     if not mode.tensorflow or mode.single:
@@ -102,7 +102,9 @@ def decide(job: Job, program: Program) -> ClusterVariables:
     unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS.split()}
     # The text "cluster" in a program shows that it expects a CLUSTER_SPEC with an entry "cluster"
     # beside the task. But if the program reads TF_CONFIG, the text shows nothing.
-    with_task = program.has_text("cluster") and not program.has_text("TF_CONFIG")
+    with_task = program.has_string_constant("cluster") and not program.has_string_constant(
+        "TF_CONFIG"
+    )
     return ClusterVariables(names, as_json, with_task, unknown)
 
 

@@ -76,8 +76,8 @@ def _refuse_unaccepted_value(flag: Flag, definitions: list[Flag], values: Values
             each.kind == "bool" or each.form in ("switch", "negated", "pair")
         )
         for task, given in values.items() if not is_switch else ():
-            value = flag.text(given)
-            if instead := each.refusal(value):
+            value = flag.value_for_task(given)
+            if instead := each.why_refused(value):
                 what = (
                     f"{each.spelling or each.dest} of the program takes {instead}, and for {task} "
                     f"it would be given {value!r}"
@@ -110,7 +110,7 @@ def _refuse_fixed_identity(flag: Flag, job: Job, values: Values) -> None:
         return
     given = flag_definitions.flags_in_command(job.command).get(flag.spelling.lstrip("-"), "")
     for task, each in values.items():
-        if flag.text(each) != given:
+        if flag.value_for_task(each) != given:
             raise Refused(
                 f"the command gives {flag.spelling}={given} to every task, {task} too",
                 where=job.source or "command",

@@ -64,7 +64,7 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
     return {**_names_from_program(program, rules_of(job.mode)), **_names_from_job(job)}
 
 
-def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
+def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
     """Return the names of the roles for TF_CONFIG.
 
     The job file may set the names. If the program looks for `master` in TF_CONFIG and does not
@@ -72,11 +72,11 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
     """
     mode, names = rules_of(job.mode), _names_from_job(job)
     if "one_client" in mode.traits:
-        return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
+        return JobNames({"chief": servers.client_job_name(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
     called, why, asks = names.get("chief", ""), "`roles` of the job", ""
-    if not called and not program.has_text("chief"):
+    if not called and not program.has_string_constant("chief"):
         asks = _where_asks_for(MASTER, program)
     if asks:
         called, why = MASTER, f"{asks} asks TF_CONFIG for {MASTER}"
@@ -123,7 +123,7 @@ def _missing_chief_notes(program: Program, mode: ModeRules, planned: Cluster) ->
     if "chief" in planned:
         return ()
     # This is usual in TensorFlow 2: the chief creates the model, or worker 0 if there is no chief.
-    either = program.has_text("chief") and _leads_by_index(program)
+    either = program.has_string_constant("chief") and _leads_by_index(program)
     signs = [
         f"the program's cluster has a job {name} ({where})"
         for name, role, where in _program_jobs(program, mode)
@@ -146,7 +146,7 @@ def _where_asks_for(name: str, program: Program) -> str:
 
     Returns "" if there is no such place, or if the program does not read TF_CONFIG.
     """
-    if not program.has_text("TF_CONFIG"):
+    if not program.has_string_constant("TF_CONFIG"):
         return ""
     places = (
         f"{path}:{each.lineno}"

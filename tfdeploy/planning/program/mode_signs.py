@@ -74,7 +74,7 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
     if not any(sign.modes == _SERVED or sign.is_coordinated for sign in signs) or (
-        servers.client_job(program)
+        servers.client_job_name(program)
     ):
         signs += _client_signs(program, certain)
     if any(sign.is_coordinated or sign.action.endswith("distribute.Server") for sign in signs):
@@ -194,7 +194,7 @@ def _starts_ranks(program: Program) -> bool:
         and any("MASTER_ADDR" in ast.unparse(target) for target in node.targets)
         for _, node in program.find(ast.Assign)
     )
-    return is_local and program.uses("spawn")
+    return is_local and program.uses_any_name("spawn")
 
 
 def _client_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:

@@ -40,7 +40,9 @@ class HostAliases:
         return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> HostAliases:
+def decide_host_aliases(
+    job: Job, program: Program, planned: Cluster, *, knows_role: bool
+) -> HostAliases:
     """Return the host names that tasks see, if the program finds its role by its host name.
 
     For any other program the result is empty. `knows_role`: the program learns its role from flags,

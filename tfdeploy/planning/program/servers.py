@@ -40,7 +40,7 @@ class ServerRoles:
     worker_job: str = ""
 
 
-def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
+def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     """Return the roles whose tasks run a server of tfdeploy.
 
     In mode ingraph, these are all roles that need a server. In mode coordinator, they are the same
@@ -51,14 +51,16 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
         return ServerRoles()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if "one_client" in mode.traits:
-        named = job.roles["worker"].called if "worker" in job.roles else workers_job(program)
+        named = job.roles["worker"].called if "worker" in job.roles else worker_job_name(program)
         note = (
             f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
         )
         if named:
             note += f"; the workers' job is called {named}, as in the program"
         if "chief" in roles:
-            note += f"; the program's own server is the job {client_job(program)} of the cluster"
+            note += (
+                f"; the program's own server is the job {client_job_name(program)} of the cluster"
+            )
         return ServerRoles(mode.serves, note + _task_index_note(program), named)
     if program.unread_reason:
         must = f"every task runs the command, so the program must serve {listed} itself"
@@ -72,18 +74,18 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     )
 
 
-def workers_job(program: Program) -> str:
+def worker_job_name(program: Program) -> str:
     """Return the program's own name for the job of the workers, such as "local" in /job:local.
 
     Returns "" if the program uses the name "worker". The servers must use the program's name,
     because the client places operations on devices by job name.
     """
     named = _job_names_in_program(program)
-    strange = named - {*ROLES, "master", client_job(program)}
+    strange = named - {*ROLES, "master", client_job_name(program)}
     return strange.pop() if len(strange) == 1 and "worker" not in named else ""
 
 
-def client_job(program: Program) -> str:
+def client_job_name(program: Program) -> str:
     """Return the job name of the server that an in-graph client itself starts for its session.
 
     Returns "" if the client starts no server. Such a job has a single task and is neither ps nor
@@ -126,7 +128,7 @@ def mode_rules(job: Job, program: Program) -> ModeRules:
     a port.
     """
     mode = rules_of(job.mode)
-    if "one_client" not in mode.traits or not client_job(program):
+    if "one_client" not in mode.traits or not client_job_name(program):
         return mode
     return replace(mode, silent=tuple(role for role in mode.silent if role != mode.lead))
 

@@ -45,15 +45,17 @@ class TaskIdentity:
         return {**values, **self.own_hosts.variables(f"{role}:{index}")}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, index_by_flag: bool) -> TaskIdentity:
+def decide_task_identity(
+    job: Job, program: Program, planned: Cluster, *, index_by_flag: bool
+) -> TaskIdentity:
     """Decide from which sources, apart from flags, the program learns which task it is.
 
     `index_by_flag`: a flag tells the program its task index.
     """
-    variables = env_variables.decide(job, program)
+    variables = env_variables.decide_cluster_variables(job, program)
     knows_role = index_by_flag or bool(variables.names) or reads_tf_config(program)
-    hosts = own_hosts.decide(job, program, planned, knows_role=knows_role)
-    return TaskIdentity(job_names.decide(job, program, planned), variables, hosts)
+    hosts = own_hosts.decide_host_aliases(job, program, planned, knows_role=knows_role)
+    return TaskIdentity(job_names.decide_job_names(job, program, planned), variables, hosts)
 
 
 def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: int) -> str | None:
@@ -88,4 +90,4 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
 
 def reads_tf_config(program: Program) -> bool:
     """Return whether the program names TF_CONFIG, or a TensorFlow class that reads TF_CONFIG."""
-    return program.has_text("TF_CONFIG") or program.uses(*_READERS.split())
+    return program.has_string_constant("TF_CONFIG") or program.uses_any_name(*_READERS.split())

@@ -52,7 +52,7 @@ class Origin(NamedTuple):
     position: int = 0
     steps: tuple[Step, ...] = ()
 
-    def then(self, *steps: Step) -> Origin:
+    def with_steps(self, *steps: Step) -> Origin:
         """Return the origin with these further steps. They follow the steps that it already has."""
         if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
             return Origin("", self.position + int(steps[0][1]), steps[1:])
@@ -103,7 +103,7 @@ class Origins:
             )
         return self._known[id(node)]
 
-    def values(
+    def assigned_values(
         self, node: ast.expr, module: ParsedFile, depth: int = 4
     ) -> Iterator[tuple[ast.expr, ParsedFile]]:
         """Yield the expression. If it is a name, also yield the expressions assigned to the name.
@@ -114,7 +114,7 @@ class Origins:
         if isinstance(node, ast.Name) and depth:
             for given in self._values_assigned_to(node, module):
                 if not given.steps:
-                    yield from self.values(given.value, given.module, depth - 1)
+                    yield from self.assigned_values(given.value, given.module, depth - 1)
 
     def _origins_of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
         match node:
@@ -150,11 +150,11 @@ class Origins:
         self, step: Step, node: ast.expr | None, module: ParsedFile
     ) -> Iterator[Origin]:
         """Yield the flags and words of sys.argv in the expression, each with `step` added."""
-        yield from (origin.then(step) for origin in self.origins_of(node, module))
+        yield from (origin.with_steps(step) for origin in self.origins_of(node, module))
 
     def _origins_of_assigned(self, *values: _AssignedValue) -> Iterator[Origin]:
         for value, module, steps in values:
-            yield from (origin.then(*steps) for origin in self.origins_of(value, module))
+            yield from (origin.with_steps(*steps) for origin in self.origins_of(value, module))
 
     def _origins_of_item(self, inner: frozenset[Origin], key: ast.expr) -> Iterator[Origin]:
         """Yield the origins of a value `x[key]`. `inner`: the origins of x."""
@@ -165,9 +165,9 @@ class Origins:
                     words = (origin for origin in inner if origin.dest == ARGV)
                     yield from (word._replace(position=word.position + start) for word in words)
             case ast.Constant(int(index)):
-                yield from (origin.then(("item", index)) for origin in inner)
+                yield from (origin.with_steps(("item", index)) for origin in inner)
             case ast.Constant(str(name)):
-                yield from (origin.then(("key", name)) for origin in inner)
+                yield from (origin.with_steps(("key", name)) for origin in inner)
                 if not inner and name in self._dests:
                     yield Origin(name)
 

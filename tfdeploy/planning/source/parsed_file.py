@@ -34,7 +34,7 @@ class ParsedFile:
             position = len(self.nodes)
             self.nodes.append(node)
             self.parents.append(parent)
-            waiting += [(child, position) for child in reversed(children(node))]
+            waiting += [(child, position) for child in reversed(child_nodes(node))]
 
     @cached_property
     def index_by_id(self) -> dict[int, int]:
@@ -97,7 +97,7 @@ def parse(path: str, text: str) -> ParsedFile:
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
 
 
-def children(node: ast.AST) -> list[ast.AST]:
+def child_nodes(node: ast.AST) -> list[ast.AST]:
     """Return the direct children of the node, in the order of the text.
 
     Contexts (such as ast.Load) and operators are left out.

@@ -17,8 +17,8 @@ from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import argument, dotted_name, elements, last_name
-from tfdeploy.planning.source.parsed_file import ParsedFile, children
-from tfdeploy.planning.source.scopes import Function, Scope, scopes
+from tfdeploy.planning.source.parsed_file import ParsedFile, child_nodes
+from tfdeploy.planning.source.scopes import Function, Scope, scopes_of
 from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
@@ -57,10 +57,11 @@ class _ReachedCollector:
     def __init__(self, program: Program, workers: bool) -> None:
         self.nodes: set[int] = set()
         self.files: dict[str, None] = dict.fromkeys(program.roots)
-        self._program, self._workers, self._scopes = program, workers, scopes(program)
+        self._program, self._workers, self._scopes = program, workers, scopes_of(program)
         self._guarded = guards.guarded_nodes(program)
         self._waiting = [
-            (program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots
+            (program.by_path[path].tree.body, self._scopes.module_scope(path))
+            for path in program.roots
         ]
         while self._waiting:
             self._walk_block(*self._waiting.pop())
@@ -148,7 +149,9 @@ class _ReachedCollector:
             if file not in self.files:
                 self.files[file] = None
                 module = self._program.by_path.get(file)
-                self._waiting += [(module.tree.body, self._scopes.module(file))] if module else []
+                self._waiting += (
+                    [(module.tree.body, self._scopes.module_scope(file))] if module else []
+                )
 
     def _walk_expression(self, node: ast.expr, scope: Scope) -> None:
         waiting: list[ast.AST] = [node]
@@ -177,7 +180,7 @@ class _ReachedCollector:
             return
         if not _is_deferred(node, self._program.by_path[called.scope.path]):
             self.nodes.add(id(node.body))
-            self._waiting.append((node.body, self._scopes.function(called)))
+            self._waiting.append((node.body, self._scopes.function_scope(called)))
 
 
 def _evaluated_expressions(node: ast.stmt) -> Iterator[ast.expr]:
@@ -185,7 +188,7 @@ def _evaluated_expressions(node: ast.stmt) -> Iterator[ast.expr]:
     if isinstance(node, Function):
         yield from (*node.decorator_list, *_default_expressions(node.args))
         return
-    for child in children(node):
+    for child in child_nodes(node):
         match child:
             case ast.expr():
                 yield child
@@ -209,7 +212,7 @@ def _always_evaluated_parts(node: ast.AST) -> list[ast.AST]:
             return [first]
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
             return [node.generators[0].iter]
-    return children(node)
+    return child_nodes(node)
 
 
 def _runs_at_least_once(node: ast.While | ast.For) -> bool:

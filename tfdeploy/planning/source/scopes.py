@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tfdeploy.planning.source.expressions import bound_name, dotted_name
-from tfdeploy.planning.source.parsed_file import children
+from tfdeploy.planning.source.parsed_file import child_nodes
 from tfdeploy.planning.source.source import Program, imported_files, resolve_imported_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -52,7 +52,7 @@ class Scope:
 
 
 @lru_cache(maxsize=4)
-def scopes(program: Program) -> Scopes:
+def scopes_of(program: Program) -> Scopes:
     """Return an object that finds out what names in the program stand for. It is cached."""
     return Scopes(program)
 
@@ -66,7 +66,7 @@ class Scopes:
         # id of a function -> (name -> the nodes in its body that define the name)
         self._definitions: dict[int, dict[str, list[ast.AST]]] = {}
 
-    def module(self, path: str) -> Scope:
+    def module_scope(self, path: str) -> Scope:
         """Return the scope of a module: the names at its top level. It is empty for a file that was
         not parsed."""
         if path not in self._modules:
@@ -76,7 +76,7 @@ class Scopes:
             )
         return self._modules[path]
 
-    def function(self, meaning: Meaning) -> Scope:
+    def function_scope(self, meaning: Meaning) -> Scope:
         """Return the scope of a function: the names that it defines, including its parameters."""
         node, owner, given = meaning.node, meaning.owner, dict[str, Meaning]()
         if not isinstance(node, Function):
@@ -147,7 +147,7 @@ class Scopes:
             isinstance(node, ast.Import) and "." in alias.name and not alias.asname
         ):
             return None
-        module = Meaning(self.module(file))
+        module = Meaning(self.module_scope(file))
         return module if is_module else self.member(module, alias.name, depth - 1)
 
     def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
@@ -162,7 +162,7 @@ class Scopes:
                     files = list(
                         imported_files(self._program, outer.path, ast.Import([ast.alias(dotted)]))
                     )
-                    return Meaning(self.module(files[-1])) if files else None
+                    return Meaning(self.module_scope(files[-1])) if files else None
             outer = outer.outer
         return None
 
@@ -189,5 +189,5 @@ def _definitions(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
                 continue
             case ast.Name(name, ast.Store()):
                 bound[name].append(node)
-        waiting += children(node)
+        waiting += child_nodes(node)
     return dict(bound)

@@ -64,12 +64,12 @@ class Program:
         """Return (path, node) of every import statement."""
         return tuple((module.path, node) for module in self.modules for node in module.imports)
 
-    def uses(self, *names: str) -> bool:
+    def uses_any_name(self, *names: str) -> bool:
         """Return whether the program uses one of these names, as in `name` or `a.b.name`."""
         kinds = (ast.Attribute, ast.Name)
         return any(last_name(node) in names for kind in kinds for _, node in self.find(kind))
 
-    def has_text(self, text: str) -> bool:
+    def has_string_constant(self, text: str) -> bool:
         """Return whether the program contains a string constant that equals this text."""
         return any(node.value == text for _, node in self.find(ast.Constant))
 
@@ -91,7 +91,7 @@ class Program:
         A program that imports it in a `try` may run without it.
         """
         return any(
-            name.split(".")[0] == "tensorflow" and not _is_tried(node, module)
+            name.split(".")[0] == "tensorflow" and not _is_in_try_body(node, module)
             for module in self.modules
             for node in module.imports
             for name in imported_names(node)
@@ -121,9 +121,9 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
         _add_with_imports(root, base, sources, modules, broken)
         if root in broken:
             program = Program(path, unread_reason=_unreadable_text(root, broken[root]))
-            return _with_errors(program, {root: broken[root]}, sources, certain=True)
+            return _with_parse_errors(program, {root: broken[root]}, sources, certain=True)
     program = Program(path, tuple(modules.values()), roots=tuple(roots), base=base)
-    return _with_errors(program, broken, sources, certain=False)
+    return _with_parse_errors(program, broken, sources, certain=False)
 
 
 def merge_programs(programs: Sequence[Program]) -> Program:
@@ -211,7 +211,7 @@ def _add_with_imports(
             waiting += _files_imported_by(node, node.names, path, base, sources)
 
 
-def _with_errors(
+def _with_parse_errors(
     program: Program,
     broken: Mapping[str, SyntaxError | ValueError],
     sources: Mapping[str, str],
@@ -274,7 +274,7 @@ def _module_files(folder: str, module: str, sources: Container[str]) -> Iterator
         yield from [each for each in candidates if each in sources][:1]
 
 
-def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
+def _is_in_try_body(node: ast.AST, module: ParsedFile) -> bool:
     """Return whether the node is in the body of a `try` that has an `except`."""
     return any(
         isinstance(outer, ast.Try) and outer.handlers and inner in outer.body

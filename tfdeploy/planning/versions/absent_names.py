@@ -51,7 +51,11 @@ def find_missing_names(
         package = removed_names.supplying_package(use.bare_name)
         since = removed_names.removed_since(use.bare_name)
         present = since and all(version_numbers(each.tensorflow) < since for each in hosts.values())
-        if instead is not None and not present and not (package and _all_have(package, hosts)):
+        if (
+            instead is not None
+            and not present
+            and not (package and _all_hosts_have(package, hosts))
+        ):
             install = _install_advice(package, job, hosts) if package and hosts else ""
             lacking = "TensorFlow {}.{} and later".format(*since) if since else "TensorFlow 2"
             yield MissingName(use, lacking, install or f"in its place: {instead}", bool(install))
@@ -103,7 +107,7 @@ def supplied_notes(uses: Collection[NameUse], hosts: FactsByHost) -> Iterator[st
     for use in uses:
         by_package[removed_names.supplying_package(use.bare_name)].append(use)
     for package, used in by_package.items():
-        if package and _all_have(package, hosts):
+        if package and _all_hosts_have(package, hosts):
             yield f"the package {package} supplies {_names_with_places(_first_uses(used))}"
 
 
@@ -150,7 +154,7 @@ def _names_with_places(uses: list[NameUse]) -> str:
     return list_first([*places], _SHOWN)
 
 
-def _all_have(package: str, hosts: FactsByHost) -> bool:
+def _all_hosts_have(package: str, hosts: FactsByHost) -> bool:
     return bool(hosts) and all(each.modules.get(package) for each in hosts.values())
 
 

@@ -37,7 +37,7 @@ class KerasChoice:
     notes: Notes = ()
 
 
-def decide(
+def decide_keras_version(
     job: Job, program: Program, facts: FactsByHost, *, version1: bool = False
 ) -> KerasChoice:
     """Select Keras 2 if the program needs it, unless the job's `env` already selects a version.
@@ -71,11 +71,11 @@ def decide(
             raise Refused(
                 f"{why}, and tf_keras is missing on {names}",
                 where=f"host {lacking[0].host}",
-                next=install_command(lacking),
+                next=tf_keras_install_command(lacking),
             )
         if lacking:
             fails = "and with Keras 3 it fails or does something else"
-            return KerasChoice(notes=(f"{why}, {fails}: {install_command(lacking)}",))
+            return KerasChoice(notes=(f"{why}, {fails}: {tf_keras_install_command(lacking)}",))
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))
     if fit and program.imports_any("keras"):
@@ -89,7 +89,7 @@ def hosts_without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
     return [each for each in facts if _has_keras_3(each) and each.tf_keras is None]
 
 
-def install_command(lacking: Sequence[HostFacts]) -> str:
+def tf_keras_install_command(lacking: Sequence[HostFacts]) -> str:
     """Return the command that installs tf_keras on these hosts.
 
     It installs the version that fits the hosts' TensorFlow.

@@ -83,7 +83,8 @@ def _where_array_is_number(program: Program) -> str:
         fetched = {name for node in assigned for name in _one_element_names(node, single)}
         for node in module.find(ast.Call, ast.BinOp):
             if any(
-                _is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched)
+                _fetches_one_element(each, single)
+                or (isinstance(each, ast.Name) and each.id in fetched)
                 for each in _number_expressions(node)
             ):
                 return f"{module.path}:{node.lineno}"
@@ -129,7 +130,7 @@ def _one_element_names(node: ast.Assign, single: set[str]) -> Iterator[str]:
 
     Examples: `w = sess.run(W)`, `_, w = sess.run([train, W])`.
     """
-    if _is_fetch(node.value, single):
+    if _fetches_one_element(node.value, single):
         yield from target_names(node.targets)
     match node.value:
         case ast.Call(function, [fetches, *_]) if last_name(function) == "run":
@@ -139,7 +140,7 @@ def _one_element_names(node: ast.Assign, single: set[str]) -> Iterator[str]:
                         yield name
 
 
-def _is_fetch(node: ast.expr, single: set[str]) -> bool:
+def _fetches_one_element(node: ast.expr, single: set[str]) -> bool:
     """Return whether the node is `sess.run(W)` or `W.eval()` for a one-element variable W."""
     match node:
         case ast.Call(ast.Attribute(ast.Name(name), "eval")):

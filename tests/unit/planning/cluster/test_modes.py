@@ -286,12 +286,12 @@ def test_keras_on_several_workers(
     )
     facts = {host.name: facts_of(host, **host_facts) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
-        choice = legacy_keras.decide(job, collected, facts)
+        choice = legacy_keras.decide_keras_version(job, collected, facts)
         assert choice.variables == expected
         assert bool(choice.notes) == bool(expected)
         return
     with pytest.raises(Refused) as refused:
-        legacy_keras.decide(job, collected, facts)
+        legacy_keras.decide_keras_version(job, collected, facts)
     assert expected in (refused.value.next or "")
     assert "t.py:" in refused.value.what and refused.value.what.endswith("missing on n[1-2]")
 
@@ -302,7 +302,7 @@ def test_keras_setting_of_job_is_kept(
     program = source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
     job = replace(job_with("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
-    assert legacy_keras.decide(job, program, facts).variables == {}
+    assert legacy_keras.decide_keras_version(job, program, facts).variables == {}
 
 
 def test_import_of_keras_3_gives_note() -> None:
@@ -312,7 +312,7 @@ def test_import_of_keras_3_gives_note() -> None:
     )
     assert (
         "from tensorflow import keras"
-        in legacy_keras.decide(job_with("mirrored"), program, {}).notes[0]
+        in legacy_keras.decide_keras_version(job_with("mirrored"), program, {}).notes[0]
     )
 
 
@@ -350,13 +350,13 @@ def test_who_starts_servers(mode: str, lines: tuple[str, ...], by_us: bool) -> N
     program = source.read_program(
         ("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served}
     )
-    decision = servers.decide(job_with(mode), program, ("ps", "worker"))
+    decision = servers.decide_server_roles(job_with(mode), program, ("ps", "worker"))
     assert bool(decision.roles) is by_us
     assert (decision.note is None) == (mode in ("mirrored", "async"))
 
 
 def test_unreadable_program_starts_its_own_servers() -> None:
-    decision = servers.decide(
+    decision = servers.decide_server_roles(
         job_with("coordinator"), source.read_program(("bash", "t.sh"), {}), ("ps", "worker")
     )
     assert not decision.roles and "must serve ps and worker itself" in str(decision.note)
@@ -393,7 +393,7 @@ def test_servers_belong_to_job_named_by_client(
     lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
 ) -> None:
     program = source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
-    decision = servers.decide(job_with("ingraph"), program, ("worker",))
+    decision = servers.decide_server_roles(job_with("ingraph"), program, ("worker",))
     assert decision.worker_job == job
     assert (f"called {job}," in (decision.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
@@ -438,7 +438,7 @@ def test_client_with_own_server_is_in_cluster(
 
 def test_client_with_index_flag_gives_note(facts_of: Callable[..., HostFacts]) -> None:
     text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
-    decision = servers.decide(
+    decision = servers.decide_server_roles(
         job_with("ingraph"), source.read_program(("python", "t.py"), {"t.py": text}), ("worker",)
     )
     assert (

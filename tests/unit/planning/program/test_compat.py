@@ -21,7 +21,7 @@ JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/co
 
 def decide(text, job=JOB, hosts=None, **others):
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
-    return compat.decide(job, source.read_program(job.command, sources), hosts)
+    return compat.decide_compat(job, source.read_program(job.command, sources), hosts)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_names_of_both_versions_change_nothing():
 def test_job_may_set_compat():
     assert decide("import tensorflow", replace(JOB, compat="v1")).choice == "v1"
     assert decide(TF + "tf.placeholder", replace(JOB, compat="none")).choice == "none"
-    unread = compat.decide(JOB, source.read_program(("bash", "train.sh"), {}), None)
+    unread = compat.decide_compat(JOB, source.read_program(("bash", "train.sh"), {}), None)
     assert unread.choice == "none"
     assert "compat: v1" in unread.why
 
@@ -141,7 +141,7 @@ def test_unavailable_name_is_refused_with_line_and_replacement(text, where, inst
     sources = {"train.py": text, "model.py": "print 'old'\n"}
     read = source.read_program(JOB.command, sources)
     with pytest.raises(Refused) as refused:
-        compat.refuse_incompatible(compat.decide(JOB, read), read)
+        compat.refuse_incompatible(compat.decide_compat(JOB, read), read)
     assert refused.value.where == where
     assert instead in str(refused.value.next)
 
@@ -220,7 +220,7 @@ def test_all_unavailable_names_are_in_one_error():
     text = TF + "tf.contrib.crf\ntf.nn.seq2seq\ntf.contrib.crf\ntf.contrib.slim"
     read = source.read_program(JOB.command, {"train.py": text})
     with pytest.raises(Refused) as refused:
-        compat.refuse_incompatible(compat.decide(JOB, read), read)
+        compat.refuse_incompatible(compat.decide_compat(JOB, read), read)
     assert refused.value.what.count("is not in TensorFlow 2") == 3
     assert "train.py:5: tf.contrib.slim" in refused.value.what
 

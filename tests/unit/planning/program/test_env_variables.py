@@ -23,7 +23,7 @@ index = int(os.environ["TASK_ID"])
 
 
 def decide(text: str, job: Job) -> env_variables.ClusterVariables:
-    return env_variables.decide(
+    return env_variables.decide_cluster_variables(
         job, source.read_program(("python", "train.py"), {"train.py": text})
     )
 

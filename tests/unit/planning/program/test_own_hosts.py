@@ -34,7 +34,7 @@ tf.train.Server(tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES)), kind, WORKER
 
 
 def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.HostAliases:
-    return own_hosts.decide(
+    return own_hosts.decide_host_aliases(
         job,
         source.read_program(("python", "train.py"), {"train.py": text}),
         PLANNED,

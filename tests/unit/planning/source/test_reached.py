@@ -25,7 +25,7 @@ MAIN = "if __name__ == '__main__':\n    "
 def decide(text, job=JOB, **others):
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
     read = source.read_program(job.command, sources)
-    return compat.decide(job, read), read
+    return compat.decide_compat(job, read), read
 
 
 def outcome(text, job=JOB, **others):
@@ -190,7 +190,7 @@ def test_branch_on_role_is_followed_only_if_workers_run_program():
 def test_program_of_each_role_is_followed():
     job = replace(JOB, command=("python", "{job_name}.py"))
     read = source.read_program(job.command, {"ps.py": TF, "worker.py": TF + GONE})
-    assert len(compat.decide(job, read).refusals) == 1
+    assert len(compat.decide_compat(job, read).refusals) == 1
 
 
 def test_unreached_name_does_not_select_version_1_for_migrated_program():

@@ -41,12 +41,14 @@ def test_fit_on_parameter_servers_needs_keras_2(
         source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))}),
     )
     facts = {host.name: facts_of(host, **HAS_TF_KERAS) for host in inventory(worker="n1").hosts}
-    choice = legacy_keras.decide(job, collected, facts)
+    choice = legacy_keras.decide_keras_version(job, collected, facts)
     assert choice.variables == ON
     assert "under ParameterServerStrategy" in choice.notes[0]
-    assert legacy_keras.decide(job_with_mode("local"), collected, facts).variables == {}
+    assert (
+        legacy_keras.decide_keras_version(job_with_mode("local"), collected, facts).variables == {}
+    )
     with pytest.raises(Refused, match=r"under ParameterServerStrategy.* tf_keras is missing on n1"):
-        legacy_keras.decide(
+        legacy_keras.decide_keras_version(
             job,
             collected,
             {name: replace(host_facts, tf_keras=None) for name, host_facts in facts.items()},
@@ -151,7 +153,8 @@ def test_names_dropped_by_keras_3(
         name: replace(host_facts, tf_keras=None) for name, host_facts in facts_with_tf_keras.items()
     }
     with_tf_keras, without = (
-        legacy_keras.decide(job, collected, facts) for facts in (facts_with_tf_keras, missing)
+        legacy_keras.decide_keras_version(job, collected, facts)
+        for facts in (facts_with_tf_keras, missing)
     )
     assert with_tf_keras.variables == (ON if keras_2_name else {})
     assert without.variables == {}
@@ -294,14 +297,14 @@ def test_names_of_version_1_and_keras_in_graphs(
         replace(job_with_mode("async"), compat=compatible),
         source.read_program(("python", "t.py"), {"t.py": text, **others}),
     )
-    version1 = compat.decide(job, changed).choice == "v1"
+    version1 = compat.decide_compat(job, changed).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:
         # TensorFlow 2 does not have this name with any version of Keras.
         keras_2_name = ""
     facts_with_tf_keras = {
         host.name: facts_of(host, **HAS_TF_KERAS) for host in inventory(worker="n1").hosts
     }
-    choice = legacy_keras.decide(job, changed, facts_with_tf_keras, version1=version1)
+    choice = legacy_keras.decide_keras_version(job, changed, facts_with_tf_keras, version1=version1)
     assert choice.variables == (ON if keras_2_name else {})
     for note in choice.notes:
         assert keras_2_name and keras_2_name in note
@@ -309,4 +312,4 @@ def test_names_of_version_1_and_keras_in_graphs(
         name: replace(host_facts, tensorflow="2.15.1")
         for name, host_facts in facts_with_tf_keras.items()
     }
-    assert legacy_keras.decide(job, changed, old, version1=version1).variables == {}
+    assert legacy_keras.decide_keras_version(job, changed, old, version1=version1).variables == {}
