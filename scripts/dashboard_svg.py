@@ -66,7 +66,7 @@ def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None
         else:
             dashboard(event)
         dashboard.apply_events()
-        dashboard.ring.tick(clock[0])
+        dashboard.ring.record_arrivals(clock[0])
     dashboard.scene.unicode = True
     return as_svg(compose_frame(dashboard.scene, width, height, (first or 0.0) + clock[0]))
 

@@ -305,11 +305,11 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
         clock[0] = max(clock[0], one.time - BEGAN)
         replay_to_view(board, one)
         board.apply_events()
-        board.ring.tick(clock[0])
+        board.ring.record_arrivals(clock[0])
     now = BEGAN + clock[0] + 1
     compose_frame(board.scene, scene.width, scene.height, now)
     for key in scene.keys:
-        board.view.key(key)
+        board.view.handle_key(key)
         compose_frame(board.scene, scene.width, scene.height, now)
     return board, now
 

@@ -71,7 +71,7 @@ class LaunchDashboard:
 
     def _open(self) -> None:
         print(self.run, flush=True)
-        self.board = Dashboard(typed=self.flags.full_command)
+        self.board = Dashboard(add_options=self.flags.full_command)
         for event in self._events:
             self.board(event)
         self._events.clear()
@@ -101,10 +101,10 @@ def show_dashboard(
     """
     shown_plan = plan if only_hosts is None else _restrict_plan(plan, only_hosts)
     board = Dashboard(
-        shown_plan, typed=flags.full_command, command=lambda argv: _run_verb(flags, argv)
+        shown_plan, add_options=flags.full_command, command=lambda argv: _run_verb(flags, argv)
     )
     if launch_board is not None:
-        board.view.go_on_from(launch_board.view)
+        board.view.copy_choices(launch_board.view)
     _show_recorded_events(board, shown_plan)
     stop = threading.Event()
     views: list[RunView] = []

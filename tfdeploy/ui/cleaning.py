@@ -17,38 +17,40 @@ MOST_NAMES = 10
 
 
 def show_removed_items(
-    terminal: Terminal, things: Mapping[str, Iterable[CleanItem]], local: Mapping[str, int]
+    terminal: Terminal,
+    items_by_host: Mapping[str, Iterable[CleanItem]],
+    record_bytes: Mapping[str, int],
 ) -> None:
-    """Write a table of the items that are removed. `things`: host -> items. `local`: run -> bytes
-    of the run's record on this machine."""
+    """Write a table of the items that are removed. `items_by_host`: host -> items. `record_bytes`:
+    run -> bytes of the run's record on this machine."""
     sizes = group_by_key(
         ((item.kind, item.job, item.name), (clean(host), item.bytes))
-        for host, items in things.items()
+        for host, items in items_by_host.items()
         for item in items
     )
     rows: list[tuple[str, ...]] = [
         (*item, format_bytes(sum(size for _, size in hosts)), fold_names(host for host, _ in hosts))
         for item, hosts in sizes.items()
     ]
-    if local:
+    if record_bytes:
         rows.append(
             (
                 "record",
                 "",
-                format_count(len(local), "run"),
-                format_bytes(sum(local.values())),
+                format_count(len(record_bytes), "run"),
+                format_bytes(sum(record_bytes.values())),
                 "this machine",
             )
         )
     show_rows(terminal, ("what", "job", "name", "size", "hosts"), rows)
 
 
-def explain_kept_items(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
-    """Return a line for each item that is not removed, with the reason. `things`: host -> its items
-    that are not removed."""
+def explain_kept_items(items_by_host: Mapping[str, Iterable[CleanItem]]) -> list[str]:
+    """Return a line for each item that is not removed, with the reason. `items_by_host`: host ->
+    its items that are not removed."""
     hosts_by_item = group_by_key(
         ((item.kind, item.name, item.stays), host)
-        for host, items in things.items()
+        for host, items in items_by_host.items()
         for item in items
     )
     return [

@@ -21,18 +21,22 @@ NAME_CELLS = 24
 
 
 def draw_feed_tree(
-    feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
+    feeds: Iterable[tuple[str, str]],
+    *,
+    width: int,
+    max_lines: int,
+    important_hosts: Collection[str] = (),
 ) -> list[str]:
-    """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) for each
-    pair of hosts in which the parent sends data to the child; the parent "" is this machine. All
-    pairs belong to one stripe, a share of the data that is sent along a tree of its own."""
+    """Return at most `max_lines` lines of at most `width` columns. `feeds`: (parent, child) for
+    each pair of hosts in which the parent sends data to the child; the parent "" is this machine.
+    All pairs belong to one stripe, a share of the data that is sent along a tree of its own."""
     tree = _FeedTree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
     # The first pass shows all named hosts. If these do not fit, the second pass may also leave out
     # named hosts.
-    for shown, least in ((named, 1), ((), 0)):
-        above = tree.with_all_above(shown)
+    for shown, least in ((important_hosts, 1), ((), 0)):
+        above = tree.with_ancestors(shown)
         for depth in range(levels, least - 1, -1):
             drawn = above | {host for host, of_host in tree.depth.items() if of_host < depth}
             lines = [
@@ -40,9 +44,9 @@ def draw_feed_tree(
                 for top in tree.tops
                 for line in tree.lines(top, drawn, frozenset(shown), width)
             ]
-            if len(lines) <= most:
+            if len(lines) <= max_lines:
                 return lines
-    return lines[:most]
+    return lines[:max_lines]
 
 
 class _FeedTree:
@@ -66,7 +70,7 @@ class _FeedTree:
         for host in reversed(order):
             self.size[host] = 1 + sum(self.size[child] for child in self.children.get(host, ()))
 
-    def with_all_above(self, hosts: Iterable[str]) -> set[str]:
+    def with_ancestors(self, hosts: Iterable[str]) -> set[str]:
         names: set[str] = set()
         for host in hosts:
             while host not in names:

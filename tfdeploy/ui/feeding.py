@@ -25,23 +25,23 @@ class ActiveBroadcasts:
                 self._parents.setdefault(child, {})[parent] = None
         self._order = {host: number for number, host in enumerate(self._parents)}
 
-    def trees(self, width: int, most: int) -> list[str]:
-        """Return the trees of all broadcasts in progress, in at most `most` lines of at most
+    def tree_lines(self, width: int, max_lines: int) -> list[str]:
+        """Return the trees of all broadcasts in progress, in at most `max_lines` lines of at most
         `width` columns."""
-        each = max(1, most // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
+        each = max(1, max_lines // max(1, sum(fields["stripes"] for fields in self._broadcasts)))
         return [line for fields in self._broadcasts for line in _tree_lines(fields, width, each)][
-            :most
+            :max_lines
         ]
 
     def parents(self, host: str) -> Iterator[str]:
         for parent in self._parents.get(host, ()):
             yield clean(parent, NAME_CELLS) if parent else "here"
 
-    def order(self, host: str) -> int:
+    def sort_key(self, host: str) -> int:
         """Return a number that sorts hosts in the order in which the broadcasts list them."""
         return self._order.get(host, len(self._order))
 
-    def marks(self, host: str) -> list[str]:
+    def troubles(self, host: str) -> list[str]:
         """Return what is wrong with the transfer to the host: "stuck", "slow", both, or nothing."""
         return [
             word
@@ -58,6 +58,8 @@ def _tree_lines(fields: BroadcastFields, width: int, most: int) -> Iterator[str]
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""
         feeds = [(parent, child) for parent, child, number in fields["feeds"] if number == stripe]
-        for line in draw_feed_tree(feeds, width=width - len(label), most=most, named=named):
+        for line in draw_feed_tree(
+            feeds, width=width - len(label), max_lines=most, important_hosts=named
+        ):
             yield label + line
             label = " " * len(label)

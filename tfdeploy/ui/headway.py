@@ -30,7 +30,7 @@ class HostCountLine:
         self._next = clock() + FIRST_S
         self._shown = False
 
-    def done(self, host: str) -> None:
+    def mark_done(self, host: str) -> None:
         self._done.add(host)
         now = self._clock()
         if now < self._next or len(self._done) == self._total:
@@ -45,7 +45,7 @@ class HostCountLine:
         others = f" and {format_count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
         self._write(f"{self.text}; asking {first}{others} once more: {clean(why)}", stays=True)
 
-    def end(self) -> None:
+    def erase(self) -> None:
         """Erase the line about the progress from the terminal."""
         if self._shown:
             self._terminal.write("\r\x1b[K")
@@ -56,7 +56,7 @@ class HostCountLine:
         return f"{self._verb} {len(self._done)} of {format_count(self._total, 'host')}"
 
     def _write(self, text: str, *, stays: bool) -> None:
-        self.end()
+        self.erase()
         width = self._terminal.width
         self._terminal.write(
             (text if width is None or stays else text[: width - 1]) + ("\n" if stays else "")

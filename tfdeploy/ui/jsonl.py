@@ -78,11 +78,11 @@ class EventsFile:
 
     def _wait_until_read(self) -> None:
         wait_s = 0.0002
-        while unread_bytes(self._file.fileno()) and not self._reader_gone():
+        while unread_bytes(self._file.fileno()) and not self._is_reader_gone():
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def _reader_gone(self) -> bool:
+    def _is_reader_gone(self) -> bool:
         poll = select.poll()
         poll.register(self._file.fileno(), 0)
         return any(events & select.POLLERR for _, events in poll.poll(0))

@@ -126,16 +126,16 @@ class _DotGrid:
         for x, y in points:
             dot = round(x * most_x), round((1 - y) * most_y)
             for position in _line_dots(last or dot, dot):
-                self._dot(*position, style)
+                self._set_dot(*position, style)
             last = dot
 
     def row(self, at: int) -> Row:
-        return merge_spans(map(Span, map(self._char, self._bits[at]), self._styles[at]))
+        return merge_spans(map(Span, map(self._cell_char, self._bits[at]), self._styles[at]))
 
-    def _char(self, bits: int) -> str:
+    def _cell_char(self, bits: int) -> str:
         return " " if not bits else chr(0x2800 + bits) if self.unicode else "*"
 
-    def _dot(self, x: int, y: int, style: str) -> None:
+    def _set_dot(self, x: int, y: int, style: str) -> None:
         column, line = x // self.wide, y // self.high
         self._bits[line][column] |= _DOTS[y % self.high][x % self.wide] if self.unicode else 1
         self._styles[line][column] = style

@@ -74,12 +74,12 @@ class SyncView:
             feeding = ActiveBroadcasts(self.progress)
             hosts.sort(
                 key=lambda host: (
-                    not (feeding.marks(host.host) or _has_failed(host)),
+                    not (feeding.troubles(host.host) or _has_failed(host)),
                     not host.moving,
-                    feeding.order(host.host),
+                    feeding.sort_key(host.host),
                 )
             )
-            trees = feeding.trees(width, max(1, (height - 2) // 3))
+            trees = feeding.tree_lines(width, max(1, (height - 2) // 3))
             room = max(0, height - 2 - len(trees))
             shown = hosts if len(hosts) <= room else hosts[: max(0, room - 1)]
             rows = [fit_row([Span(line, "dim")], width) for line in trees]
@@ -101,10 +101,10 @@ class SyncView:
         if event.time - self._noted_at < _PLAIN_S:
             return None
         self._noted_at = event.time
-        text = ", ".join(self._summary(event.data["what"]))
+        text = ", ".join(self._summary_parts(event.data["what"]))
         return Event("note", event.time, data={"level": "info", "text": text})
 
-    def _summary(self, what: str) -> Iterator[str]:
+    def _summary_parts(self, what: str) -> Iterator[str]:
         """Yield the parts of the note about the transfer `what`: 'data digits: 1.2 GB of 4.1 GB on
         16 hosts, 91 MB/s, 32 s left', then 'slow: n3'."""
         hosts = [host for host in self.progress.hosts.values() if what in host.transfers]
@@ -206,7 +206,7 @@ def _host_row(host: HostProgress, width: int, feeding: ActiveBroadcasts) -> Row:
         return _bar_row(name, sum_transfers(host.transfers.values()), width, state)
     details = [clean(transfer.what, 40) for transfer in host.moving]
     details += [f"from {parent}" for parent in feeding.parents(host.host)]
-    mark = ", ".join(feeding.marks(host.host))
+    mark = ", ".join(feeding.troubles(host.host))
     return _bar_row(name, sum_transfers(host.moving), width, ", ".join(details), mark)
 
 

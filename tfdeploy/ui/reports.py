@@ -52,16 +52,16 @@ def show_status(
     terminal: Terminal,
     view: RunView,
     now: float,
-    typed: Callable[[str], str] = str,
+    add_options: Callable[[str], str] = str,
     last_lines: Sequence[str] = (),
     as_of: str = "",
 ) -> None:
     """Write the state of a run: a heading, a row for each task, the cause, unreachable hosts, and
     what to type next.
 
-    `now`: UTC seconds. `typed`: adds the operator's own options to a command, so that the operator
-    can type the result. `last_lines`: the last lines of the task that died first. `as_of`: how old
-    these lines are."""
+    `now`: UTC seconds. `add_options`: adds the operator's own options to a command, so that the
+    operator can type the result. `last_lines`: the last lines of the task that died first. `as_of`:
+    how old these lines are."""
     lasted = format_duration(run_seconds(view.started, view.ended, now))
     duration = f" {'after' if view.final else 'for'} {lasted}"
     heading = f"{view.run}  {view.mode}  "
@@ -89,10 +89,10 @@ def show_status(
         command = f"`tfdeploy logs {view.run} -n 100`"
         if view.first_death:
             command = f"`tfdeploy logs {view.run} --task {view.first_death} -n 100`"
-        write_wrapped(terminal, "next: ", typed(command))
+        write_wrapped(terminal, "next: ", add_options(command))
     elif view.state == "lost" and view.unreachable:
         command = f"`tfdeploy exec --limit {shlex.quote(fold_names(view.unreachable))} -- true`"
-        write_wrapped(terminal, "next: ", typed(command))
+        write_wrapped(terminal, "next: ", add_options(command))
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
@@ -266,7 +266,7 @@ def show_forecast(
                 (_sender_name(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe
             ]
             for line in draw_feed_tree(
-                feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES
+                feeds, width=(terminal.width or 100) - 2, max_lines=MOST_FEED_LINES
             ):
                 _write_line(terminal, "  ", line)
 

@@ -23,13 +23,13 @@ def show_summary(
     last_lines: Sequence[str] = (),
     *,
     now: float,
-    typed: Callable[[str], str] = str,
+    add_options: Callable[[str], str] = str,
 ) -> None:
     """Write the summary of the run. Write nothing for a run without an id.
 
     `last_lines`: the last lines of the task that died first. `now`: UTC seconds, for the duration
-    of a run that has not ended. `typed`: adds the operator's own options to a command, so that the
-    operator can type the result."""
+    of a run that has not ended. `add_options`: adds the operator's own options to a command, so
+    that the operator can type the result."""
     if progress.run is None:
         return
     run = clean(progress.run)
@@ -55,7 +55,7 @@ def show_summary(
             terminal.write(f"  {clean(line)}\n")
     show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")
     for command in _next_commands(progress, run):
-        terminal.write(f"  next: {typed(command)}\n")
+        terminal.write(f"  next: {add_options(command)}\n")
 
 
 def _next_commands(progress: RunProgress, run: str) -> list[str]:

@@ -59,7 +59,7 @@ def test_launch_continues_as_text_after_q(beginning: tuple[LaunchDashboard, list
     with launch_dashboard:
         launch_dashboard(START)
         assert launch_dashboard.board is not None and not launch_dashboard.has_quit
-        launch_dashboard.board.view.key("q")
+        launch_dashboard.board.view.handle_key("q")
         launch_dashboard(late)
         assert launch_dashboard.has_quit
     assert shown == [START, late]

@@ -279,10 +279,10 @@ def dashboard(texts: Sequence[str]) -> None:
             )
         )
     board.apply_events()
-    board.ring.tick(40.0)
+    board.ring.record_arrivals(40.0)
     for keys in ((), ("enter",), ("escape", "t"), ("escape", "c"), ("escape", "/", *texts[0][:80])):
         for key in keys:
-            board.view.key(key)
+            board.view.handle_key(key)
         out = io.StringIO()
         console = Console(
             file=out,

@@ -16,8 +16,8 @@ def show_headway(width: int | None, seconds_a_host: float) -> str:
     headway = HostCountLine(Terminal(stream, width, False), "stopped", 200, lambda: now)
     for number in range(200):
         now += seconds_a_host
-        headway.done(f"n{number}")
-    headway.end()
+        headway.mark_done(f"n{number}")
+    headway.erase()
     return stream.getvalue()
 
 
@@ -41,7 +41,7 @@ def test_terminal_shows_one_line_that_is_removed_at_end() -> None:
 def test_retried_hosts_are_named() -> None:
     stream = io.StringIO()
     headway = HostCountLine(Terminal(stream, None, False), "stopped", 3)
-    headway.done("n1")
+    headway.mark_done("n1")
     headway.report_retry({"n2": "said nothing\x1b[2J", "n3": "x"})
     line = stream.getvalue()
     assert (

@@ -37,14 +37,14 @@ def run(flags: Flags) -> int:
 
         def report_done(host: str, result: Outcome) -> None:
             if not (flags.quiet or isinstance(result, TfdeployError)):
-                headway.done(host)
+                headway.mark_done(host)
 
         def report_retry(errors: Mapping[str, TfdeployError]) -> None:
             if not flags.quiet:
                 headway.report_retry({host: error.what for host, error in errors.items()})
 
         results = stop(fleet, plan, grace_s=grace_s, on_done=report_done, on_retry=report_retry)
-        headway.end()
+        headway.erase()
         rows = make_rows(results)
         if flags.json:
             print_json(stop_as_json(plan.run, rows))

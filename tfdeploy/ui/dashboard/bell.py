@@ -8,7 +8,7 @@ import os
 
 
 class WakePipe:
-    """A wake-up pipe. After `ring`, the descriptor `fd` is readable until `drain` is called."""
+    """A wake-up pipe. After `wake`, the descriptor `fd` is readable until `drain` is called."""
 
     def __init__(self) -> None:
         self.fd, self._end = os.pipe()
@@ -16,7 +16,7 @@ class WakePipe:
         os.set_blocking(self._end, False)
         self._rung = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         if not self._rung:
             self._rung = True
             # OSError: the pipe is full, so `fd` is readable anyway.

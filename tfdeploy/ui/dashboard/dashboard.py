@@ -56,10 +56,10 @@ LINE_CHARS = 4096
 
 class _LineBatch(NamedTuple):
     """A batch of lines of one task that have the same time. `kept`: the newest lines of the batch.
-    `all_`: the number of all lines in the batch, kept or not."""
+    `total`: the number of all lines in the batch, kept or not."""
 
     kept: list[LogLine]
-    all_: int
+    total: int
 
 
 class _DashboardEnded(BaseException):
@@ -82,7 +82,7 @@ class Dashboard:
         summary: Terminal | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
-        typed: Callable[[str], str] = str,
+        add_options: Callable[[str], str] = str,
         command: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         """Create the dashboard; draw nothing yet.
@@ -90,14 +90,14 @@ class Dashboard:
         `plan`: the plan of a committed run; None for a launch, whose events contain the plan.
         `in_fd`: the descriptor to read keys from (default: standard input). `console`: the terminal
         to draw on (default: stderr). `summary`: the stream for the summary at the end (default:
-        stderr). `clock`: monotonic seconds. `now`: UTC seconds. `typed`: adds the operator's own
-        options to a command, so that the operator can type the result. `command`: runs a command of
-        tfdeploy, given as its arguments, on the terminal; if None, the keys that need a command do
-        nothing."""
+        stderr). `clock`: monotonic seconds. `now`: UTC seconds. `add_options`: adds the operator's
+        own options to a command, so that the operator can type the result. `command`: runs a
+        command of tfdeploy, given as its arguments, on the terminal; if None, the keys that need a
+        command do nothing."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
-        self.scene = Scene(self.progress, self.ring, self.view, typed=typed)
+        self.scene = Scene(self.progress, self.ring, self.view, add_options=add_options)
         self.trends, self.happenings = self.scene.trends, self.scene.happenings
         self._command = command
         self.view.can_run_commands = command is not None
@@ -127,7 +127,7 @@ class Dashboard:
 
     def __call__(self, event: Event | _LineBatch) -> None:
         self._queue.append(event)
-        self._bell.ring()
+        self._bell.wake()
 
     def take_lines(self, batch: list[LogLine]) -> None:
         """Queue lines of one task that have the same time. Any thread may call this method. Lines
@@ -145,7 +145,7 @@ class Dashboard:
         method."""
         self._past = samples
 
-    def _take_past(self, samples: Samples) -> None:
+    def _apply_past_samples(self, samples: Samples) -> None:
         self.trends.add_past_samples(samples, self.progress)
         for each in self.progress.take_attempts(samples.attempts):
             if each.outcome not in ("succeeded", "stopped"):
@@ -155,20 +155,20 @@ class Dashboard:
         """Record that no more events arrive, because the launch has failed or the run is no longer
         followed. `run` returns once it has drawn all queued events."""
         self._closed.set()
-        self._bell.ring()
+        self._bell.wake()
 
     @contextmanager
     def draw_in_thread(self) -> Iterator[None]:
         """Draw in a separate thread while the `with` block runs. This is for a launch, which the
         operator cannot leave before the commit. The code in the block must handle all signals."""
         self._may_draw_in_thread.set()
-        thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
+        thread = threading.Thread(target=self._draw_until_left, name="dashboard", daemon=True)
         thread.start()
         try:
             yield
         finally:
             self._may_draw_in_thread.clear()
-            self._bell.ring()
+            self._bell.wake()
             thread.join()
 
     def run(self) -> Literal["left", "ended"]:
@@ -181,10 +181,10 @@ class Dashboard:
         how: Literal["left", "ended"] = "ended"
         try:
             with _handle_signals(_end_dashboard, signal.SIGTERM, signal.SIGHUP):
-                how = self._show()
+                how = self._draw_until_left()
         except KeyboardInterrupt:
             self._write_summary()
-            if self._launching:
+            if self._is_launching:
                 raise
             return "left"
         except _DashboardEnded as ended:
@@ -193,7 +193,7 @@ class Dashboard:
         return how
 
     @property
-    def _launching(self) -> bool:
+    def _is_launching(self) -> bool:
         return not self._committed and self.progress.state == "starting"
 
     def apply_events(self) -> bool:
@@ -207,7 +207,7 @@ class Dashboard:
         for _ in range(count):
             event = queue.popleft()
             if isinstance(event, _LineBatch):
-                self._take_batch(event)
+                self._apply_lines(event)
             else:
                 self._apply(event)
         if not progress.cause:
@@ -215,7 +215,7 @@ class Dashboard:
         if count and progress.latest is not None:
             self.trends.update(progress, progress.latest)
         if self._past is not None:
-            self._take_past(self._past)
+            self._apply_past_samples(self._past)
             self._past = None
         return count > 0
 
@@ -240,20 +240,20 @@ class Dashboard:
                     self._apply(Event("note", self._now(), self.progress.run, data=data))
                 self._unread_notes.add(text)
 
-    def _take_batch(self, batch: _LineBatch) -> None:
+    def _apply_lines(self, batch: _LineBatch) -> None:
         _, task, host, *_ = last = batch.kept[-1]
         texts = [_decode_line(line.line) for line in batch.kept]
         newest = texts[-LINES_PER_BUCKET:]
-        self.progress.take_lines(task, host, last.time, newest, batch.all_)
-        self.ring.add_many(task, host, texts, batch.all_)
+        self.progress.take_lines(task, host, last.time, newest, batch.total)
+        self.ring.add_many(task, host, texts, batch.total)
 
-    def _show(self) -> Literal["left", "ended"]:
+    def _draw_until_left(self) -> Literal["left", "ended"]:
         in_fd = sys.stdin.fileno() if self._in_fd is None else self._in_fd
         while True:
             with Keyboard(in_fd) as keyboard, Screen(self._console) as screen:
                 self.scene.unicode = screen.unicode
                 try:
-                    how = self._loop(keyboard, screen)
+                    how = self._draw_loop(keyboard, screen)
                 except OSError:
                     # The terminal has closed.
                     return "left"
@@ -261,26 +261,26 @@ class Dashboard:
                 return how
             action, self.view.aside = self.view.aside, None
             if action is not None:
-                self._step_aside(action, in_fd)
+                self._run_aside_action(action, in_fd)
 
-    def _step_aside(self, asked: Question, in_fd: int) -> None:
+    def _run_aside_action(self, asked: Question, in_fd: int) -> None:
         """Leave the dashboard for the ordinary screen, and write the log there as plain text or run
         a command of tfdeploy."""
         run = self.progress.run or ""
-        if asked.aside == "copy":
+        if asked.action == "copy":
             write_log_lines(self._console.file, self.view)
         elif self._command is not None:
             verbs = {
                 "stop": ("stop", run, "--yes"),
                 "shell": ("ssh", asked.host),
                 "fetch": ("fetch", run, "--logs"),
-            }[asked.aside]
+            }[asked.action]
             with _handle_signals(_ignore_signal, signal.SIGINT):
                 self._command(verbs)
-        if asked.aside != "shell":
+        if asked.action != "shell":
             wait_for_enter(self._console.file, in_fd)
 
-    def _loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended", "aside"]:
+    def _draw_loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended", "aside"]:
         in_own_thread = self._may_draw_in_thread.is_set()
         drawn, size, second, fresh = 0.0, (0, 0), 0, True
         over_since: float | None = None
@@ -298,21 +298,21 @@ class Dashboard:
                     return "ended"
             wait_s = max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else IDLE_S
             for key in keyboard.read(wait_s, None if fresh else self._bell.fd):
-                self.view.key(key)
+                self.view.handle_key(key)
                 fresh = True
             if self.view.quit or keyboard.gone:
                 return "left"
             # The block of `draw_in_thread` has ended. From now on `run` draws, so `run` gets the
             # unread keys.
             if in_own_thread and not self._may_draw_in_thread.is_set():
-                for key in keyboard.hand_over():
-                    self.view.key(key)
+                for key in keyboard.hand_over_unread():
+                    self.view.handle_key(key)
                 return "left"
             if self.view.aside is not None:
                 return "aside"
 
     def draw(self, screen: Screen, width: int, height: int) -> None:
-        self.ring.tick(self._clock())
+        self.ring.record_arrivals(self._clock())
         self._measure_silence()
         self._note_unread_metrics()
         screen.draw(compose_frame(self.scene, width, height, self._now()))
@@ -325,19 +325,19 @@ class Dashboard:
             signs = task.lines + task.written_steps
             if self._last_signs.get(name, (-1, clock))[0] != signs:
                 self._last_signs[name] = signs, clock
-            self.scene.quiet[name] = clock - self._last_signs[name][1]
+            self.scene.quiet_s[name] = clock - self._last_signs[name][1]
 
     def _write_summary(self) -> None:
         """Write the summary of the run. Write nothing for a launch that failed, because the error
         that the caller shows says more."""
         self.apply_events()
-        if self._launching and not self.view.quit:
+        if self._is_launching and not self.view.quit:
             return
         death = self.progress.first_death
-        last = self.ring.last_of(death.task, LAST_LINES) if death else []
+        last = self.ring.last_texts_of(death.task, LAST_LINES) if death else []
         terminal, now = self._summary or terminal_of(sys.stderr), self._now()
         with suppress(OSError):
-            show_summary(terminal, self.progress, last, now=now, typed=self.scene.typed)
+            show_summary(terminal, self.progress, last, now=now, add_options=self.scene.add_options)
 
 
 def _decode_line(line: bytes) -> str:

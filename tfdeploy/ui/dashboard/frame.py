@@ -87,10 +87,12 @@ def _apply_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[s
         view.filter, progress, {state for each in states.values() for state in each}
     )
     shown = list(progress.tasks)
-    if parsed.of_tasks:
+    if parsed.selects_tasks:
         shown = [name for name in shown if parsed.passes(name, states[name])]
-    if ring.filter(view.filter, parsed.finds, frozenset(shown) if parsed.of_tasks else None):
-        view.refresh()
+    if ring.set_filter(
+        view.filter, parsed.text_test, frozenset(shown) if parsed.selects_tasks else None
+    ):
+        view.refresh_log()
     return shown
 
 
@@ -133,12 +135,18 @@ def _table_rows(frame: Frame, most: int, titled: bool) -> list[Row]:
             *(host_row(host, shown) for host in hosts),
         ]
     view.items = drawn = table_rows(
-        progress, frame.marks, frame.shown, most, sort=view.sort, fold=view.fold, open_=view.open
+        progress,
+        frame.marks,
+        frame.shown,
+        most,
+        sort=view.sort,
+        fold=view.fold,
+        open_role=view.open,
     )
     if not drawn:
         return [[Span(f"no task matches '{clean(view.filter, 40)}'; Esc shows all tasks", "dim")]]
     room = len(drawn) if len(drawn) <= most else max(1, most - 1)
-    selected = 0 if view.chosen is None else drawn.index(view.chosen)
+    selected = 0 if view.chosen_row is None else drawn.index(view.chosen_row)
     first = max(0, min(selected - room // 2, len(drawn) - room))
     visible = drawn[first : first + room]
     shown = fitting_columns(table, visible, width)
@@ -166,7 +174,7 @@ def _left_out_row(left_out: list[TableRow]) -> Row:
 def _newest_event_rows(frame: Frame, rows: int) -> list[Row]:
     """Return at most `rows` rows of the history: the cause of the run's failure, then the newest
     events."""
-    passing = frame.scene.passing if rows else []
+    passing = frame.scene.filtered_history if rows else []
     causes = [each for each in passing if each.first]
     newest = [each for each in passing if not each.first][len(causes) - rows :]
     began = frame.scene.progress.started or 0.0
@@ -207,16 +215,16 @@ def _log_title_parts(scene: Scene) -> list[str]:
     if view.filter:
         parts.append(f"with '{clean(view.filter, 40)}'")
     if view.snapshot is not None:
-        parts.append(f"{'paused' if view.paused else 'scrolled'}, {view.unseen:,} new")
+        parts.append(f"{'paused' if view.paused else 'scrolled'}, {view.unseen_lines:,} new")
     elif ring.lines_per_s >= 1:
         parts.append(f"{ring.lines_per_s:,.0f} lines/s")
-    if ring.dropped:
-        parts.append(f"{ring.dropped:,} older lines not kept here")
+    if ring.dropped_lines:
+        parts.append(f"{ring.dropped_lines:,} older lines not kept here")
     return parts
 
 
 def _log_area(scene: Scene, rows: int, width: int) -> list[Row]:
-    lines = scene.view.visible(rows)
+    lines = scene.view.visible_lines(rows)
     if not lines and scene.view.filter and rows > 0:
         kept = f"{scene.ring.count_kept(scene.view.followed):,} lines"
         return [
@@ -241,15 +249,16 @@ def _line_label(line: BufferedLine) -> str:
     return f"{line.task}@{line.host}" if line.host else line.task
 
 
-def _rows_of_line(line: BufferedLine, label: int, width: int | None) -> list[Row]:
+def _rows_of_line(line: BufferedLine, label_width: int, width: int | None) -> list[Row]:
     """Return a line of the log as rows: as many rows as the text needs in `width` columns, or one
-    row if `width` is None. `label`: the width of the task name before the line, in columns."""
-    name = clean(_line_label(line), 64).ljust(label)[: max(label, 1)]
+    row if `width` is None. `label_width`: the width of the task name before the line, in
+    columns."""
+    name = clean(_line_label(line), 64).ljust(label_width)[: max(label_width, 1)]
     style = line.style or ""
     head = Span(name, style or task_style(line.task))
     if width is None:
         return [[head, Span(f" | {clean(line.text, 1024)}", style)]]
-    pieces = wrap_to_columns(clean(line.text), max(8, width - label - 3))
+    pieces = wrap_to_columns(clean(line.text), max(8, width - label_width - 3))
     return [
         [head if not index else Span(" " * len(name)), Span(f" | {piece}", style)]
         for index, piece in enumerate(pieces)

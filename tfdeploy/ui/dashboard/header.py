@@ -49,7 +49,7 @@ def head_row(frame: Frame) -> Row:
             ),
         ),
         (2 if away else 6, Span(hosts if progress.hosts else "", _trouble_style(away))),
-        (4, Span(_rate_text(progress, frame.scene.silent), "dim")),
+        (4, Span(_rate_text(progress, frame.scene.silent_tasks), "dim")),
         (5, Span(f"  {done.words}" if done else "", "dim")),
         (3, Span(_remaining_time(progress, done, frame.scene.trends), "bold")),
     ]
@@ -70,7 +70,7 @@ def cause_rows(frame: Frame) -> list[Row]:
     if frame.height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
-    command = frame.scene.typed(f"`tfdeploy logs {clean(progress.run or '')}{task} -n 50`")
+    command = frame.scene.add_options(f"`tfdeploy logs {clean(progress.run or '')}{task} -n 50`")
     return [row, [Span("look: ", "dim"), Span(command, "bold")]]
 
 
@@ -102,8 +102,8 @@ def _state_counts(marks: Mapping[str, TaskTrouble]) -> str:
     return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
 
 
-def _trouble_style(trouble: float) -> str:
-    return "bold yellow" if trouble else "dim"
+def _trouble_style(has_trouble: float) -> str:
+    return "bold yellow" if has_trouble else "dim"
 
 
 def _rate_text(progress: RunProgress, silent: Collection[str]) -> str:

@@ -43,9 +43,9 @@ class KeyParser:
         self._text = codecs.getincrementaldecoder("utf-8")("ignore")
 
     @property
-    def waiting(self) -> bool:
+    def is_inside_sequence(self) -> bool:
         """Return True if the bytes received so far end within an escape sequence. If no more bytes
-        follow, `pause` treats this beginning of a sequence as the Esc key."""
+        follow, `flush_escape` treats this beginning of a sequence as the Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:
@@ -54,7 +54,7 @@ class KeyParser:
         position = 0
         while position < len(data):
             if data[position] != 0x1B:
-                keys += self._plain(data[position : position + 1])
+                keys += self._plain_key(data[position : position + 1])
                 position += 1
             elif match := _SEQUENCE.match(data, position):
                 name = _NAMES.get(match[1] or match[2])
@@ -68,13 +68,13 @@ class KeyParser:
                 position += 1
         return keys
 
-    def pause(self) -> list[str]:
+    def flush_escape(self) -> list[str]:
         """Return the Esc key if an escape sequence has begun. Call this method when no more bytes
         have followed in time."""
         begun, self._rest = self._rest, b""
         return ["esc"] if begun else []
 
-    def _plain(self, byte: bytes) -> list[str]:
+    def _plain_key(self, byte: bytes) -> list[str]:
         if byte[0] in _CONTROL:
             return [_CONTROL[byte[0]]]
         char = self._text.decode(byte)
@@ -87,7 +87,7 @@ class Keyboard:
 
     Ctrl-C remains a signal; Ctrl-Z has no effect. A descriptor that is not a terminal delivers no
     keys. At the end, unread keys are discarded, so that the shell does not get them. After
-    `hand_over`, they are not discarded."""
+    `hand_over_unread`, they are not discarded."""
 
     # Seconds to wait for the rest of an escape sequence. If no more bytes arrive in that time, the
     # key was Esc.
@@ -122,26 +122,26 @@ class Keyboard:
                 # The terminal has hung up.
                 self.gone = True
 
-    def hand_over(self) -> list[str]:
+    def hand_over_unread(self) -> list[str]:
         """Leave unread keys for the next Keyboard of this terminal. Return the keys whose first
         bytes have already been read."""
         self._drops_unread = False
         keys: list[str] = []
-        while self._parser.waiting and not self.gone:
+        while self._parser.is_inside_sequence and not self.gone:
             keys += self.read(self.ESCAPE_S)
         return keys
 
-    def read(self, timeout_s: float, wake: int | None = None) -> list[str]:
+    def read(self, timeout_s: float, wake_fd: int | None = None) -> list[str]:
         """Wait for keys for at most `timeout_s` seconds, and return them. Return as soon as a key
-        arrives or the descriptor `wake` is readable."""
-        wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.waiting else timeout_s
-        others = [] if wake is None else [wake]
+        arrives or the descriptor `wake_fd` is readable."""
+        wait_s = min(timeout_s, self.ESCAPE_S) if self._parser.is_inside_sequence else timeout_s
+        others = [] if wake_fd is None else [wake_fd]
         if self._fd is None or self.gone:
             select.select(others, [], [], wait_s)
             return []
         ready, _, _ = select.select([self._fd, *others], [], [], wait_s)
         if self._fd not in ready:
-            return [] if ready else self._parser.pause()
+            return [] if ready else self._parser.flush_escape()
         try:
             data = os.read(self._fd, 1024)
         except OSError:

@@ -22,15 +22,15 @@ RECENT_S = 10.0
 
 class BufferedLine(NamedTuple):
     """A line of the log. `number`: the position of the line among all lines, in the order of
-    arrival. `style` and `about` are only for tfdeploy's own messages: the style, and the task that
-    the message concerns."""
+    arrival. `style` and `about_task` are only for tfdeploy's own messages: the style, and the task
+    that the message concerns."""
 
     number: int
     task: str
     host: str
     text: str
     style: str = ""
-    about: str = ""
+    about_task: str = ""
 
 
 class LogBuffer:
@@ -68,7 +68,7 @@ class LogBuffer:
         for text in texts:
             self.add(task, host, text)
 
-    def filter(
+    def set_filter(
         self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None
     ) -> bool:
         """Show only the lines of the tasks in `chosen` that pass the test `finds`. If `chosen` is
@@ -90,7 +90,7 @@ class LogBuffer:
         self.chosen = chosen
         return True
 
-    def tick(self, clock: float) -> None:
+    def record_arrivals(self, clock: float) -> None:
         """Record how many lines have arrived up to the time `clock` (seconds). `tail` and
         `lines_per_s` use these records."""
         self._ticks.append((clock, self.count))
@@ -106,7 +106,7 @@ class LogBuffer:
         return (high - low) / (last - first) if last > first else 0.0
 
     @property
-    def dropped(self) -> int:
+    def dropped_lines(self) -> int:
         """Return how many lines have arrived and are no longer kept."""
         return self.count - self.count_kept()
 
@@ -115,11 +115,11 @@ class LogBuffer:
 
         If `task` is None, return the newest lines of all tasks. Then each task with a line in the
         last RECENT_S seconds gets its share of the rows, however much other tasks write."""
-        rings = self._rings(task)
+        rings = self._matching_rings(task)
         newest = [_last_lines(ring, rows) for ring in rings]
         if task is not None:
             return newest[0] if newest else []
-        kept = self._shares(newest, rows)
+        kept = self._recent_shares(newest, rows)
         numbers = {line.number for line in kept}
         others = [line for lines in newest for line in lines if line.number not in numbers]
         others.sort(reverse=True)
@@ -128,28 +128,28 @@ class LogBuffer:
     def all_lines(self, task: str | None = None) -> list[BufferedLine]:
         """Return all kept lines of `task` that pass the filter, the oldest first. If `task` is
         None, return those of all tasks."""
-        return sorted(line for ring in self._rings(task) for line in ring)
+        return sorted(line for ring in self._matching_rings(task) for line in ring)
 
     def count_kept(self, task: str | None = None) -> int:
         """Return how many lines of `task` are kept, whether they pass the filter or not. If `task`
         is None, count the lines of all tasks."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
 
-    def last_of(self, task: str, rows: int) -> list[str]:
+    def last_texts_of(self, task: str, rows: int) -> list[str]:
         """Return the last lines of a task, whether they pass the filter or not."""
         return [line.text for line in _last_lines(self._all.get(task, deque()), rows)]
 
-    def _rings(self, task: str | None) -> list[deque[BufferedLine]]:
+    def _matching_rings(self, task: str | None) -> list[deque[BufferedLine]]:
         if task is not None:
             return [self._matching[task]] if task in self._matching else []
         chosen = self.chosen
         if chosen is None:
             return list(self._matching.values())
-        own_messages = (line for line in self._matching.get(OURS, ()) if line.about in chosen)
+        own_messages = (line for line in self._matching.get(OURS, ()) if line.about_task in chosen)
         rings = [ring for task, ring in self._matching.items() if task in chosen]
         return [*rings, deque(own_messages)]
 
-    def _shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
+    def _recent_shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
         since = self._ticks[0][1] if self._ticks else 0
         recent = [
             fresh for lines in newest if (fresh := [line for line in lines if line.number > since])

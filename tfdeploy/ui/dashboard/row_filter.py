@@ -43,49 +43,54 @@ Finder = Callable[[str], object]
 
 
 class FilterTerm(NamedTuple):
-    """One term of the filter. Exactly one of `tasks`, `state` and `finds` is set. `without`: True
-    if the term is negated."""
+    """One term of the filter. Exactly one of `tasks`, `state` and `text_test` is set. `is_negated`:
+    True if the term is negated."""
 
-    without: bool = False
+    is_negated: bool = False
     tasks: frozenset[str] | None = None
     state: str | None = None
-    finds: Finder | None = None
+    text_test: Finder | None = None
 
 
 class Filter(NamedTuple):
     terms: tuple[FilterTerm, ...] = ()
 
     @property
-    def of_tasks(self) -> bool:
+    def selects_tasks(self) -> bool:
         """Return True if any term selects tasks. If no term does, all rows are shown."""
-        return any(term.finds is None for term in self.terms)
+        return any(term.text_test is None for term in self.terms)
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
         """Return True if a task in these states matches all terms of the filter that select
         tasks."""
-        selecting = (term for term in self.terms if term.finds is None)
+        selecting = (term for term in self.terms if term.text_test is None)
         return all(
-            (term.state in states if term.tasks is None else task in term.tasks) != term.without
+            (term.state in states if term.tasks is None else task in term.tasks) != term.is_negated
             for term in selecting
         )
 
     @property
-    def finds(self) -> Finder | None:
+    def text_test(self) -> Finder | None:
         """Return a function that tests whether a text matches all terms that search text; None if
         there is no such term."""
-        wanted = [(term.finds, term.without) for term in self.terms if term.finds is not None]
+        wanted = [
+            (term.text_test, term.is_negated) for term in self.terms if term.text_test is not None
+        ]
         if not wanted:
             return None
         return lambda text: all((find(text) is None) == without for find, without in wanted)
 
 
-def parse_filter(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
-    """Parse the filter in `text`. `held`: the states that at least one task has now. The name of
-    any other state is searched for as text, and so is an invalid regular expression. Never raises.
+def parse_filter(
+    text: str, progress: RunProgress, present_states: Collection[str] = STATES
+) -> Filter:
+    """Parse the filter in `text`. `present_states`: the states that at least one task has now. The
+    name of any other state is searched for as text, and so is an invalid regular expression. Never
+    raises.
     """
     return Filter(
         tuple(
-            _parse_term(match, progress, held)
+            _parse_term(match, progress, present_states)
             for match in _TERM.finditer(text)
             if match[2] or match[3]
         )
@@ -101,10 +106,12 @@ def states_of(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[
     return frozenset((task.state, health, task.outcome or "", special, trouble))
 
 
-def _parse_term(match: re.Match[str], progress: RunProgress, held: Collection[str]) -> FilterTerm:
+def _parse_term(
+    match: re.Match[str], progress: RunProgress, present_states: Collection[str]
+) -> FilterTerm:
     without, word = bool(match[1]), match[3]
     if word is None:
-        return FilterTerm(without, finds=_text_finder(match[2]))
+        return FilterTerm(without, text_test=_text_finder(match[2]))
     hosts = group_by_key((task.host, name) for name, task in progress.tasks.items())
     roles = group_by_key((name.partition(":")[0], name) for name in progress.tasks)
     if word.startswith("@"):
@@ -112,13 +119,13 @@ def _parse_term(match: re.Match[str], progress: RunProgress, held: Collection[st
         return FilterTerm(
             without, tasks=frozenset(task for host in matched_hosts for task in hosts.get(host, ()))
         )
-    if word.lower() in STATES and (without or word.lower() in held):
+    if word.lower() in STATES and (without or word.lower() in present_states):
         return FilterTerm(without, state=word.lower())
     named = set(hosts.get(word, ())) or _matching_names(word, progress.tasks, roles)
     return (
         FilterTerm(without, tasks=frozenset(named))
         if named
-        else FilterTerm(without, finds=_text_finder(word))
+        else FilterTerm(without, text_test=_text_finder(word))
     )
 
 

@@ -26,7 +26,7 @@ class TableRow(NamedTuple):
     mark: TaskTrouble
 
     @property
-    def folded(self) -> bool:
+    def is_folded(self) -> bool:
         return len(self.tasks) > 1
 
 
@@ -34,29 +34,29 @@ def table_rows(
     progress: RunProgress,
     marks: Mapping[str, TaskTrouble],
     shown: Sequence[str],
-    rows: int,
+    max_rows: int,
     *,
     sort: str,
     fold: bool | None,
-    open_: str | None,
+    open_role: str | None,
 ) -> list[TableRow]:
-    """Return the rows of the table, at most `rows` rows if folding makes this possible.
+    """Return the rows of the table, at most `max_rows` rows if folding makes this possible.
 
     `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
-    whether equal tasks are folded into one row; if None, only if there are more tasks than `rows`.
-    `open_`: a role whose tasks are never folded. Tasks in trouble are folded only if folding the
-    other tasks is not enough."""
+    whether equal tasks are folded into one row; if None, only if there are more tasks than
+    `max_rows`. `open_role`: a role whose tasks are never folded. Tasks in trouble are folded only
+    if folding the other tasks is not enough."""
     key = _sort_key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
-        fold = len(tasks) > rows
+        fold = len(tasks) > max_rows
     if not fold:
         return [TableRow(task, (task,), marks[task]) for task in tasks]
-    folded_items = _fold_rows(tasks, marks, lambda mark: not mark.trouble, open_)
+    folded_items = _fold_rows(tasks, marks, lambda mark: not mark.trouble, open_role)
     return (
         folded_items
-        if len(folded_items) <= rows
-        else _fold_rows(tasks, marks, lambda mark: mark.rank != FIRST, open_)
+        if len(folded_items) <= max_rows
+        else _fold_rows(tasks, marks, lambda mark: mark.rank != FIRST, open_role)
     )
 
 
@@ -64,7 +64,7 @@ def _fold_rows(
     tasks: Sequence[str],
     marks: Mapping[str, TaskTrouble],
     can_fold: Callable[[TaskTrouble], bool],
-    open_: str | None,
+    open_role: str | None,
 ) -> list[TableRow]:
     """Return the rows of the table. Tasks of the same role and state become one folded row, at the
     position of the first of these tasks. `can_fold`: returns True if a task with this mark (its
@@ -73,7 +73,7 @@ def _fold_rows(
 
     def group_of(task: str) -> tuple[str, str]:
         mark, role = marks[task], task.partition(":")[0]
-        if not can_fold(mark) or role == open_:
+        if not can_fold(mark) or role == open_role:
             return task, ""
         return role, "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
 

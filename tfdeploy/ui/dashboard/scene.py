@@ -20,35 +20,35 @@ QUIET_S = 60.0
 
 @dataclass
 class Scene:
-    """The data that a frame of the dashboard shows. `quiet`: task -> seconds since its last line or
-    step, by this machine's clock. `typed`: adds the operator's own options to a command, so that
-    the operator can type the result."""
+    """The data that a frame of the dashboard shows. `quiet_s`: task -> seconds since its last line
+    or step, by this machine's clock. `add_options`: adds the operator's own options to a command,
+    so that the operator can type the result."""
 
     progress: RunProgress
     ring: LogBuffer
     view: ViewState
     trends: Trends = field(default_factory=Trends)
     happenings: RunHistory = field(default_factory=RunHistory)
-    quiet: dict[str, float] = field(default_factory=dict)
+    quiet_s: dict[str, float] = field(default_factory=dict)
     unicode: bool = False
-    typed: Callable[[str], str] = str
+    add_options: Callable[[str], str] = str
 
     @property
-    def silent(self) -> dict[str, float]:
+    def silent_tasks(self) -> dict[str, float]:
         """Return the silent tasks, each with the seconds since its last line or step. A running
         task is silent after QUIET_S seconds without a line or step."""
         tasks = self.progress.tasks
         return {
             name: quiet
-            for name, quiet in self.quiet.items()
+            for name, quiet in self.quiet_s.items()
             if quiet > QUIET_S and name in tasks and tasks[name].state == "running"
         }
 
     @property
-    def passing(self) -> list[HistoryEntry]:
+    def filtered_history(self) -> list[HistoryEntry]:
         """Return the entries of the history that pass the filter: the cause of the run's failure,
         then all other entries, the newest last."""
-        finds, chosen = self.view.parsed.finds, self.ring.chosen
+        finds, chosen = self.view.parsed.text_test, self.ring.chosen
         return [
             each
             for each in self.happenings.in_order

@@ -39,10 +39,10 @@ def task_page(frame: Frame, name: str) -> list[Row]:
     task, plan = scene.progress.tasks[name], scene.progress.plan
     log = [
         row
-        for line in scene.ring.last_of(name, LOG_ROWS)
+        for line in scene.ring.last_texts_of(name, LOG_ROWS)
         for row in _wrapped_rows(clean(line), width)
     ]
-    command = scene.typed(
+    command = scene.add_options(
         f"`tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}`"
     )
     rows = [

@@ -113,12 +113,12 @@ class Column(NamedTuple):
 
 
 class TaskTable:
-    """The data that the table's rows need in addition to their tasks. `quiet`: for each silent
+    """The data that the table's rows need in addition to their tasks. `quiet_s`: for each silent
     task, the seconds since its last line or step. `metrics`: the names in the column of metrics."""
 
     def __init__(self, scene: Scene) -> None:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode
-        self.quiet = scene.silent
+        self.quiet_s = scene.silent_tasks
         progress = scene.progress
         has_rates = any(progress.own_rate(task) is not None for task in progress.tasks.values())
         names = table_metrics.metrics_for_tables(progress.own_metrics, progress.job_metrics)
@@ -146,7 +146,7 @@ class _NumberColumn(NamedTuple):
     format_value: Callable[[float], str]
     of_several: Callable[[list[float]], float] = median
 
-    def text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
+    def cell_text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
         """Return the text of the cell; "" if there is no value. For one task, the text is its
         number. For several tasks, `of_several` computes one number from their finite numbers."""
         known = [value for task in tasks if (value := self.value(progress, task)) is not None]
@@ -233,15 +233,15 @@ def item_row(
     tasks = [progress.tasks[name] for name in item.tasks]
     texts = (
         _folded_cell_texts(progress, tasks, mark)
-        if item.folded
+        if item.is_folded
         else _cell_texts(table, tasks[0], mark, dict(shown).get(METRICS, 0))
     )
     texts["task"] = clean(item.name, 60)
-    texts["state"] = "slow" if item.folded and mark.rank == SLOW else clean(mark.state, 20)
+    texts["state"] = "slow" if item.is_folded and mark.rank == SLOW else clean(mark.state, 20)
     styles = dict.fromkeys(("pid", "address", "age"), "dim")
     styles["task"] = task_style(tasks[0].task) + (" reverse" if selected else "")
     styles["state"] = _state_style(mark)
-    if table.quiet.get(tasks[0].task) and not item.folded:
+    if table.quiet_s.get(tasks[0].task) and not item.is_folded:
         styles["age"] = styles[LAST_LINE] = "yellow"
     elif mark.trouble:
         styles[LAST_LINE] = "red" if mark.rank < CUT else "yellow"
@@ -269,15 +269,15 @@ def _transfers_text(host: HostProgress) -> str:
 
 def _gpu_text(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
     """Return the load and the memory use of the GPUs, "87% 12 GB"."""
-    return " ".join(each.text(progress, tasks) for each in _GPU).strip()
+    return " ".join(each.cell_text(progress, tasks) for each in _GPU).strip()
 
 
 def _cell_texts(
-    table: TaskTable, task: TaskProgress, mark: TaskTrouble, room: int
+    table: TaskTable, task: TaskProgress, mark: TaskTrouble, metrics_width: int
 ) -> dict[str, str]:
     progress, host = table.progress, table.progress.hosts.get(task.host)
-    quiet_s = table.quiet.get(task.task)
-    texts = {name: each.text(progress, [task]) for name, each in _FIGURES.items()}
+    quiet_s = table.quiet_s.get(task.task)
+    texts = {name: each.cell_text(progress, [task]) for name, each in _FIGURES.items()}
     if progress.health(task):
         texts["steps/s"] = ""
     elif quiet_s is not None:
@@ -287,7 +287,7 @@ def _cell_texts(
         "host": clean(task.host, 64),
         "gpu": _gpu_text(progress, [task]) or gpus,
         TREND: _trend_sparkline(table, task.task, LOSS),
-        METRICS: _metrics_text(table, task, room),
+        METRICS: _metrics_text(table, task, metrics_width),
         "address": clean(task.address, 64),
         LAST_LINE: _last_line_text(table, task, mark),
     }
@@ -309,7 +309,7 @@ def _folded_cell_texts(
     moving = [transfer for host in hosts for transfer in host.moving]
     alike = f"{len(tasks)} tasks alike: highest step, medians of other figures; Enter shows each"
     return {
-        **{name: each.text(progress, tasks) for name, each in _FIGURES.items()},
+        **{name: each.cell_text(progress, tasks) for name, each in _FIGURES.items()},
         "host": clean(_host_text(progress, (task.task for task in tasks)), 64),
         "gpu": _gpu_text(progress, tasks),
         LAST_LINE: clean(mark.why)
@@ -380,7 +380,7 @@ def _build_row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mappin
 
 
 def _last_line_text(table: TaskTable, task: TaskProgress, mark: TaskTrouble) -> str:
-    quiet_s = table.quiet.get(task.task)
+    quiet_s = table.quiet_s.get(task.task)
     if quiet_s is not None and not mark.trouble:
         return f"(quiet {format_duration(quiet_s)}) {clean(task.last_line, 512)}"
     if mark.why:

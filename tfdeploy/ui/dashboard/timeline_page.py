@@ -27,14 +27,14 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
     ]
     most = max(3, height // 2)
     for item in table_rows(
-        progress, frame.marks, frame.shown, most, sort="trouble", fold=None, open_=None
+        progress, frame.marks, frame.shown, most, sort="trouble", fold=None, open_role=None
     ):
         task = progress.tasks[item.tasks[0]]
         stalled = task.health_since if item.mark.rank in (CUT, STALLED) else None
         bar = _attempts_bar(progress, task.task, began, until, width, frame.scene.unicode, stalled)
         rows.append([Span(pad_or_cut(clean(item.name, 40), _NAME), task_style(task.task)), *bar])
     rows += [[], [Span("what has happened, with the time since the run began", "dim")]]
-    return rows + [history_row(each, began) for each in frame.scene.passing]
+    return rows + [history_row(each, began) for each in frame.scene.filtered_history]
 
 
 def history_row(each: HistoryEntry, began: float) -> Row:

@@ -25,15 +25,15 @@ class Question(NamedTuple):
     """An action that starts once the operator answers y. `text`: the question. `host`: the host of
     the selected row."""
 
-    aside: Aside
+    action: Aside
     text: str = ""
     host: str = ""
 
 
 @dataclass(eq=False)
 class ViewState:
-    """What the operator has selected. Keys change these values; `compose_frame` records here what it has
-    drawn."""
+    """What the operator has selected. Keys change these values; `compose_frame` records here what
+    it has drawn."""
 
     ring: LogBuffer
     progress: RunProgress
@@ -77,24 +77,24 @@ class ViewState:
     can_run_commands: bool = False
     quit: bool = False
 
-    def go_on_from(self, former: ViewState) -> None:
+    def copy_choices(self, former: ViewState) -> None:
         """Copy the operator's choices from the view of an earlier dashboard."""
         for name in _CHOICES.split():
             setattr(self, name, getattr(former, name))
 
-    def key(self, name: str) -> None:
+    def handle_key(self, name: str) -> None:
         if self.typing:
-            self._type(name)
+            self._edit_filter(name)
         elif self.question is not None:
-            self._answer(name)
+            self._answer_question(name)
         elif self.page == "help" and name not in _SCROLL_KEYS:
-            self._show("run")
+            self._show_page("run")
         elif self.page != "run" and name in _PAGE_KEYS:
             _PAGE_KEYS[name](self)
         elif name in _KEYS:
             _KEYS[name](self)
 
-    def visible(self, rows: int) -> list[BufferedLine]:
+    def visible_lines(self, rows: int) -> list[BufferedLine]:
         """Return the lines of the log to draw in `rows` rows."""
         self.log_rows = max(1, rows)
         if self.snapshot is None:
@@ -102,16 +102,16 @@ class ViewState:
         return self.snapshot[max(0, self.bottom - rows) : self.bottom]
 
     @property
-    def unseen(self) -> int:
+    def unseen_lines(self) -> int:
         """Return how many lines have arrived since the snapshot was taken."""
         return self.ring.count - self.snapshot_count
 
     @property
-    def chosen(self) -> TableRow | None:
+    def chosen_row(self) -> TableRow | None:
         """Return the row of the table that contains the selected task; None if no row does."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 
-    def _scroll(self, lines: int) -> None:
+    def _scroll_log(self, lines: int) -> None:
         """Scroll the log by `lines`, up if negative. At the lower end, the newest lines are shown
         again, unless the log is paused."""
         if self.snapshot is None and lines >= 0:
@@ -122,7 +122,7 @@ class ViewState:
         if self.bottom == len(shown) and not self.paused:
             self.snapshot = None
 
-    def refresh(self) -> None:
+    def refresh_log(self) -> None:
         """Apply a change of the filter or of the followed task to the log. If the log is paused,
         take a new snapshot, else show the newest lines."""
         self.snapshot = None
@@ -134,7 +134,7 @@ class ViewState:
         self.bottom, self.snapshot_count = len(lines), self.ring.count
         return lines
 
-    def _type(self, name: str) -> None:
+    def _edit_filter(self, name: str) -> None:
         self.typing = name not in ("enter", "esc")
         if name in ("esc", "clear"):
             self.filter = ""
@@ -143,13 +143,13 @@ class ViewState:
         elif len(name) == 1:
             self.filter += name
 
-    def _answer(self, name: str) -> None:
+    def _answer_question(self, name: str) -> None:
         if name in ("y", "Y"):
             self.aside = self.question
         self.question = None
 
-    def _ask(self, aside: Aside) -> None:
-        run, item = self.progress.run or "", self.chosen
+    def _ask_before_action(self, aside: Aside) -> None:
+        run, item = self.progress.run or "", self.chosen_row
         host = self.progress.tasks[item.tasks[0]].host if item else ""
         questions = {
             "shell": f"open a shell on {host}?",
@@ -159,13 +159,13 @@ class ViewState:
         if self.can_run_commands and (host or aside != "shell"):
             self.question = Question(aside, questions[aside], host)
 
-    def _copy(self) -> None:
+    def _copy_log(self) -> None:
         self.aside = Question("copy")
 
-    def _move(self, step: int) -> None:
+    def _move_selection(self, step: int) -> None:
         if not self.items:
             return
-        index = self.items.index(self.chosen) if self.chosen else min(0, -step)
+        index = self.items.index(self.chosen_row) if self.chosen_row else min(0, -step)
         self.selected = self.items[max(0, min(len(self.items) - 1, index + step))].tasks[0]
         if self.followed is not None:
             self._follow(self.selected)
@@ -179,96 +179,96 @@ class ViewState:
 
     def _follow(self, task: str | None) -> None:
         self.followed = task
-        self.refresh()
+        self.refresh_log()
 
-    def _enter(self) -> None:
+    def _open_or_unfold(self) -> None:
         """Open the page of the selected task. If the selected row is folded, unfold the tasks of
         its role."""
         if not self.items:
             return
-        item = self.chosen or self.items[0]
+        item = self.chosen_row or self.items[0]
         self.selected = item.tasks[0]
-        if item.folded:
+        if item.is_folded:
             self.open = item.tasks[0].partition(":")[0]
         else:
-            self._show("task")
+            self._show_page("task")
 
-    def _show(self, page: Page) -> None:
+    def _show_page(self, page: Page) -> None:
         self.page, self.offset = page, 0
 
-    def _shift(self, rows: int) -> None:
+    def _scroll_page(self, rows: int) -> None:
         # The next frame limits the offset to the length of the page.
         self.offset = max(0, self.offset + rows)
 
-    def _step(self, rows: int) -> None:
+    def _select_or_scroll(self, rows: int) -> None:
         """On the first page, select another row of the table; on any other page, scroll the
         page."""
         if self.page == "run":
-            self._move(rows)
+            self._move_selection(rows)
         else:
-            self._shift(rows)
+            self._scroll_page(rows)
 
-    def _turn(self, screens: int) -> None:
+    def _scroll_screens(self, screens: int) -> None:
         """On the first page, scroll the log; on any other page, scroll the page."""
         if self.page == "run":
-            self._scroll(screens * self.log_rows)
+            self._scroll_log(screens * self.log_rows)
         else:
-            self._shift(screens * self.page_rows)
+            self._scroll_page(screens * self.page_rows)
 
-    def _pause(self) -> None:
+    def _toggle_pause(self) -> None:
         self.paused = not self.paused
         if not self.paused or self.snapshot is None:
-            self.refresh()
+            self.refresh_log()
 
-    def _escape(self) -> None:
+    def _reset_view(self) -> None:
         """Clear the filter and the selection, and show the newest lines of all tasks."""
         self.filter, self.followed, self.selected, self.open = "", None, None, None
         self.paused, self.snapshot = False, None
 
-    def _sort(self) -> None:
+    def _use_next_order(self) -> None:
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
-    def _fold(self) -> None:
+    def _toggle_fold(self) -> None:
         if self.fold is None:
-            self.fold = any(item.folded for item in self.items)
+            self.fold = any(item.is_folded for item in self.items)
         self.fold, self.open = not self.fold, None
 
-    def _wrap(self) -> None:
+    def _toggle_wrap(self) -> None:
         self.wrap = not self.wrap
 
-    def _start_filter(self) -> None:
+    def _start_typing_filter(self) -> None:
         self.typing = True
 
-    def _quit(self) -> None:
+    def _request_quit(self) -> None:
         self.quit = True
 
 
 _KEYS: dict[str, Callable[[ViewState], None]] = {
-    "q": ViewState._quit,
-    **dict.fromkeys(("up", "k"), lambda state: state._step(-1)),
-    **dict.fromkeys(("down", "j"), lambda state: state._step(1)),
-    "pgup": lambda state: state._turn(-1),
-    "pgdn": lambda state: state._turn(1),
-    "home": lambda state: state._turn(-_FAR),
-    "end": lambda state: state._turn(_FAR),
-    " ": ViewState._pause,
+    "q": ViewState._request_quit,
+    **dict.fromkeys(("up", "k"), lambda state: state._select_or_scroll(-1)),
+    **dict.fromkeys(("down", "j"), lambda state: state._select_or_scroll(1)),
+    "pgup": lambda state: state._scroll_screens(-1),
+    "pgdn": lambda state: state._scroll_screens(1),
+    "home": lambda state: state._scroll_screens(-_FAR),
+    "end": lambda state: state._scroll_screens(_FAR),
+    " ": ViewState._toggle_pause,
     "f": ViewState._toggle_follow,
-    "enter": ViewState._enter,
-    "/": ViewState._start_filter,
-    "s": ViewState._sort,
-    "e": ViewState._fold,
-    "w": ViewState._wrap,
-    "y": ViewState._copy,
-    "c": lambda state: state._show("curves"),
-    "t": lambda state: state._show("timeline"),
-    "?": lambda state: state._show("help"),
-    "x": lambda state: state._ask("stop"),
-    "o": lambda state: state._ask("shell"),
-    "d": lambda state: state._ask("fetch"),
-    "esc": ViewState._escape,
+    "enter": ViewState._open_or_unfold,
+    "/": ViewState._start_typing_filter,
+    "s": ViewState._use_next_order,
+    "e": ViewState._toggle_fold,
+    "w": ViewState._toggle_wrap,
+    "y": ViewState._copy_log,
+    "c": lambda state: state._show_page("curves"),
+    "t": lambda state: state._show_page("timeline"),
+    "?": lambda state: state._show_page("help"),
+    "x": lambda state: state._ask_before_action("stop"),
+    "o": lambda state: state._ask_before_action("shell"),
+    "d": lambda state: state._ask_before_action("fetch"),
+    "esc": ViewState._reset_view,
 }
 _SCROLL_KEYS = ("up", "down", "pgup", "pgdn", "home", "end")
 _PAGE_KEYS: dict[str, Callable[[ViewState], None]] = {
-    " ": lambda state: state._turn(1),
-    **dict.fromkeys(("enter", "backspace", "esc"), lambda state: state._show("run")),
+    " ": lambda state: state._scroll_screens(1),
+    **dict.fromkeys(("enter", "backspace", "esc"), lambda state: state._show_page("run")),
 }

@@ -25,7 +25,7 @@ class _TracebackBlock:
         self._bytes = len(head.line)
         self._traceback = TracebackRecogniser(head)
 
-    def takes(self, line: LogLine) -> bool:
+    def add_if_belongs(self, line: LogLine) -> bool:
         """Add a line of the same task to the block. Return False, without adding the line, if the
         traceback ended before the line."""
         head = self.lines[0]
@@ -41,7 +41,7 @@ class _TracebackBlock:
         return True
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return len(self.lines) + len(self.others) >= MOST_LINES or self._bytes >= MOST_BYTES
 
 
@@ -55,43 +55,43 @@ class TracebackBlocks:
         self._open: dict[tuple[str, str], _TracebackBlock] = {}
 
     @property
-    def holding(self) -> bool:
+    def is_holding(self) -> bool:
         return bool(self._open)
 
     def arrange(self, lines: list[LogLine], now: float | None) -> list[LogLine]:
         released: list[LogLine] = []
         for line in lines:
             at = line.time if now is None else now
-            self._release(at, released)
+            self._release_expired(at, released)
             key = (line.task, line.host)
             block = self._open.get(key)
-            if block is not None and not block.takes(line):
-                self._close(key, released)
+            if block is not None and not block.add_if_belongs(line):
+                self._release_block(key, released)
                 block = None
             elif block is not None:
-                if block.full:
-                    self._close(key, released)
+                if block.is_full:
+                    self._release_block(key, released)
                 continue
             if HEAD in line.line:
                 self._open[key] = _TracebackBlock(line, at)
             else:
                 released.append(line)
         if now is not None:
-            self._release(now, released)
+            self._release_expired(now, released)
         return released
 
     def release_all(self) -> list[LogLine]:
         released: list[LogLine] = []
         for key in list(self._open):
-            self._close(key, released)
+            self._release_block(key, released)
         return released
 
-    def _release(self, at: float, released: list[LogLine]) -> None:
+    def _release_expired(self, at: float, released: list[LogLine]) -> None:
         if self._open:
             for key in [key for key, block in self._open.items() if at - block.since > HOLD_S]:
-                self._close(key, released)
+                self._release_block(key, released)
 
-    def _close(self, key: tuple[str, str], released: list[LogLine]) -> None:
+    def _release_block(self, key: tuple[str, str], released: list[LogLine]) -> None:
         block = self._open.pop(key)
         released += block.lines
         released += block.others

@@ -28,7 +28,7 @@ class _EqualLines:
         # Task that has written the line -> its host.
         self.hosts: dict[str, str] = {}
 
-    def folded(self) -> LogLine:
+    def folded_line(self) -> LogLine:
         if len(self.hosts) == 1:
             return self.line
         return self.line._replace(task=fold_names(self.hosts), host=fold_names(self.hosts.values()))
@@ -48,14 +48,14 @@ class LineFolder:
         self._bytes = self._count = 0
 
     @property
-    def holding(self) -> bool:
+    def is_holding(self) -> bool:
         return bool(self._groups)
 
     def arrange(self, lines: list[LogLine], now: float | None) -> list[LogLine]:
         released: list[LogLine] = []
         for line in lines:
             at = line.time if now is None else now
-            self._release(at, released)
+            self._release_complete(at, released)
             group = self._open.get(line.line)
             if (
                 group is None
@@ -68,27 +68,27 @@ class LineFolder:
                 self._bytes += len(line.line)
             group.hosts[line.task] = line.host
             self._latest[line.task] = group.number
-        self._release(now, released)
+        self._release_complete(now, released)
         return released
 
     def release_all(self) -> list[LogLine]:
         released: list[LogLine] = []
         while self._groups:
-            self._pop(released)
+            self._release_oldest(released)
         return released
 
-    def _release(self, at: float | None, released: list[LogLine]) -> None:
+    def _release_complete(self, at: float | None, released: list[LogLine]) -> None:
         while self._groups and (
             len(self._groups[0].hosts) >= self._tasks
             or (at is not None and at - self._groups[0].since > WINDOW_S)
             or len(self._groups) > MOST_LINES
             or self._bytes > MOST_BYTES
         ):
-            self._pop(released)
+            self._release_oldest(released)
 
-    def _pop(self, released: list[LogLine]) -> None:
+    def _release_oldest(self, released: list[LogLine]) -> None:
         group = self._groups.popleft()
         self._bytes -= len(group.line.line)
         if self._open.get(group.line.line) is group:
             del self._open[group.line.line]
-        released.append(group.folded())
+        released.append(group.folded_line())

@@ -75,7 +75,9 @@ class LinePrinter:
     ) -> None:
         labels = tuple(labels)
         self._fd = fd
-        self._format = {"text": self._text, "json": self._json, "raw": _format_raw}[output]
+        self._format = {"text": self._format_text, "json": self._format_json, "raw": _format_raw}[
+            output
+        ]
         self._run = run
         self._timestamps, self._color = timestamps, color
         self._width = max(map(len, labels), default=0)
@@ -133,31 +135,31 @@ class LinePrinter:
                 # The pending lines precede the new block and may make the labels wider or begin a
                 # traceback. So they are formatted first.
                 self._flush()
-            formatted = self._block(batch)
+            formatted = self._format_block(batch)
         if formatted is None:
             lines = lines_of(batch)
             for start in range(0, len(lines), _FEW_LINES):
-                self._take_lines(lines[start : start + _FEW_LINES])
+                self._queue_lines(lines[start : start + _FEW_LINES])
             return
         with self._writing:
             self._ready.append(formatted)
             self._ready_bytes += len(formatted)
             if self._ready_bytes >= _READY_BYTES:
-                self._write()
+                self._write_ready()
 
-    def _take_lines(self, lines: list[LogLine]) -> None:
+    def _queue_lines(self, lines: list[LogLine]) -> None:
         if self._highlight:
-            lines = [self._painted(line) for line in self._without_pieces(lines)]
+            lines = [self._highlighted(line) for line in self._shorten_long_lines(lines)]
         self._pending.extend(lines)
         self._waiting += sum(map(len, map(_BYTES, lines)))
         if len(self._pending) >= _BATCH_LINES or self._waiting >= _BATCH_BYTES:
             self._flush()
 
-    def _block(self, block: LineBlock) -> bytes | None:
+    def _format_block(self, block: LineBlock) -> bytes | None:
         """Return the block with the label "task@host | " before each line, if the lines need no
         other change. Return None if each line must be examined separately."""
         content = block.content
-        if not self._is_text or self._highlight or self._folds or self._holding:
+        if not self._is_text or self._highlight or self._folds or self._is_holding:
             return content if self._is_raw else None
         if (
             len(content) > LINE_CHARS
@@ -166,20 +168,20 @@ class LinePrinter:
         ):
             return None
         label = self._prefixes.get((block.task, block.host)) or self._prefix(block.task, block.host)
-        head = f"{self._iso(block.time)} ".encode() + label if self._timestamps else label
+        head = f"{self._iso_time(block.time)} ".encode() + label if self._timestamps else label
         return b"".join((head, content[:-1].replace(b"\n", b"\n" + head), b"\n"))
 
     def _flush(self, *, end: bool = False) -> None:
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]
             self._waiting = 0
-            if batch or self._holding:
+            if batch or self._is_holding:
                 self._ready.append(self._format(batch))
             if end and self._is_text:
                 self._ready.append(self._plain_text(self._release_all()))
-            self._write()
+            self._write_ready()
 
-    def _write(self) -> None:
+    def _write_ready(self) -> None:
         """Write the formatted text. If writing fails, but not because of a closed pipe, `write`
         raises the error at the end."""
         unwritten = memoryview(b"".join(self._ready))
@@ -192,21 +194,27 @@ class LinePrinter:
         except OSError as error:
             self._gone, self._failed = True, error
 
-    def _text(self, batch: list[LogLine]) -> bytes:
+    def _format_text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
         joined = b"".join(bodies)
         is_simple = len(joined) < LINE_CHARS and not _has_traceback_head(joined)
-        if is_simple and not self._folds and not self._holding:
-            return self._rows(batch, bodies, plain=is_printable_ascii(joined))
+        if is_simple and not self._folds and not self._is_holding:
+            return self._prefixed_lines(batch, bodies, plain=is_printable_ascii(joined))
         now = monotonic() if self._follow else None
-        batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
+        batch = self._blocks.arrange(
+            batch if self._highlight else self._shorten_long_lines(batch), now
+        )
         if self._folds:
             batch = self._folds.arrange(batch, now)
         return self._plain_text(batch)
 
     @property
-    def _holding(self) -> bool:
-        return self._blocks.holding or bool(self._cuts) or bool(self._folds and self._folds.holding)
+    def _is_holding(self) -> bool:
+        return (
+            self._blocks.is_holding
+            or bool(self._cuts)
+            or bool(self._folds and self._folds.is_holding)
+        )
 
     def _release_all(self) -> list[LogLine]:
         """Return the lines that are still held back. Call this method once no more lines can
@@ -214,9 +222,9 @@ class LinePrinter:
         batch = self._blocks.release_all()
         if self._folds:
             batch = [*self._folds.arrange(batch, None), *self._folds.release_all()]
-        return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
+        return [*batch, *(cut.more_bytes_line() for cut in self._cuts.values() if cut.more)]
 
-    def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:
+    def _shorten_long_lines(self, batch: list[LogLine]) -> list[LogLine]:
         """Return the lines. If a line arrives in pieces, return only its first piece and the number
         of further bytes."""
         shown = []
@@ -227,22 +235,22 @@ class LinePrinter:
                 cut = _CutLine(line, cut.more + len(line.line))
             else:
                 if cut and cut.more:
-                    shown.append(cut.mark())
+                    shown.append(cut.more_bytes_line())
                 cut = _CutLine(line, 0)
                 shown.append(line)
             if not line.ended and len(line.line) >= LINE_CHARS:
                 self._cuts[key] = cut
             elif cut.more:
-                shown.append(cut.mark())
+                shown.append(cut.more_bytes_line())
         return shown
 
-    def _painted(self, line: LogLine) -> LogLine:
+    def _highlighted(self, line: LogLine) -> LogLine:
         """Return the line with its matches coloured; the same line if there are no matches.
 
         This method must run in the main thread: a match that takes very long blocks all threads,
         and Ctrl-C can end the match only in the main thread."""
         text = clean_line(line.line, LINE_CHARS)
-        spans = search_interruptibly(len(text), lambda: self._spans(text))
+        spans = search_interruptibly(len(text), lambda: self._match_spans(text))
         if not spans or not line.stream:
             return line
         parts, position = [], 0
@@ -255,7 +263,7 @@ class LinePrinter:
             *line._replace(line="".join([*parts, text[position:]]).encode("utf-8", "replace"))
         )
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
+    def _match_spans(self, text: str) -> list[tuple[int, int]]:
         return sorted(
             match.span()
             for pattern in self._highlight
@@ -264,18 +272,22 @@ class LinePrinter:
         )
 
     def _plain_text(self, batch: list[LogLine]) -> bytes:
-        return self._rows(batch, [line.line for line in batch], plain=False) if batch else b""
+        return (
+            self._prefixed_lines(batch, [line.line for line in batch], plain=False)
+            if batch
+            else b""
+        )
 
-    def _shown(self, line: LogLine) -> bytes:
+    def _sanitised(self, line: LogLine) -> bytes:
         if type(line) is _HighlightedLine or (
             is_printable_ascii(line.line) and len(line.line) <= LINE_CHARS
         ):
             return line.line
         return clean_line(line.line, LINE_CHARS).encode("utf-8", "replace")
 
-    def _rows(self, batch: list[LogLine], bodies: list[bytes], *, plain: bool) -> bytes:
+    def _prefixed_lines(self, batch: list[LogLine], bodies: list[bytes], *, plain: bool) -> bytes:
         if not plain:
-            bodies = [self._shown(line) for line in batch]
+            bodies = [self._sanitised(line) for line in batch]
         parts = []
         task, host, prefix = "", "", b""
         for line, body in zip(batch, bodies, strict=True):
@@ -284,7 +296,7 @@ class LinePrinter:
                 task, host = line.task, line.host
                 prefix = self._prefixes.get((task, host)) or self._prefix(task, host)
             parts.append(
-                f"{self._iso(line.time)} ".encode() + prefix + body
+                f"{self._iso_time(line.time)} ".encode() + prefix + body
                 if self._timestamps
                 else prefix + body
             )
@@ -305,7 +317,7 @@ class LinePrinter:
         self._prefixes[task, host] = prefix = f"{text} | ".encode("utf-8", "replace")
         return prefix
 
-    def _iso(self, time: float) -> str:
+    def _iso_time(self, time: float) -> str:
         """Return UTC seconds as text in ISO 8601, always with milliseconds. The last result is
         cached, because many lines have the same time."""
         if time != self._stamp[0]:
@@ -313,12 +325,12 @@ class LinePrinter:
             self._stamp = time, text if "." in text else text[:-1] + ".000Z"
         return self._stamp[1]
 
-    def _json(self, batch: list[LogLine]) -> bytes:
+    def _format_json(self, batch: list[LogLine]) -> bytes:
         parts = []
         run = json.dumps(self._run)
         for time, task, host, attempt, stream, line, *_ in batch:
             parts.append(
-                f'{{"time": "{self._iso(time)}", "run": {run}, "task": {quoted(task)}, "host": '
+                f'{{"time": "{self._iso_time(time)}", "run": {run}, "task": {quoted(task)}, "host": '
                 f"{quoted(host)}, "
                 f'"attempt": {attempt}, "stream": "{stream}", "line": '
                 f"{quoted(line.decode('utf-8', 'replace'))}}}\n"
@@ -336,7 +348,7 @@ class _CutLine(NamedTuple):
     def is_followed_by(self, line: LogLine) -> bool:
         return (line.attempt, line.offset) == (self.last.attempt, self.last.offset + LINE_CHARS)
 
-    def mark(self) -> LogLine:
+    def more_bytes_line(self) -> LogLine:
         return self.last._replace(line=format_more_bytes(self.more).encode())
 
 

@@ -45,8 +45,8 @@ _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
 FormatValue = Callable[[float], str]
 
 
-def draw_chart(curves: Chart, length: float) -> str:
-    """Return a chart of the curves with axes and a legend; "" if there are no points. `length`: the
+def draw_chart(curves: Chart, run_s: float) -> str:
+    """Return a chart of the curves with axes and a legend; "" if there are no points. `run_s`: the
     duration of the run, in seconds.
 
     If there are more curves than COLOURS, all curves have the same colour, and the legend does not
@@ -57,7 +57,7 @@ def draw_chart(curves: Chart, length: float) -> str:
     ]
     if not points:
         return ""
-    latest = max(max(time for time, _ in points), length, 1.0)
+    latest = max(max(time for time, _ in points), run_s, 1.0)
     values = [value for _, value in points]
     low, high = _axis_range(min(values), max(values), from_zero=curves.unit != "")
     amount = _formatter_of(curves.unit)

@@ -196,11 +196,11 @@ def _curves(report: RunReport) -> str:
     )
 
 
-def draw_charts(drawn: Iterable[Chart], length: float) -> str:
-    """Return a chart for each metric; "" if there are no metrics. `length`: the duration of the
+def draw_charts(drawn: Iterable[Chart], run_s: float) -> str:
+    """Return a chart for each metric; "" if there are no metrics. `run_s`: the duration of the
     run, in seconds."""
     boxes = "".join(
-        f'<div class="chart"><h3>{html_text(each.name)}</h3>{draw_chart(each, length)}</div>'
+        f'<div class="chart"><h3>{html_text(each.name)}</h3>{draw_chart(each, run_s)}</div>'
         for each in drawn
     )
     return f'<div class="charts">{boxes}</div>' if boxes else ""

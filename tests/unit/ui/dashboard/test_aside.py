@@ -26,7 +26,7 @@ def board() -> Dashboard:
         ),
     )
     new_dashboard.apply_events()
-    new_dashboard.ring.tick(1.0)
+    new_dashboard.ring.record_arrivals(1.0)
     return new_dashboard
 
 

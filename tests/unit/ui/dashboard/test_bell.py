@@ -20,17 +20,17 @@ def test_bell_rings_until_reset() -> None:
     assert not rings(bell)
     # One byte for each ring would not fit into the pipe.
     for _ in range(100_000):
-        bell.ring()
+        bell.wake()
     assert rings(bell)
     bell.drain()
     assert not rings(bell)
-    bell.ring()
+    bell.wake()
     assert rings(bell)
 
 
 def test_ring_of_other_thread_wakes_waiting_thread() -> None:
     bell = WakePipe()
-    thread = threading.Timer(0.01, bell.ring)
+    thread = threading.Timer(0.01, bell.wake)
     thread.start()
     assert rings(bell, 10.0)
     thread.join()

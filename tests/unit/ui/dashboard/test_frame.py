@@ -42,7 +42,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
         for next_event in part:
             replay_to_view(dashboard, next_event)
             dashboard.apply_events()
-            dashboard.ring.tick(next_event.time)
+            dashboard.ring.record_arrivals(next_event.time)
     return dashboard
 
 
@@ -149,15 +149,15 @@ def test_table_scrolls_to_chosen_task() -> None:
     dashboard.apply_events()
     rows = draw_rows(dashboard, 80, 24)
     assert squeeze_spaces(rows[3]).startswith("worker:[0-254] running 255 hosts")
-    dashboard.view.key("e")
+    dashboard.view.handle_key("e")
     rows = draw_rows(dashboard, 80, 24)
     assert sum(" running" in row for row in rows[2:12]) >= 8
     assert "+247 more" in rows
     for _ in range(200):
-        dashboard.view.key("down")
+        dashboard.view.handle_key("down")
     assert any(row.startswith("worker:198") for row in draw_rows(dashboard, 80, 24))
     for _ in range(300):
-        dashboard.view.key("up")
+        dashboard.view.handle_key("up")
     assert any(row.startswith("ps:0") for row in draw_rows(dashboard, 80, 24))
 
 
@@ -186,7 +186,7 @@ def test_dead_task_among_many_is_visible() -> None:
 
 def test_task_with_much_output_does_not_displace_quiet_one() -> None:
     dashboard = dashboard_of(syncing(), training())
-    dashboard.ring.tick(1040.0)
+    dashboard.ring.record_arrivals(1040.0)
     replay_to_view(dashboard, line(1040.0, "worker:5", "I am quiet"))
     for number in range(50_000):
         replay_to_view(dashboard, line(1041.0, "worker:0", f"step {number}"))
@@ -202,7 +202,7 @@ def test_task_with_much_output_does_not_displace_quiet_one() -> None:
 def test_silence_of_running_task_is_shown() -> None:
     alone = replace(PLAN, mode="sync")
     dashboard = dashboard_of(training(alone), plan=alone)
-    dashboard.scene.quiet["worker:0"] = 185.0
+    dashboard.scene.quiet_s["worker:0"] = 185.0
     row = next(row for row in draw_rows(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
     before = next(
         row
@@ -224,7 +224,7 @@ def test_single_shown_worker_of_many_has_no_own_rate() -> None:
 
 def test_silent_run_has_no_step_rate() -> None:
     dashboard = dashboard_of(syncing(), training())
-    dashboard.scene.quiet.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
+    dashboard.scene.quiet_s.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
     assert "  0 steps/s in all" in draw_rows(dashboard, 120, 24)[0]
 
 
@@ -289,7 +289,7 @@ def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
     assert squeeze_spaces(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
     # The rate is shown in its own column, so it is not repeated in the column of metrics.
     assert "mean" not in row and "Variable" not in row and "45.25" not in row
-    dashboard.scene.view.key("c")
+    dashboard.scene.view.handle_key("c")
     text = "\n".join(map(row_text, compose_frame(dashboard.scene, 90, 400, 1051.0)))
     assert text.index("logs/lr") < text.index("mean_1") and "logs/global_step/sec" in text
 
@@ -313,7 +313,7 @@ def test_summary_has_duration_of_run(parts: tuple[Any, ...], text: str) -> None:
 def test_filter_without_match_is_reported() -> None:
     dashboard = dashboard_of(syncing(), training())
     for key in ("/", *"nowhere", "enter"):
-        dashboard.scene.view.key(key)
+        dashboard.scene.view.handle_key(key)
     assert any(
         "lines in memory contains 'nowhere'; Esc removes the filter" in row
         for row in draw_rows(dashboard, 120, 24)

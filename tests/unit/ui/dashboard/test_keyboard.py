@@ -38,24 +38,24 @@ BYTES = {
 @pytest.mark.parametrize("data", BYTES)
 def test_bytes_to_keys(data: bytes) -> None:
     whole, single = KeyParser(), KeyParser()
-    assert whole.feed(data) + whole.pause() == BYTES[data]
-    assert [key for byte in data for key in single.feed(bytes([byte]))] + single.pause() == BYTES[
-        data
-    ]
+    assert whole.feed(data) + whole.flush_escape() == BYTES[data]
+    assert [
+        key for byte in data for key in single.feed(bytes([byte]))
+    ] + single.flush_escape() == BYTES[data]
 
 
 def test_single_escape_needs_pause() -> None:
     parser = KeyParser()
     assert parser.feed(b"\x1b") == []
-    assert parser.waiting
-    assert parser.pause() == ["esc"]
-    assert parser.pause() == []
+    assert parser.is_inside_sequence
+    assert parser.flush_escape() == ["esc"]
+    assert parser.flush_escape() == []
 
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_accepted(data: bytes) -> None:
     parser = KeyParser()
-    assert all(isinstance(key, str) for key in parser.feed(data) + parser.pause())
+    assert all(isinstance(key, str) for key in parser.feed(data) + parser.flush_escape())
 
 
 def test_unread_keys_reach_next_keyboard_only_after_hand_over() -> None:
@@ -64,7 +64,7 @@ def test_unread_keys_reach_next_keyboard_only_after_hand_over() -> None:
         with Keyboard(terminal) as first:
             os.write(control, b"\x1b")
             assert first.read(1) == []
-            assert first.hand_over() == ["esc"]
+            assert first.hand_over_unread() == ["esc"]
             os.write(control, b"q")
             assert select.select([terminal], [], [], 5)[0]
         os.write(control, b"c")
@@ -112,17 +112,17 @@ def view_of(lines: int = 100) -> ViewState:
 
 def filter_by(ring: LogBuffer, text: str) -> None:
     """Filter the log as the dashboard does for each frame."""
-    ring.filter(text, parse_filter(text, RunProgress()).finds, None)
+    ring.set_filter(text, parse_filter(text, RunProgress()).text_test, None)
 
 
 def shown_lines(view: ViewState, rows: int = 4) -> list[str]:
     filter_by(view.ring, view.filter)
-    return [line.text for line in view.visible(rows)]
+    return [line.text for line in view.visible_lines(rows)]
 
 
 def press(view: ViewState, *keys: str) -> None:
     for key in keys:
-        view.key(key)
+        view.handle_key(key)
 
 
 def test_live_view_shows_newest_lines() -> None:
@@ -135,7 +135,7 @@ def test_paused_view_is_constant_and_counts_new_lines() -> None:
     press(view, " ")
     view.ring.add("worker:0", "n1", "new")
     assert shown_lines(view)[-1] == "line 99"
-    assert view.unseen == 1
+    assert view.unseen_lines == 1
     press(view, " ")
     assert shown_lines(view)[-1] == "new"
 
@@ -223,11 +223,11 @@ def test_buffer_is_bounded_and_counts_dropped_lines() -> None:
     for number in range(3 * PER_TASK):
         ring.add("loud", "n1", "x" * 100_000 if number == 2 * PER_TASK else str(number))
     ring.add("quiet", "n2", "hello")
-    assert ring.dropped == 2 * PER_TASK
+    assert ring.dropped_lines == 2 * PER_TASK
     assert ring.all_lines()[-1].text == "hello"
     assert max(len(line.text) for line in ring.all_lines()) == 4096
-    assert ring.last_of("loud", 2) == [str(3 * PER_TASK - 2), str(3 * PER_TASK - 1)]
-    assert ring.last_of("nobody", 2) == []
+    assert ring.last_texts_of("loud", 2) == [str(3 * PER_TASK - 2), str(3 * PER_TASK - 1)]
+    assert ring.last_texts_of("nobody", 2) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=200), st.integers(0, 30))
@@ -236,10 +236,10 @@ def test_tail_is_complete_and_in_order(steps: list[tuple[int, bool]], rows: int)
     for clock, (task, mark) in enumerate(steps):
         ring.add(f"t{task}", "n", str(clock))
         if mark:
-            ring.tick(float(clock))
+            ring.record_arrivals(float(clock))
     tail = [line.number for line in ring.tail(rows)]
     assert tail == sorted(set(tail))
-    assert len(tail) == min(rows, ring.count - ring.dropped)
+    assert len(tail) == min(rows, ring.count - ring.dropped_lines)
 
 
 def test_each_page_scrolls_and_returns() -> None:
@@ -272,7 +272,7 @@ def test_commands_on_run_need_confirmation() -> None:
     press(view, "down", "o")
     assert view.question is not None and view.question.text == "open a shell on n7?"
     press(view, "y")
-    assert view.aside is not None and (view.aside.aside, view.aside.host) == ("shell", "n7")
+    assert view.aside is not None and (view.aside.action, view.aside.host) == ("shell", "n7")
 
 
 def test_enter_unfolds_row_and_e_folds_it() -> None:

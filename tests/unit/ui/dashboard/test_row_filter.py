@@ -47,19 +47,19 @@ def test_terms_that_select_tasks(text: str, names: list[str]) -> None:
 
 def test_words_select_only_text() -> None:
     row_filter = parse_filter('loss "global step" !nan', PROGRESS)
-    assert not row_filter.of_tasks and len(rows('loss "global step" !nan')) == 8
-    assert row_filter.finds is not None
-    assert row_filter.finds("global step: 3 LOSS: 2")
-    assert not row_filter.finds("global step: 3 loss: nan")
-    assert not row_filter.finds("step global loss")
+    assert not row_filter.selects_tasks and len(rows('loss "global step" !nan')) == 8
+    assert row_filter.text_test is not None
+    assert row_filter.text_test("global step: 3 LOSS: 2")
+    assert not row_filter.text_test("global step: 3 loss: nan")
+    assert not row_filter.text_test("step global loss")
 
 
 def test_quoted_state_is_text() -> None:
     row_filter = parse_filter('"unreachable"', PROGRESS)
     assert (
-        not row_filter.of_tasks
-        and row_filter.finds is not None
-        and row_filter.finds("host is unreachable")
+        not row_filter.selects_tasks
+        and row_filter.text_test is not None
+        and row_filter.text_test("host is unreachable")
     )
 
 
@@ -67,8 +67,8 @@ def test_quoted_state_is_text() -> None:
 def test_anything_can_be_typed(text: str) -> None:
     row_filter = parse_filter(text, PROGRESS)
     rows(text)
-    if row_filter.finds is not None:
-        row_filter.finds("text")
+    if row_filter.text_test is not None:
+        row_filter.text_test("text")
 
 
 def test_state_without_tasks_selects_text() -> None:
@@ -80,10 +80,10 @@ def test_state_without_tasks_selects_text() -> None:
         parse_filter("unreachable", PROGRESS, present_states),
     )
     assert (
-        not failed.of_tasks
-        and failed.finds is not None
-        and failed.finds("worker:3 failed with exit code 1")
+        not failed.selects_tasks
+        and failed.text_test is not None
+        and failed.text_test("worker:3 failed with exit code 1")
     )
-    assert unreachable.of_tasks and unreachable.finds is None
+    assert unreachable.selects_tasks and unreachable.text_test is None
     # No task has failed, so the filter !failed matches all tasks.
-    assert parse_filter("!failed", PROGRESS, present_states).of_tasks
+    assert parse_filter("!failed", PROGRESS, present_states).selects_tasks

@@ -26,7 +26,7 @@ def ordered_rows(
         rows,
         sort=sort,
         fold=fold,
-        open_=open_,
+        open_role=open_,
     )
 
 
@@ -71,7 +71,9 @@ def test_task_with_problem_is_never_hidden() -> None:
         name: TaskTrouble(DEAD, f"failed: {1 + number % 2}")
         for number, name in enumerate(progress.tasks)
     }
-    drawn = table_rows(progress, by_name, list(by_name), 8, sort="trouble", fold=None, open_=None)
+    drawn = table_rows(
+        progress, by_name, list(by_name), 8, sort="trouble", fold=None, open_role=None
+    )
     assert [(item.name, len(item.tasks)) for item in drawn] == [
         ("ps:0", 1),
         ("worker:[0-254]", 255),

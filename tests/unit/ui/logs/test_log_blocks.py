@@ -43,7 +43,7 @@ def test_lines_of_other_tasks_do_not_split_traceback() -> None:
     ]
     shown = texts(blocks.arrange([*mixed, line("next", time=0.2)], None))
     assert shown == ["step"] * 11 + [*DEATH, *AGAIN, "next"]
-    assert not blocks.holding
+    assert not blocks.is_holding
 
 
 def test_lines_of_other_stream_follow_traceback() -> None:
@@ -75,9 +75,9 @@ def test_traceback_lines_may_have_prefix_of_logger() -> None:
 def test_unfinished_block_is_released_in_time() -> None:
     blocks = TracebackBlocks()
     assert blocks.arrange([line(HEAD), line("  File")], 10.0) == []
-    assert blocks.arrange([], 9.99 + HOLD_S) == [] and blocks.holding
+    assert blocks.arrange([], 9.99 + HOLD_S) == [] and blocks.is_holding
     assert texts(blocks.arrange([], 10.01 + HOLD_S)) == [HEAD, "  File"]
-    assert not blocks.holding
+    assert not blocks.is_holding
     # Without a clock, the times of the lines are used.
     assert blocks.arrange([line(HEAD)], None) == []
     assert texts(blocks.arrange([line("later", "ps:0", time=0.1 + HOLD_S)], None)) == [

@@ -33,7 +33,7 @@ def test_line_of_all_tasks_is_shown_once_immediately() -> None:
     folds = LineFolder(3)
     lines = [line("epoch 1", worker) for worker in range(3)]
     assert rows(folds.arrange(lines, None)) == [("worker:[0-2]", "n[1-3]", "epoch 1")]
-    assert not folds.holding
+    assert not folds.is_holding
 
 
 def test_line_of_some_tasks_waits_for_others_for_limited_time() -> None:
@@ -83,7 +83,7 @@ def test_unfolded_lines_of_each_task_are_in_order(
     for start in range(0, len(lines), size):
         shown += folds.arrange(lines[start : start + size], None)
     shown += folds.release_all()
-    assert not folds.holding
+    assert not folds.is_holding
     for worker in range(4):
         lines_of_worker = [
             log_line.line
