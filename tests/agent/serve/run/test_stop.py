@@ -199,7 +199,7 @@ def test_what_is_seen_while_it_ends_is_no_survivor(
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"]
         == []
     )
-    assert looks[0] == 3
+    assert looks[0] >= 3
 
 
 def test_what_a_killed_supervisor_left_to_the_minder_is_ended(
