@@ -15,7 +15,7 @@ from support.faults.doings import Wires, sync_both
 from support.faults.honest import HOSTS
 from support.faults.hostile import LyingFleet
 from tfdeploy.model.job import Job
-from tfdeploy.operations.copy.code_files import TreeChanged
+from tfdeploy.operations.copy.code_files import CodeChanged
 
 
 def nothing(path: Path) -> None:
@@ -71,8 +71,8 @@ def test_release_is_committed_only_if_files_have_their_hashed_content(
     assert len(pushed) == (len(HOSTS) if by_rsync else 0)
     if committed:
         assert asked.count("release.commit") == len(HOSTS)
-        assert not [outcome for outcome in synced.values() if isinstance(outcome, TreeChanged)]
+        assert not [outcome for outcome in synced.values() if isinstance(outcome, CodeChanged)]
     else:
-        changed = [outcome for outcome in synced.values() if isinstance(outcome, TreeChanged)]
+        changed = [outcome for outcome in synced.values() if isinstance(outcome, CodeChanged)]
         assert asked.count("release.commit") == len(HOSTS) - len(changed) and changed
         assert "a.txt changed while it was sent" in changed[0].what

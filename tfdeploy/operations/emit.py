@@ -34,7 +34,7 @@ def make_wait_warner(emit: Emit) -> Callable[[str, str], None]:
     return lambda host, text: emit_warning(emit, text, host=host)
 
 
-def emit_host(
+def emit_host_state(
     emit: Emit, host: str, state: str, text: str | None = None, *, run: str | None = None
 ) -> None:
     data: HostFields = {"state": state}

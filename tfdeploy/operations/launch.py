@@ -26,15 +26,15 @@ from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
-from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.emit import emit_host, emit_note, emit_warning, step_events
+from tfdeploy.operations.copy.code_files import CodeChanged
+from tfdeploy.operations.emit import emit_host_state, emit_note, emit_warning, step_events
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import rename_keep_on_others
 from tfdeploy.operations.launching.preflight import preflight
 from tfdeploy.operations.launching.prepare_blobs import prepare_blobs
 from tfdeploy.operations.launching.reachability import check_links, open_ports_note
 from tfdeploy.operations.launching.readiness import wait_for_successful_end, wait_until_tasks_up
-from tfdeploy.operations.launching.refusals import prepare_error
+from tfdeploy.operations.launching.refusals import combined_prepare_error
 from tfdeploy.operations.launching.renewal import keep_renewing_run, run_ended_error, says_run_ended
 from tfdeploy.operations.launching.rollback import PreparedRun
 from tfdeploy.operations.lock import HostLocks
@@ -159,7 +159,7 @@ def _prepare_with_retries(steps: LaunchSteps, store: RunStore, undo: ExitStack) 
             prepared = steps.prepare(plan, undo)
             store.save(plan, shipment.manifest)
             return prepared
-        except (PortTaken, TreeChanged) as error:
+        except (PortTaken, CodeChanged) as error:
             if not tries_left:
                 raise
             emit_warning(
@@ -271,7 +271,7 @@ class LaunchSteps:
     def sync(self, plan: Plan, shipment: Shipment) -> None:
         """Send code and data to every host of the plan.
 
-        Raises TreeChanged if a file changed meanwhile.
+        Raises CodeChanged if a file changed meanwhile.
         """
         with step_events(self.emit, "sync", plan.run):
             values_or_error(
@@ -298,7 +298,7 @@ class LaunchSteps:
             )
             self._emit_host_states(prepared_hosts, "prepared", plan)
             if errors:
-                raise prepare_error(errors, len(plan.hosts))
+                raise combined_prepare_error(errors, len(plan.hosts))
             check_links(self.fleet, plan)
             if text := open_ports_note(plan):
                 emit_note(self.emit, text, run=plan.run)
@@ -347,7 +347,7 @@ class LaunchSteps:
 
     def _emit_host_states(self, hosts: Iterable[str], state: str, plan: Plan) -> None:
         for host in hosts:
-            emit_host(self.emit, host, state, run=plan.run)
+            emit_host_state(self.emit, host, state, run=plan.run)
 
 
 def probe_questions(

@@ -11,7 +11,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host, Hosts
-from tfdeploy.operations.emit import emit_host, emit_warning
+from tfdeploy.operations.emit import emit_host_state, emit_warning
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -58,7 +58,7 @@ def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostF
     """
     host, agent = session.host, session.agent()
     facts = agent.call(PROBE, questions.args(host))
-    emit_host(emit, host.name, "connected")
+    emit_host_state(emit, host.name, "connected")
     try:
         facts.refuse_nonsense(host.ports, questions.names, questions.modules)
         if questions.preflight and facts.preflight is None:

@@ -26,7 +26,7 @@ from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import Outcome, ReceivedFiles
-from tfdeploy.operations.emit import emit_host, emit_note
+from tfdeploy.operations.emit import emit_host_state, emit_note
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import list_withheld_files
@@ -138,7 +138,9 @@ class _Setup:
             lock.release_host(session)
             seconds, name = time.monotonic() - began, session.host.name
             packages = format_count(len(state.packages), "package")
-            emit_host(self.emit, name, "ready", f"{packages} by {state.by} in {seconds:.1f} s")
+            emit_host_state(
+                self.emit, name, "ready", f"{packages} by {state.by} in {seconds:.1f} s"
+            )
             return _to_environment(
                 state, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
             )

@@ -18,7 +18,7 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import Job
-from tfdeploy.operations.copy.code_files import TreeChanged
+from tfdeploy.operations.copy.code_files import CodeChanged
 from tfdeploy.operations.emit import emit_transfer, emit_warning
 from tfdeploy.operations.lock import HELD_TO_THE_END, HostLocks, JobLock
 from tfdeploy.operations.outcomes import split_outcomes
@@ -93,7 +93,7 @@ def sync_job(
         changed = {
             name: result.bytes_sent
             for name, result in results.items()
-            if isinstance(result, TreeChanged)
+            if isinstance(result, CodeChanged)
         }
         before.update(changed)
         wanted = hosts_named(hosts, changed)

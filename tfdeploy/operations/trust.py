@@ -25,7 +25,7 @@ Outcome = HostKey | TfdeployError
 
 
 @dataclass(frozen=True)
-class ScanResult:
+class HostKeyScan:
     """The host key of one machine, or the error of the scan."""
 
     host: str  # the host's name in the inventory, or the host name of a jump host
@@ -39,7 +39,7 @@ class ScanResult:
 
 def scan_host_keys(
     hosts: Hosts, parallel: int = PARALLEL, on_notice: OnNotice = no_notice
-) -> list[ScanResult]:
+) -> list[HostKeyScan]:
     """Return the host keys of all jump hosts, then those of `hosts` in order.
 
     Each machine is scanned only once, because sshd penalises connections without a login. A machine
@@ -63,7 +63,7 @@ def scan_host_keys(
             machines.setdefault(_without_login_fields(entry), (name, entry))
     with closing(Connector(on_notice=on_notice)) as connector:
         scans = _scan_by_jump_count(machines, parallel, connector)
-    return [ScanResult(name, _outcome_for_host(scans, name, entry)) for name, entry in entries]
+    return [HostKeyScan(name, _outcome_for_host(scans, name, entry)) for name, entry in entries]
 
 
 def _scan_by_jump_count(
@@ -131,7 +131,7 @@ def _count_jumps(target: Target) -> int:
     return 0 if target.jump is None else 1 + _count_jumps(target.jump)
 
 
-def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
+def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> HostKeyScan | None:
     """Scan the host of this name, or else the jump host of this name.
 
     Returns None if neither exists.
@@ -140,7 +140,7 @@ def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> Sc
     if target is None:
         return None
     with closing(Connector(on_notice=on_notice)) as connector:
-        return ScanResult(name, _scan_target(name, target, connector))
+        return HostKeyScan(name, _scan_target(name, target, connector))
 
 
 def _find_target(hosts: Hosts, name: str) -> Target | None:
@@ -151,12 +151,12 @@ def _find_target(hosts: Hosts, name: str) -> Target | None:
     return next((jump for jump in jumps if name in (jump.name, jump.hostname)), None)
 
 
-def record_new_keys(results: Iterable[ScanResult]) -> list[ScanResult]:
+def record_new_keys(results: Iterable[HostKeyScan]) -> list[HostKeyScan]:
     """Record each new key in `results` once, and return the results whose keys were recorded.
 
     Raises HostFailed.
     """
-    recorded: dict[tuple[str, str, bytes], ScanResult] = {}
+    recorded: dict[tuple[str, str, bytes], HostKeyScan] = {}
     for result in results:
         key = result.outcome
         if not isinstance(key, HostKey) or key.state != "new":
@@ -169,7 +169,7 @@ def record_new_keys(results: Iterable[ScanResult]) -> list[ScanResult]:
     return list(recorded.values())
 
 
-def replace_key(result: ScanResult) -> None:
+def replace_key(result: HostKeyScan) -> None:
     """Replace the recorded keys of the machine by the key in `result`. Raises HostFailed."""
     key = result.outcome
     assert isinstance(key, HostKey)
@@ -179,7 +179,7 @@ def replace_key(result: ScanResult) -> None:
     )
 
 
-def known_hosts_file_to_write(result: ScanResult) -> str:
+def known_hosts_file_to_write(result: HostKeyScan) -> str:
     """Return the known_hosts file in which to record the key.
 
     Raises HostFailed if the user has no such file.

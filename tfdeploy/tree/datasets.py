@@ -104,7 +104,7 @@ def list_data_set(
             where=source,
             next="make it readable for you",
         ) from error
-    return replace(make_listing(source, is_folder, rows, str(stamp)), withhold=withhold)
+    return replace(make_data_listing(source, is_folder, rows, str(stamp)), withhold=withhold)
 
 
 def _similar_path(missing: str) -> str:
@@ -152,7 +152,7 @@ def has_changed(data: DataListing) -> bool:
         return True
 
 
-def make_listing(
+def make_data_listing(
     source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None
 ) -> DataListing:
     """Return the DataListing of `rows`.

@@ -104,7 +104,7 @@ def watch_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
         except TfdeployError as error:
             watch.receive_report(host.name, error)
             found[host.name] = error
-    watch.emit_run(watch.view())
+    watch.emit_run_if_changed(watch.view())
     return found
 
 

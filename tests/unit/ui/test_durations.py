@@ -69,7 +69,7 @@ def events() -> list[Event]:
     recorded.append(event("note", LAUNCHED + 2, level="info", text="code is sent"))
     fleet: Any = None
     watch = Watch(fleet, PLAN, recorded.append)
-    watch.emit_run(VIEW)
+    watch.emit_run_if_changed(VIEW)
     return [*recorded[:-1], Event(kind="run", time=NOTICED, run=RUN, data=recorded[-1].data)]
 
 

@@ -22,7 +22,7 @@ from tfdeploy.model.text.folding import fold_names, group_by_key
 from tfdeploy.model.text.name_patterns import match_names
 from tfdeploy.model.text.patterns import compile_user_pattern
 from tfdeploy.operations.logs import follow_lines
-from tfdeploy.operations.tasklogs.attempts import newest_attempts
+from tfdeploy.operations.tasklogs.attempts import newest_attempt_numbers
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery
@@ -195,7 +195,7 @@ def select_attempts(
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
         return query, follow
-    newest = newest_attempts(fleet, plan, query.tasks, errors)
+    newest = newest_attempt_numbers(fleet, plan, query.tasks, errors)
     wanted = {task: flags.attempt or last - 1 for task, last in newest.items()}
     existing = {task: attempt for task, attempt in wanted.items() if 0 < attempt <= newest[task]}
     if newest and not existing:

@@ -34,7 +34,7 @@ from tfdeploy.ui.tables import show_rows
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.output.printed import TrustAnswer
-    from tfdeploy.operations.trust import ScanResult
+    from tfdeploy.operations.trust import HostKeyScan
 
 
 def run(flags: Flags) -> int:
@@ -99,8 +99,8 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
 
 
 def _filter_by_fingerprints(
-    flags: Flags, asked: list[ScanResult]
-) -> tuple[list[ScanResult], list[ScanResult]]:
+    flags: Flags, asked: list[HostKeyScan]
+) -> tuple[list[HostKeyScan], list[HostKeyScan]]:
     """Return (keys that may be recorded, keys that differ from the file of --fingerprints)."""
     if not flags.fingerprints:
         return asked, []
@@ -122,7 +122,7 @@ def _filter_by_fingerprints(
     return good, [key for key in asked if key not in good]
 
 
-def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:
+def _print_refused(flags: Flags, refused: list[HostKeyScan]) -> None:
     for key in refused:
         print_message(
             f"[{key.host}] the key was not recorded: {flags.fingerprints} has no such key for "
@@ -131,8 +131,8 @@ def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:
 
 
 def _confirm_keys(
-    flags: Flags, keys: list[ScanResult], what: str, question: str
-) -> list[ScanResult]:
+    flags: Flags, keys: list[HostKeyScan], what: str, question: str
+) -> list[HostKeyScan]:
     """Return the keys if -y, --fingerprints or the operator confirms them, else an empty list.
 
     Raises UsageError if there is no terminal for the question.
@@ -149,7 +149,7 @@ def _confirm_keys(
     return keys if confirm(f"{question} First compare them with the hosts' own") else []
 
 
-def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded") -> TrustRow:
+def _make_row(key: HostKeyScan, recorded: list[HostKeyScan], done: str = "recorded") -> TrustRow:
     scanned = key.outcome
     if isinstance(scanned, TfdeployError):
         return copy_fields(
@@ -171,7 +171,7 @@ def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded
     )
 
 
-def _show_keys(flags: Flags, keys: list[ScanResult]) -> None:
+def _show_keys(flags: Flags, keys: list[HostKeyScan]) -> None:
     cells = [
         (
             row["host"],

@@ -231,7 +231,7 @@ class _SendAttempt:
             if name not in self._rows:
                 own_rows = bitmaps.rows_from_bitmap(answer.lacking, wanted.rows, session.host.name)
                 self._rows[name] = RowSelection(
-                    name, array("I", (wanted.whole_rows[row] for row in own_rows))
+                    name, array("I", (wanted.rows_in_whole_set[row] for row in own_rows))
                 )
         return _MissingRows(
             session, wanted, self._rows[name], answer.lacking_bytes, answer.folder_id
@@ -244,7 +244,7 @@ class _SendAttempt:
         outcomes: dict[str, Outcome] = {**self._copy_on_origin_host(missing_by_host)}
         streams = self._data.plan_streams(
             {name: lack.lacking for name, lack in missing_by_host.items() if name not in outcomes},
-            {name: lack.wanted.whole_rows for name, lack in missing_by_host.items()},
+            {name: lack.wanted.rows_in_whole_set for name, lack in missing_by_host.items()},
             self._complete,
         )
         for name, lack in missing_by_host.items():

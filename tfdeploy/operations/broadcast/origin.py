@@ -13,7 +13,7 @@ from tfdeploy.model.answers.broadcast import DATA_LOOK
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
-from tfdeploy.tree.datasets import make_listing
+from tfdeploy.tree.datasets import make_data_listing
 
 LISTING_TIMEOUT_S = (
     600.0  # longest silence of the host, in seconds, while it reads the folders and files
@@ -84,4 +84,4 @@ def _list_data_on_host(session: Session, path: str) -> DataListing:
         raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
     if looked is None:
         raise BadAnswer("its listing of the data is incomplete", where=host)
-    return make_listing(path, looked.folder, rows, looked.stamp, host)
+    return make_data_listing(path, looked.folder, rows, looked.stamp, host)

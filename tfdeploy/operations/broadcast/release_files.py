@@ -18,9 +18,9 @@ from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import (
     LEAST_BROADCAST_BYTES,
+    CodeChanged,
     CodeFiles,
     ReadyHost,
-    TreeChanged,
 )
 from tfdeploy.transport.protocols import Session
 
@@ -44,7 +44,7 @@ def send_release_files(
     """
     groups: dict[tuple[str, ...], dict[str, ReadyHost]] = {}
     for name, each in ready_hosts.items():
-        groups.setdefault(tuple(sorted(each.wanted)), {})[name] = each
+        groups.setdefault(tuple(sorted(each.missing_paths)), {})[name] = each
     outcomes: dict[str, Outcome] = {}
     for wanted, group in groups.items():
         if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BROADCAST_BYTES:
@@ -76,5 +76,5 @@ def _send_to_group(
         outcomes = dict.fromkeys(group, error)
     for name, outcome in outcomes.items():
         if isinstance(outcome, SourceChanged):
-            outcomes[name] = TreeChanged(outcome.what, where=root, next=outcome.next)
+            outcomes[name] = CodeChanged(outcome.what, where=root, next=outcome.next)
     return outcomes

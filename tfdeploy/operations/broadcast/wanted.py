@@ -25,15 +25,15 @@ class WantedFiles:
     """The files of a data set that one host should have, as the listing `rows`.
 
     `digest` is the hash of their content, and `attributes_digest` the hash of their attributes.
-    `whole_rows` maps each row to its row number in the whole data set. `part_count` is the number
-    of parts into which the data set is split, or 0 if it is not split. `part_of_row` has the part
-    number of each row.
+    `rows_in_whole_set` maps each row to its row number in the whole data set. `part_count` is the
+    number of parts into which the data set is split, or 0 if it is not split. `part_of_row` has the
+    part number of each row.
     """
 
     rows: Listing = field(repr=False)
     digest: str
     attributes_digest: str
-    whole_rows: Sequence[int] = field(repr=False)
+    rows_in_whole_set: Sequence[int] = field(repr=False)
     part_count: int = 0
     part_of_row: array[int] | None = field(default=None, repr=False)
 
@@ -70,8 +70,8 @@ class WantedFiles:
         """
         # If the host wants the whole data set, its row numbers are those of the data set. Then only
         # `rows` are visited, and not all rows of a large data set.
-        is_whole = isinstance(self.whole_rows, range)
-        own_rows = (own for own, whole in enumerate(self.whole_rows) if whole in rows)
+        is_whole = isinstance(self.rows_in_whole_set, range)
+        own_rows = (own for own, whole in enumerate(self.rows_in_whole_set) if whole in rows)
         return bytes(make_bitmap(rows if is_whole else own_rows, len(self.rows)))
 
 
@@ -94,14 +94,14 @@ def wanted_files_of_part(
     `row_parts`: for each row of the whole data set, its part number, or NO_PART if the row is a
     folder or a symbolic link.
     """
-    rows, whole_rows = listing.rows.select_files(file_bitmap)
+    rows, rows_in_whole_set = listing.rows.select_files(file_bitmap)
     return WantedFiles(
         rows,
         rows.digest(),
         rows.attributes_digest(),
-        whole_rows,
+        rows_in_whole_set,
         part_count,
-        array("H", (row_parts[row] for row in whole_rows)),
+        array("H", (row_parts[row] for row in rows_in_whole_set)),
     )
 
 

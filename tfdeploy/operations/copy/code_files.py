@@ -31,7 +31,7 @@ NEXT = "wait until no program writes to the code, or list the changing file in .
 _MTIME = 1  # index of the mtime in a stamp
 
 
-class TreeChanged(Refused):
+class CodeChanged(Refused):
     """The code folder no longer matches its manifest and must be read again.
 
     `bytes_sent` is the number of bytes that this attempt has sent.
@@ -44,13 +44,13 @@ class TreeChanged(Refused):
 class ReadyHost:
     """A host that is ready to receive files of a release (one version of the code).
 
-    `wanted` are the paths of the files that the host lacks. `staging` is the folder on the host
-    that receives them.
+    `missing_paths` are the paths of the files that the host lacks. `staging` is the folder on the
+    host that receives them.
     """
 
     session: Session
     staging: str
-    wanted: tuple[str, ...]
+    missing_paths: tuple[str, ...]
 
 
 class CodeFiles:
@@ -89,7 +89,7 @@ class CodeFiles:
         """Return the bytes that are sent with the verb release.commit: the files that a host lacks.
 
         The bytes are a JSON list of mtimes, a newline, and the contents, compressed by zlib. Raises
-        TreeChanged.
+        CodeChanged.
         """
         with self._lock:
             if self._packed is None or self._packed[0] != paths:
@@ -98,22 +98,22 @@ class CodeFiles:
                 self.check_unchanged(paths)
                 sums = [hashlib.sha256(content).hexdigest() for content in contents]
                 if sums != [self._entries[path].sha256 for path in paths]:
-                    raise TreeChanged(
+                    raise CodeChanged(
                         "a file changed while it was sent", where=self.root, next=NEXT
                     )
                 self._packed = paths, zlib.compress(b"".join([times, b"\n", *contents]), 1)
             return self._packed[1]
 
     def check_unchanged(self, paths: Iterable[str]) -> None:
-        """Raise TreeChanged unless the files are as they were when they were hashed."""
+        """Raise CodeChanged unless the files are as they were when they were hashed."""
         changed = [path for path in paths if not self._is_unchanged(path)]
         if changed:
-            raise self.tree_changed_error(changed)
+            raise self.code_changed_error(changed)
 
-    def tree_changed_error(self, paths: list[str]) -> TreeChanged:
+    def code_changed_error(self, paths: list[str]) -> CodeChanged:
         """Return the error that names the first of the changed paths."""
         further = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-        return TreeChanged(
+        return CodeChanged(
             f"{paths[0]} changed while it was sent{further}", where=self.root, next=NEXT
         )
 

@@ -200,7 +200,7 @@ class _FolderFetch:
             missing = self._missing_files()
             if missing:
                 self._pull(missing)
-                self._check_hashes(
+                self._verify_or_delete_files(
                     [
                         (file.path, stamp[0])
                         for file in missing
@@ -231,7 +231,7 @@ class _FolderFetch:
             return not file.is_record or self.verified_files[file.path] == listed
         return _read_size_and_mtime(self.destination, file.path) == listed
 
-    def _check_hashes(self, files: list[tuple[str, int]]) -> None:
+    def _verify_or_delete_files(self, files: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the files of the host, by their hashes.
 
         `files`: pairs (path, size in `staging`). The host hashes only that many bytes of its file,

@@ -71,7 +71,7 @@ def _fetch_host_logs(
     )
     budget.check_fits(progress.total, folder.path)
     if progress.total:
-        progress.report("begin")
+        progress.count_and_emit("begin")
     fetched = HostFetch()
     try:
         for task, local_log in local_logs.items():
@@ -82,10 +82,10 @@ def _fetch_host_logs(
             fetched.bytes_received += received
             fetched.files += received > 0
     except BaseException:
-        progress.report("failed")
+        progress.count_and_emit("failed")
         raise
     if progress.received:
-        progress.report("done")
+        progress.count_and_emit("done")
     return fetched
 
 
@@ -99,7 +99,7 @@ class _Progress:
     budget: FetchBudget
     received: int = 0
 
-    def report(self, state: str, received: int = 0) -> None:
+    def count_and_emit(self, state: str, received: int = 0) -> None:
         """Count `received` received bytes, and emit the progress."""
         self.received += received
         emit_transfer(
@@ -178,7 +178,7 @@ def _append_new_bytes(
                     f"the log of {task} comes too slowly: {received} bytes so far",
                     where=progress.host,
                 )
-            progress.report("moving", len(blob))
+            progress.count_and_emit("moving", len(blob))
     return received
 
 

@@ -28,7 +28,7 @@ def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
     while True:
-        view = watch.refresh()
+        view = watch.poll_and_emit_run()
         if watch.errors:
             raise combine_errors("waiting for the tasks", watch.errors, len(plan.hosts))
         if view.final or any(state is None for state in watch.states.values()):
@@ -56,7 +56,7 @@ def wait_for_successful_end(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
-    while not (view := watch.refresh()).final and time.monotonic() < deadline:
+    while not (view := watch.poll_and_emit_run()).final and time.monotonic() < deadline:
         if view.cause is not None:
             deadline = min(deadline, time.monotonic() + SETTLE_S)
         time.sleep(POLL_S)

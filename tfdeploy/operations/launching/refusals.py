@@ -11,7 +11,9 @@ from tfdeploy.operations.outcomes import combine_errors
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
-def prepare_error(errors_by_host: Mapping[str, TfdeployError], total: int) -> TfdeployError:
+def combined_prepare_error(
+    errors_by_host: Mapping[str, TfdeployError], total: int
+) -> TfdeployError:
     """Return one error for the hosts that could not prepare the run.
 
     If all of them report a taken port, the error is PortTaken: a new plan may help. If all errors

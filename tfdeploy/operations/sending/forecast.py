@@ -224,5 +224,5 @@ def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> 
         for row in range(len(wanted_data.rows))
         if wanted_data.rows.is_content(row) and row not in held_rows
     ]
-    rows = RowSelection(host, [wanted_data.whole_rows[row] for row in lacking])
-    return _MissingRows(rows, wanted_data.whole_rows, answer.folder_id or f"only {host}")
+    rows = RowSelection(host, [wanted_data.rows_in_whole_set[row] for row in lacking])
+    return _MissingRows(rows, wanted_data.rows_in_whole_set, answer.folder_id or f"only {host}")

@@ -20,8 +20,8 @@ from tfdeploy.operations.confine import check_below_workdir, check_requested_pat
 from tfdeploy.operations.copy.code_files import (
     LEAST_BROADCAST_BYTES,
     MOST_BYTES,
+    CodeChanged,
     ReadyHost,
-    TreeChanged,
 )
 from tfdeploy.operations.emit import transfer_events
 from tfdeploy.operations.lock import JobLock
@@ -60,7 +60,10 @@ def send_code(
         if has_release(session, shipment):
             return commit_and_release(session)
         begun = _begin_release(session, shipment, outcomes[name])
-        if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BROADCAST_BYTES:
+        if (
+            len(hosts) > 1
+            and shipment.code.size_bytes(begun.missing_paths) >= LEAST_BROADCAST_BYTES
+        ):
             waiting[name] = begun
             return outcomes[name]
         return send(begun)
@@ -72,7 +75,7 @@ def send_code(
     def put_in_place(session: Session) -> None:
         """Commit the release on a host that has received the whole broadcast."""
         begun = waiting[session.host.name]
-        shipment.code.check_unchanged(begun.wanted)
+        shipment.code.check_unchanged(begun.missing_paths)
         _commit_release(begun, shipment)
         commit_and_release(session)
 
@@ -102,7 +105,7 @@ def send_code(
         )
         results.update(fleet.each(hosts_named(hosts, waiting), finish))
     for name, result in results.items():
-        if isinstance(result, TreeChanged):
+        if isinstance(result, CodeChanged):
             result.bytes_sent = outcomes[name].bytes_sent
     return results
 
@@ -124,8 +127,8 @@ def _begin_release(session: Session, shipment: Shipment, outcome: SyncResult) ->
 
 
 def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: SyncResult, emit: Emit) -> None:
-    """Send the missing files from this machine. Raises TreeChanged if the code has changed."""
-    code, session, missing = shipment.code, begun.session, begun.wanted
+    """Send the missing files from this machine. Raises CodeChanged if the code has changed."""
+    code, session, missing = shipment.code, begun.session, begun.missing_paths
     total = code.size_bytes(missing)
     if not missing:
         _commit_release(begun, shipment)
@@ -148,10 +151,10 @@ def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: SyncResult, emi
 def _commit_release(begun: ReadyHost, shipment: Shipment, contents: bytes = b"") -> None:
     """Commit the release. `contents`: those files that are sent in this call.
 
-    Raises TreeChanged if the code has changed.
+    Raises CodeChanged if the code has changed.
     """
     args = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
     changed = check_requested_paths(shipment.code.paths, answer.changed, begun.session.host.name)
     if changed:
-        raise shipment.code.tree_changed_error(changed)
+        raise shipment.code.code_changed_error(changed)

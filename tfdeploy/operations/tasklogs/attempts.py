@@ -11,7 +11,7 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
 
-def newest_attempts(
+def newest_attempt_numbers(
     fleet: Fleet, plan: Plan, tasks: Collection[str], host_errors: Errors
 ) -> dict[str, int]:
     """Return {task: the number of its newest attempt}. The first attempt has number 1.

@@ -63,12 +63,12 @@ def stored_batches(
         log = TaskLog(plan, task.task, task.host, query)
         batches = _read_whole_log(log, sessions[task.host], host_errors, fetched)
         readers.append(
-            _ordered_batches(log, batches, {} if rotated_bytes is None else rotated_bytes)
+            _wanted_batches_in_order(log, batches, {} if rotated_bytes is None else rotated_bytes)
         )
     return heapq.merge(*readers, key=time_of)
 
 
-def _ordered_batches(
+def _wanted_batches_in_order(
     log: TaskLog, batches: Iterator[Batch], rotated_bytes: RotatedBytes
 ) -> Iterator[Batch]:
     """Yield one task's wanted lines, in the order of time.

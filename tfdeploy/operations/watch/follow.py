@@ -61,7 +61,7 @@ def follow(
             continue
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
-        watch.emit_run(view)
+        watch.emit_run_if_changed(view)
         if not view.final:
             ended_since = None
             continue

@@ -20,7 +20,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.attempts import attempt_of_host, end_event_of
 from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.text.words import unread_metrics_text
-from tfdeploy.operations.emit import emit_host, emit_warning
+from tfdeploy.operations.emit import emit_host_state, emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
@@ -52,10 +52,10 @@ class Watch:
         self._cause: str | None = None
         self._lock = threading.Lock()
 
-    def refresh(self) -> RunView:
+    def poll_and_emit_run(self) -> RunView:
         """Ask all hosts once, and emit all changes."""
         view = self.poll()
-        self.emit_run(view)
+        self.emit_run_if_changed(view)
         return view
 
     def poll(self) -> RunView:
@@ -74,7 +74,7 @@ class Watch:
                 self.receive_report(host, error)
         return self.view()
 
-    def emit_run(self, view: RunView) -> None:
+    def emit_run_if_changed(self, view: RunView) -> None:
         """Emit the run's state if it has changed, or if the emitted cause no longer applies."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
@@ -137,7 +137,7 @@ class Watch:
                 self._mark_tasks_lost(host, answer.what)
             elif isinstance(answer, TfdeployError):
                 if host not in self.errors:
-                    emit_host(self.emit, host, "unreachable", answer.what, run=self.plan.run)
+                    emit_host_state(self.emit, host, "unreachable", answer.what, run=self.plan.run)
                 self.errors[host] = answer
             else:
                 self._refuse_foreign_report(host, answer)
@@ -179,7 +179,7 @@ class Watch:
     def _record_report(self, host: str, answer: RunOnHost | RunChange) -> None:
         if self.errors.pop(host, None) or host not in self.reached:
             self.reached.add(host)
-            emit_host(self.emit, host, "connected", run=self.plan.run)
+            emit_host_state(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, RunOnHost):
             (self.abandoned.add if answer.left else self.abandoned.discard)(host)
         if answer.host_state is not None:

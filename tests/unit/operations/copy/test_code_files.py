@@ -16,7 +16,7 @@ import pytest
 
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
-from tfdeploy.operations.copy.code_files import CodeFiles, TreeChanged
+from tfdeploy.operations.copy.code_files import CodeChanged, CodeFiles
 from tfdeploy.tree import read_tree
 
 
@@ -102,9 +102,9 @@ def test_file_changed_since_hashing_is_reported(
 ) -> None:
     change(folder / "lib/b.py")
     code.check_unchanged(["train.py"])
-    with pytest.raises(TreeChanged, match=r"lib/b\.py changed while it was sent"):
+    with pytest.raises(CodeChanged, match=r"lib/b\.py changed while it was sent"):
         code.check_unchanged(["train.py", "lib/b.py"])
-    with pytest.raises(TreeChanged):
+    with pytest.raises(CodeChanged):
         code.packed_contents(("lib/b.py",))
 
 
@@ -118,5 +118,5 @@ def test_contents_changed_within_one_clock_tick_are_refused(
     entries = tuple(replace(entry, stamp=stamps[entry.path]) for entry in manifest.entries)
     code = CodeFiles(replace(manifest, entries=entries))
     assert code.packed_contents(("lib/a.py",))
-    with pytest.raises(TreeChanged, match="changed while it was sent"):
+    with pytest.raises(CodeChanged, match="changed while it was sent"):
         code.packed_contents(("lib/a.py", "lib/b.py"))

@@ -60,7 +60,7 @@ def test_state_is_reported_once_and_recovery_too() -> None:
         view("running"),
         view("succeeded"),
     ):
-        watch.emit_run(reported_view)
+        watch.emit_run_if_changed(reported_view)
     assert [(event.data["state"], event.data["cause"]) for event in events] == [
         ("running", "n3 rebooted"),
         ("running", None),
