@@ -23,7 +23,7 @@ from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import LocalTask
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.live_runs import planned_ports
+from tfdeploy.agent.run.live_runs import list_port_owners
 
 MEETS = """
 import os, socket, sys, time
@@ -210,11 +210,11 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     assert bind_alone(port) == 0
     workdir = cluster.hosts["n1"].context.workdir
     run = f"run r1 of job {cluster.job}"
-    assert planned_ports(workdir, "n1") == {
+    assert list_port_owners(workdir, "n1") == {
         port: f"worker:0 of {run}",
         cluster.hosts["n1"].mesh_port: f"the mesh of {run}",
     }
-    assert planned_ports(workdir, "n1", "r1") == {}
+    assert list_port_owners(workdir, "n1", "r1") == {}
 
 
 def test_nobody_knocks_at_it_while_the_program_runs(

@@ -134,7 +134,7 @@ def test_nonsense_is_not_relayed(fleet: NearFleet, tmp_path: Path) -> None:
         with pytest.raises(VerbError) as refused:
             fleet.call("n1", "run.tell", run="r1", job="cut", known=nonsense)
         assert refused.value.code == "bad_argument"
-    folder.RunPaths.wake(fleet.paths("n1", "cut", "r1"))
+    folder.RunPaths.wake_minder(fleet.paths("n1", "cut", "r1"))
     assert set(fleet.alive("r1", "cut")) == {"n1", "n2"}
 
 

@@ -167,8 +167,8 @@ class Origin(TypedDict, total=False):
 
     boot_id: str
     hostname: str
-    # The value of run.file_origin.boot_name(), which distinguishes cloned machines. Added in 0.1.0. If the
-    # key is missing, run.find compares the hostname instead.
+    # The value of run.file_origin.boot_and_container_id(), which distinguishes cloned machines.
+    # Added in 0.1.0. If the key is missing, run.find compares the hostname instead.
     place: str
 
 

@@ -95,7 +95,7 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     # The test leaves the request to start as a file. If it called the verb on each host, the time
     # limit for the commit might pass between two calls.
     for host in cluster.hosts.values():
-        host.paths("r1").leave_word("start")
+        host.paths("r1").write_minder_order("start")
     states = cluster.wait_ended("r1")
     assert (
         states["n1"].abort_reason
@@ -113,7 +113,7 @@ def test_prepared_and_not_started_ends(hosts: NewCluster) -> None:
     cluster.prepare(
         "r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}, start_within_s=5.0
     )
-    cluster.hosts["n1"].paths("r1").leave_word("start")
+    cluster.hosts["n1"].paths("r1").write_minder_order("start")
     assert (
         cluster.wait_ended("r1", "n1")["n1"].abort_reason
         == "the run was prepared, but not started within 5 s"
@@ -144,7 +144,7 @@ def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: NewCluster) 
 def test_a_ps_that_exits_0_fails_the_run(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.prepare("r1", {"ps:0": ("n1", ["sh", "-c", "exit 0"]), "worker:0": ("n1", FOREVER)})
-    cluster.hosts["n1"].paths("r1").leave_word("start")
+    cluster.hosts["n1"].paths("r1").write_minder_order("start")
     state = cluster.wait_ended("r1")["n1"]
     assert state.abort_reason == "ps:0 on n1 ended too early, with exit code 0"
 
@@ -154,7 +154,7 @@ def test_a_program_that_cannot_start_fails_with_the_reason(hosts: NewCluster) ->
     cluster.write("orphan", "#!/no/such/interpreter\n")
     (cluster.hosts["n1"].release / "orphan").chmod(0o755)
     cluster.prepare("r1", {"worker:0": ("n1", ["./orphan"])})
-    cluster.hosts["n1"].paths("r1").leave_word("start")
+    cluster.hosts["n1"].paths("r1").write_minder_order("start")
     assert "cannot start ./orphan" in cluster.wait_ended("r1")["n1"].abort_reason
     assert cluster.status("r1", "worker:0").outcome == "failed"
 

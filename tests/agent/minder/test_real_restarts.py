@@ -285,7 +285,7 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: NewClus
             )
         assert cluster.state("r1", "n2").minder_pid != before
     assert cluster.status("r1", "worker:0").round == 3
-    assert not task_processes.find_members(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
+    assert not task_processes.find_task_processes(cluster.hosts["n1"].paths("r1"), ["worker:1"])[0]
 
 
 def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: NewCluster) -> None:

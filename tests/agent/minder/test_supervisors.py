@@ -132,7 +132,7 @@ def test_a_start_that_the_system_refuses_is_tried_again(hosts: NewCluster) -> No
     minder = paths.state().minder_pid
     in_the_way = os.path.join(paths.task_dir("worker:0"), "supervisor.log")
     os.mkdir(in_the_way)
-    paths.leave_word("start", time=1.0)
+    paths.write_minder_order("start", time=1.0)
     cluster.wait_until(lambda: paths.state().phase == "started")
     cluster.wait_until(lambda: "supervisor.log" in Path(paths.file("journal")).read_text())
     os.rmdir(in_the_way)

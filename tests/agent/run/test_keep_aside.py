@@ -139,9 +139,9 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
         patched.setattr(keep_aside.os, "rename", dying)
         if renames < 3:
             with pytest.raises(KeyboardInterrupt):
-                keep_aside.rename_keep(paths, KEEP)
+                keep_aside.rename_keep_aside(paths, KEEP)
         else:
-            keep_aside.rename_keep(paths, KEEP)
+            keep_aside.rename_keep_aside(paths, KEEP)
     sweep.undo_unfinished_launches(str(tmp_path), "n1")
     assert kept(tmp_path) == OLD and not os.path.exists(paths.run_dir)
 
@@ -158,21 +158,21 @@ def test_until_the_commit_a_probe_sees_the_old_ones(hosts: NewCluster) -> None:
 def test_hosts_that_share_a_workdir_do_it_once_and_the_last_one_undoes_it(tmp_path: Path) -> None:
     fill(tmp_path, {"ck/checkpoint": "old"})
     first, second = begun(tmp_path, "n1"), begun(tmp_path, "n2")
-    keep_aside.rename_keep(first, KEEP)
+    keep_aside.rename_keep_aside(first, KEEP)
     fill(tmp_path, {"ck/seed": "of the release"})
-    keep_aside.rename_keep(second, KEEP)
+    keep_aside.rename_keep_aside(second, KEEP)
     set_aside = {"ck.before-r1/checkpoint": "old", "ck/seed": "of the release"}
     assert kept(tmp_path) == set_aside
     write_part(second)
     lock = FileLock(second.minder_lock)
     assert lock.acquire()
-    keep_aside.put_keep_back(first)
+    keep_aside.restore_keep_if_aborted(first)
     assert kept(tmp_path) == set_aside
     lock.release()
-    keep_aside.put_keep_back(second)
+    keep_aside.restore_keep_if_aborted(second)
     back = {"ck/checkpoint": "old", "ck.undone-r1/seed": "of the release"}
     assert kept(tmp_path) == back
-    keep_aside.put_keep_back(first)
+    keep_aside.restore_keep_if_aborted(first)
     assert kept(tmp_path) == back
 
 
@@ -182,15 +182,15 @@ def test_the_last_host_undoes_it_also_if_only_another_one_was_told_of_the_rollba
     fill(tmp_path, OLD)
     first, last = begun(tmp_path, "n1"), begun(tmp_path, "n2")
     for paths in (first, last):
-        keep_aside.rename_keep(paths, KEEP)
-        paths.leave_word("commit", time=1.0)
+        keep_aside.rename_keep_aside(paths, KEEP)
+        paths.write_minder_order("commit", time=1.0)
         state = paths.state()
         state.phase = "committed"
         paths.write_state(state)
-    keep_aside.put_keep_back(last)
+    keep_aside.restore_keep_if_aborted(last)
     assert kept(tmp_path) == aside()
-    first.leave_word("abort")
-    keep_aside.put_keep_back(last)
+    first.write_minder_order("abort")
+    keep_aside.restore_keep_if_aborted(last)
     assert kept(tmp_path) == OLD
 
 

@@ -230,7 +230,7 @@ class Left:
                 os.utime(self.place / name, (at, at))
 
     def restore(self) -> str:
-        return "\n".join(keep_links.restore_links(self.paths, ["logs"]))
+        return "\n".join(keep_links.restore_keep_links(self.paths, ["logs"]))
 
     def aside(self) -> list[Any]:
         beside = sorted(each for each in self.keep.iterdir() if each.name.startswith("logs.aside-"))
@@ -297,7 +297,7 @@ def test_a_link_elsewhere_is_not_followed(left: Left, tmp_path: Path) -> None:
 def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     Path(left.paths.cwd, "out").symlink_to(tmp_path / "elsewhere")
-    said = keep_links.restore_links(left.paths, ["out/logs"])[0]
+    said = keep_links.restore_keep_links(left.paths, ["out/logs"])[0]
     assert "which cannot be restored: " in said and "a link is in the way" in said
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

@@ -78,7 +78,7 @@ def test_part_and_status(paths: RunPaths) -> None:
         3.0,
         "n2",
     )
-    assert paths.is_whole() and paths.plan_digest() == part.plan_digest
+    assert paths.has_readable_part() and paths.plan_digest() == part.plan_digest
     assert (status.state, status.attempt, status.round, status.pid, status.supervisor_pid) == (
         "running",
         2,
@@ -117,7 +117,7 @@ def test_state(paths: RunPaths, stopped: RunPaths) -> None:
 def test_what_minders_know(paths: RunPaths, stopped: RunPaths) -> None:
     store = StateStore(paths, paths.part())
     store.load()
-    assert store.known.committed and paths.says_committed()
+    assert store.known.committed and paths.is_commit_recorded()
     assert (store.known.round_number, store.known.stands) == (2, {"n3": (2, 3), "n2": (2, 3)})
     assert shared_state.next_attempt(store.known, "worker:0") == 2
     store = StateStore(stopped, stopped.part())
@@ -132,14 +132,15 @@ def test_what_minders_know(paths: RunPaths, stopped: RunPaths) -> None:
 
 def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
     assert {
-        name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")
+        name: paths.minder_order(name) is not None
+        for name in ("start", "commit", "stop", "abort", "renew")
     } == {
         **dict.fromkeys(("start", "commit"), True),
         # These requests were never made. `stop` and `abort` have files, which only reserve space on
         # the disk.
         **dict.fromkeys(("stop", "abort", "renew"), False),
     }
-    assert stopped.word("stop") == {"time": 1795381440.583979, "grace_s": 20.0}
+    assert stopped.minder_order("stop") == {"time": 1795381440.583979, "grace_s": 20.0}
     assert paths.stop_order("worker:1") is None
     assert stopped.stop_order("worker:1") == {
         "reason": "stopped by an operator",

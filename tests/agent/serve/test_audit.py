@@ -153,16 +153,16 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     cluster.each("run.start", "r2")
     # r2 is not committed yet. If its launch is rolled back, r1 may be resumed, and then r1 needs
     # its own secrets.
-    assert old_secrets.secret_files(paths)
+    assert old_secrets.list_secret_files(paths)
     cluster.each("run.commit", "r2")
-    assert left(cluster) == set() and old_secrets.secret_files(cluster.hosts["n1"].paths("r2"))
+    assert left(cluster) == set() and old_secrets.list_secret_files(cluster.hosts["n1"].paths("r2"))
 
 
 def test_a_stop_removes_secrets_that_the_end_could_not(ended: Cluster) -> None:
     paths = ended.hosts["n1"].paths("r1")
     Path(paths.file("env.json")).write_text("{}")
     ended.each("run.stop", "r1", grace_s=0.0)
-    assert old_secrets.secret_files(paths) == []
+    assert old_secrets.list_secret_files(paths) == []
 
 
 def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:

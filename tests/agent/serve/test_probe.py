@@ -317,9 +317,9 @@ def test_bad_ranges(tmp_path: Path, ports: Any) -> None:
 
 def test_keep_folders(tmp_path: Path) -> None:
     folder = tmp_path / "job" / "keep" / "out" / "checkpoints"
-    assert keep_folders.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
+    assert keep_folders.describe_keep_folders(str(tmp_path), "job", ["out/checkpoints"]) == []
     (folder / "deep").mkdir(parents=True)
-    assert keep_folders.keep_facts(str(tmp_path), "job", ["out/checkpoints"]) == []
+    assert keep_folders.describe_keep_folders(str(tmp_path), "job", ["out/checkpoints"]) == []
     text = (
         'model_checkpoint_path: "/some/where/model.ckpt-%d"\nall_model_checkpoint_paths: '
         '"model.ckpt-1"\n'
@@ -332,7 +332,7 @@ def test_keep_folders(tmp_path: Path) -> None:
         os.utime(path, (when, when))
     (folder / "model.ckpt-1200.index").write_text("")
     os.utime(folder / "model.ckpt-1200.index", (3000, 3000))
-    keep_rows = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
+    list_keep_rows = facts(tmp_path, job="job", keep=["out/checkpoints", "nothing"])["keep"]
     expected = {
         "path": "out/checkpoints",
         "newest": 3000.0,
@@ -344,14 +344,14 @@ def test_keep_folders(tmp_path: Path) -> None:
         "files": 3,
         "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
     }
-    assert keep_rows == [expected]
+    assert list_keep_rows == [expected]
     (folder / "workertemp_1").mkdir()
     # A worker that is not the chief writes its checkpoint record here, and no program reads it.
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [expected]
     for path in ("../x", "/etc", "", "a/../../b"):
         with pytest.raises(VerbError):
-            keep_folders.keep_facts(str(tmp_path), "job", [path])
+            keep_folders.describe_keep_folders(str(tmp_path), "job", [path])
 
 
 @pytest.mark.parametrize(
@@ -361,9 +361,12 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
     folder = tmp_path / "job" / "keep" / "out"
     folder.mkdir(parents=True)
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"')
-    keep_rows = facts(tmp_path, job="job", keep=["out"])
-    assert (keep_rows["keep"][0]["checkpoint"], keep_rows["keep"][0]["step"]) == (name, step)
-    assert convert_untrusted({**keep_rows, "free_ports": []}, HostFacts).keep[0].step == step
+    list_keep_rows = facts(tmp_path, job="job", keep=["out"])
+    assert (list_keep_rows["keep"][0]["checkpoint"], list_keep_rows["keep"][0]["step"]) == (
+        name,
+        step,
+    )
+    assert convert_untrusted({**list_keep_rows, "free_ports": []}, HostFacts).keep[0].step == step
 
 
 @pytest.mark.parametrize("free", [(1 << 63) - (1 << 20), 1 << 63, (1 << 64) - 1])

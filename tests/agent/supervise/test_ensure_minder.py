@@ -37,7 +37,7 @@ def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
     paths = cluster.hosts["n1"].paths("r1")
     watch = MinderWatch(paths, paths.part(), {})
     kill_minder(cluster)
-    watch.ensure()
+    watch.ensure_minder()
     wait_until(lambda: is_locked(paths.minder_lock))
 
 
@@ -49,8 +49,8 @@ def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
     watch = MinderWatch(paths, paths.part(), {})
     kill_minder(cluster)
     paths.write_part(paths.part())
-    watch.ensure()
-    watch.ensure_until_end()
+    watch.ensure_minder()
+    watch.ensure_minder_until_end()
     assert not is_locked(paths.minder_lock)
-    MinderWatch(paths, paths.part(), {}).ensure()
+    MinderWatch(paths, paths.part(), {}).ensure_minder()
     wait_until(lambda: is_locked(paths.minder_lock))

@@ -209,7 +209,7 @@ def test_whatever_hinders_the_search_for_a_cause_the_end_can_be_written(
     imported = builtins.__import__
     supervisor = object.__new__(Supervisor)
     monkeypatch.setattr(builtins, "__import__", refuse)
-    supervisor._add_reason()
+    supervisor._add_failure_reason()
 
 
 def test_killed_by_a_signal(hosts: NewCluster) -> None:

@@ -27,7 +27,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(few_hosts)
 
 
-def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
+def list_port_owners(pipe: EventPipe, host: str) -> list[set[int]]:
     """Return, for each plan that the launch made, the ports of the tasks on this host and the port
     of its minder (the process that looks after the run on the host)."""
     results = []
@@ -59,14 +59,14 @@ def test_a_port_taken_after_the_probe_is_planned_anew(
     run = f"raced-{which}"
     launching = operator.start("launch", "--wait", "--name", run, *pipe.words)
     pipe.hold_at("step", step="prepare", state="begin")
-    first = planned_ports(pipe, "n3")[0]
+    first = list_port_owners(pipe, "n3")[0]
     port = min(first) if which == "task" else max(first)
     with bystander(operator.lab, "n3", LISTEN, str(port)):
         pipe.go_on()
         code, output = wait_for_end(launching)
     assert code == 0, output
     assert "probing and planning again" in output and str(port) in output, output
-    assert port not in planned_ports(pipe, "n3")[-1]
+    assert port not in list_port_owners(pipe, "n3")[-1]
     assert_nothing_left(operator, run, "raced")
 
 
@@ -78,7 +78,7 @@ def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: Event
     with ExitStack() as strangers:
         for _ in range(3):
             pipe.hold_at("step", step="prepare", state="begin")
-            port = min(planned_ports(pipe, "n3")[-1])
+            port = min(list_port_owners(pipe, "n3")[-1])
             strangers.enter_context(bystander(operator.lab, "n3", LISTEN, str(port)))
         pipe.go_on()
         code, output = wait_for_end(launching)

@@ -69,10 +69,10 @@ def life(folder: str) -> dict[str, Any]:
     process that holds the firewall's table.
     """
     paths, state = a_run(folder), {}
-    before_run = paths.hold_firewall()
+    before_run = paths.open_firewall_fifo()
     first = Firewall(paths, closed(paths.host_dir))
     first.create_table_if_missing()
-    supervisor = paths.hold_firewall()
+    supervisor = paths.open_firewall_fifo()
     assert supervisor is not None
     first.close()
     os.write(supervisor, b"\n")
@@ -105,7 +105,7 @@ def killed(folder: str) -> dict[str, Any]:
     for makes in (True, False):
         pid = os.fork()
         if not pid:
-            kept = Firewall(paths, closed(paths.host_dir)) if makes else paths.hold_firewall()
+            kept = Firewall(paths, closed(paths.host_dir)) if makes else paths.open_firewall_fifo()
             if isinstance(kept, Firewall):
                 kept.create_table_if_missing()
             os.write(reading_end, b"!")

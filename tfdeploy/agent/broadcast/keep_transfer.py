@@ -29,7 +29,7 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.pieces import Piece, Pieces
 from tfdeploy.agent.run import keep_receive
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
+from tfdeploy.agent.run.keep_folders import RECORD, list_keep_rows
 
 RETRY_S = 1.0  # the pause before a retry
 # The time limit for each operation on the connection. An operation may have to wait until the other
@@ -135,7 +135,7 @@ class KeepFetch:
                 with self._while_wanted(number):
                     target.write(piece, content)
         with self._while_wanted(number):
-            missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
+            missing = keep_receive.move_received_into_keep(paths.workdir, paths.job, chosen, aside)
         if missing:
             raise ValueError("%s is not complete" % missing[0])
 
@@ -147,7 +147,7 @@ def _read_message(channel: ssl.SSLSocket) -> Any:
 
 
 def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
-    rows = keep_rows(paths.workdir, paths.job, part.keep)
+    rows = list_keep_rows(paths.workdir, paths.job, part.keep)
     return [
         (path, size, at)
         for path, size, at, link in rows
@@ -166,7 +166,7 @@ def _choose_files(value: Any, files: List[File]) -> List[File]:
 def _check_files(value: Any, keep: List[str]) -> List[File]:
     rows = bounded_json.check_fields(value, {"files": bounded_json.check_list}, ("files",))["files"]
     check_row = bounded_json.fixed_list_check(
-        lambda path: keep_receive.check_inside(path, keep), _count, _count
+        lambda path: keep_receive.check_inside_keep(path, keep), _count, _count
     )
     return list(map(check_row, rows))
 

@@ -35,4 +35,4 @@ def write_forwarded_run_end(paths: RunPaths, run_end: Knowledge) -> None:
     """Write a file for the minder. It contains a state that says why the run is over. Then wake the
     minder. Raises OSError."""
     write_json(paths.file(layout.FORWARDED_END), run_end.as_json())
-    paths.wake()
+    paths.wake_minder()

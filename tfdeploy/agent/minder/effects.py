@@ -182,10 +182,10 @@ class Effects:
             state.started = clock.now(self._part)
             state.marks["started"] = time.monotonic()
         if action.phase == "committed":
-            leftovers.forget_doubt(self._paths)
+            leftovers.remove_doubt_files(self._paths)
         if action.phase == "ended":
             self._release_ports_and_secrets()
-            leftovers.restore_links(self._paths)
+            leftovers.restore_keep_links(self._paths)
             state.left_files = leftovers.list_new_files(self._paths, self._part)
             state.ended = clock.now(self._part)
         self._store.update_state(phase=action.phase)
@@ -195,7 +195,7 @@ class Effects:
             # `launch --fresh` has renamed the keep folders. If that launch was rolled back, the
             # folders get their names back now. Hosts that share the workdir must see first that the
             # run has ended on this host.
-            leftovers.put_back_keep(self._paths)
+            leftovers.restore_keep_if_aborted(self._paths)
         return True
 
     def _release_ports_and_secrets(self) -> None:
@@ -206,4 +206,4 @@ class Effects:
         self._own_ports.close()
         if self._keep is not None:
             self._keep.give_up()
-        leftovers.forget_secrets(self._paths)
+        leftovers.remove_secret_files(self._paths)

@@ -2,7 +2,7 @@
 agent's daemon for the run on this host) or the supervisor of a task lives.
 
 A process of nft reads its commands from a FIFO in the run's folder. The minder and the supervisors
-keep the writing end of the FIFO open (RunPaths.hold_firewall). When the last of them ends, nft
+keep the writing end of the FIFO open (RunPaths.open_firewall_fifo). When the last of them ends, nft
 reaches the end of its input and ends too, and the kernel removes the table, because nft is its
 owner. This needs no signal.
 """
@@ -100,7 +100,7 @@ class Firewall:
             os.mkfifo(self._path, 0o600)
         except FileExistsError:
             pass
-        self._held: Optional[int] = paths.hold_firewall()
+        self._held: Optional[int] = paths.open_firewall_fifo()
 
     def create_table_if_missing(self) -> None:
         """Create the table, unless an earlier minder has created it, and return once it exists.

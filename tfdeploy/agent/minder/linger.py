@@ -39,7 +39,7 @@ class MinderLinger:
         call."""
         now = time.monotonic()
         # The control machine may roll the run back at any time.
-        if not self._committed and self._paths.word("abort"):
+        if not self._committed and self._paths.minder_order("abort"):
             self._until = min(self._until, now + ROLLED_BACK_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
             self.tick_s = SELDOM_S

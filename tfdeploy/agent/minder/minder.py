@@ -34,7 +34,7 @@ from tfdeploy.agent.minder.sampling import SamplerProcess
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.file_origin import own_origin
+from tfdeploy.agent.run.file_origin import own_file_origin
 from tfdeploy.agent.run.folder import ORDERS, RunPaths
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Minder:
             # The monotonic clock started again at the boot, so times from before the boot have no
             # meaning.
             state.marks, state.health = {}, {}
-        vars(state).update(own_origin())
+        vars(state).update(own_file_origin())
         state.marks.setdefault("prepared", now)
         for host in unminded.unminded_hosts(self.store.known):
             state.marks.setdefault(unminded.unminded_mark(host), now)
@@ -178,12 +178,12 @@ class Minder:
             leftovers.remove_run(self.paths)
         else:
             leftovers.remove_partial_orders(self.paths)
-            leftovers.forget_doubt(self.paths)
+            leftovers.remove_doubt_files(self.paths)
 
     def _was_never_started(self) -> bool:
         """Return True if the run was prepared on this host, but was neither started nor rolled
         back. No task has ever run then, so the folder of the run is useless."""
-        ended = self.paths.word("abort") or self.paths.word("stop")
+        ended = self.paths.minder_order("abort") or self.paths.minder_order("stop")
         return (
             self.state.started is None
             and not self.store.known.committed
@@ -280,7 +280,7 @@ class Minder:
 
     def _make_view(self, own_tasks: Dict[str, LocalTask]) -> HostRunView:
         mesh, state, now = self.mesh, self.state, time.monotonic()
-        orders = {name: self.paths.word(name) for name in ORDERS}
+        orders = {name: self.paths.minder_order(name) for name in ORDERS}
         return HostRunView(
             part=self.part,
             phase=state.phase,
@@ -358,7 +358,7 @@ class Minder:
             self._wait_for_wakeup(fifo, linger.tick_s)
             self.effects.replace_and_share_state(self.store.known.join(self.mesh.current_state()))
             # If a stop arrives only now, hosts that were cut off must learn of it too.
-            if self.paths.word("stop") is not None and self.store.known.abort is None:
+            if self.paths.minder_order("stop") is not None and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
         self.mesh.close()

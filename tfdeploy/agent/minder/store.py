@@ -54,7 +54,7 @@ class StateStore:
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
             self.journal("forgot", why="%s: %s" % (layout.STATE, mismatch))
-        stored = self.paths.known()
+        stored = self.paths.stored_shared_state()
         if stored is None:
             return
         try:
@@ -173,5 +173,5 @@ class StateStore:
                 state.abort_reason = shared_state.describe_death(death) if death else None
             elif abort["kind"] == "abort":
                 state.abort_reason = abort["reason"]
-        self.paths.write_known(known.as_json())
+        self.paths.write_shared_state(known.as_json())
         self.paths.write_state(state, durable=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Origin
 
 
-def boot_name() -> str:
+def boot_and_container_id() -> str:
     """Return an id of the current boot of this machine or container. Cloned machines share hostname
     and machine id, but never a boot."""
     # Containers share the boot id of their machine, but not its process namespace.
@@ -22,15 +22,15 @@ def boot_name() -> str:
     return agent_name({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
-def own_origin() -> Origin:
+def own_file_origin() -> Origin:
     """Return the fields that this machine writes into a file, so that `is_own_file` later
     recognises the file as written by this machine."""
-    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
+    return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_and_container_id()}
 
 
 def read_origin(path: str) -> Origin:
-    """Return what a file says about the machine that wrote it (see `own_origin`). Fields that the
-    file lacks are left out. Raises OSError."""
+    """Return what a file says about the machine that wrote it (see `own_file_origin`). Fields that
+    the file lacks are left out. Raises OSError."""
     fields = atomic.read_json(path) or {}
     names = ("boot_id", "hostname", "place")
     return {  # type: ignore[return-value]
@@ -43,7 +43,7 @@ def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
     says about the machine that wrote it (see read_origin). `inventory_name`: this machine's name in
     the session's inventory, or "" if the session did not say."""
     boot, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
-    if boot == boot_name():
+    if boot == boot_and_container_id():
         return True
     if boot and is_same_boot:
         return False  # another container on this machine wrote it

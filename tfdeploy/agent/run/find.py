@@ -19,7 +19,7 @@ from tfdeploy.agent.annotations import Iterator, List, Optional
 from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files
-from tfdeploy.agent.run.file_origin import boot_name, is_own_file, read_origin
+from tfdeploy.agent.run.file_origin import boot_and_container_id, is_own_file, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -67,17 +67,17 @@ def find_run_paths(
     """Return the paths of this machine's folder of a run. Return None if this machine has no files
     of the run, or only damaged ones. `inventory_name`: as in is_own_file."""
     folders = host_folders(workdir, job, run)
-    candidates = folders if len(folders) == 1 else _own_folders(folders, inventory_name)
+    candidates = folders if len(folders) == 1 else _folders_of_machine(folders, inventory_name)
     return next((paths for paths in candidates if check_files.find_damage(paths) is None), None)
 
 
-def _own_folders(folders: List[RunPaths], inventory_name: str) -> Iterator[RunPaths]:
+def _folders_of_machine(folders: List[RunPaths], inventory_name: str) -> Iterator[RunPaths]:
     """Yield the folders that this machine wrote, the most likely one first. A thousand hosts may
     share the workdir, so only one file of each folder is read, and the folder of the host
     `inventory_name` is read first."""
     if inventory_name not in [paths.host for paths in folders]:
         inventory_name = ""
-    this_boot, before = boot_name(), []
+    this_boot, before = boot_and_container_id(), []
     for paths in sorted(folders, key=lambda paths: paths.host != inventory_name):
         try:
             file_origin = read_origin(paths.state_file)
@@ -90,7 +90,7 @@ def _own_folders(folders: List[RunPaths], inventory_name: str) -> Iterator[RunPa
     yield from before
 
 
-def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPaths]:
+def runs_of_this_machine(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPaths]:
     """Yield the result of `find_run_paths` for each run of the job. Runs without intact files on
     this machine are left out."""
     for run in run_names(workdir, job):
@@ -99,7 +99,7 @@ def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPa
             yield paths
 
 
-def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
+def other_runs_of_host(paths: RunPaths) -> Iterator[RunPaths]:
     """Yield the folders that the host of `paths` has for other runs of the same job. Damaged
     folders are left out."""
     for run in run_names(paths.workdir, paths.job):

@@ -108,7 +108,7 @@ class RunPaths:
         """Return the names of the tasks that this host runs. Raises HostPartMissing."""
         return [spec.task for spec in self.part().tasks]
 
-    def is_whole(self) -> bool:
+    def has_readable_part(self) -> bool:
         return read_json(self.file(layout.PART)) is not None
 
     def was_removed(self) -> bool:
@@ -120,7 +120,7 @@ class RunPaths:
         fields = read_json(self.file(layout.PART))
         return None if fields is None else str(fields.get("plan_digest"))
 
-    def prepared(self) -> float:
+    def prepared_time(self) -> float:
         """Return when the run was prepared, in UTC seconds of the file system's clock. Raises
         OSError."""
         return os.stat(self.file(layout.PART)).st_mtime
@@ -152,16 +152,16 @@ class RunPaths:
 
     # --- cwd/
 
-    def cwd_of(self, spec: wire.TaskSpec) -> str:
+    def task_cwd(self, spec: wire.TaskSpec) -> str:
         """Return the folder in which the task starts."""
         return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
 
-    def replaced_links(self, keep: List[str]) -> List[str]:
+    def replaced_keep_links(self, keep: List[str]) -> List[str]:
         """Return the paths of `keep` at which cwd/ no longer has a link to the keep folder. This is
         called for every task that ends, so it must be cheap."""
-        return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
+        return [path for path in keep if os.path.isdir(self.cwd) and not self._is_keep_link(path)]
 
-    def _is_linked(self, path: str) -> bool:
+    def _is_keep_link(self, path: str) -> bool:
         """Return whether the path is a link to its keep folder. Only the end of the link's target
         is compared, because hosts that share a workdir may see the workdir under different
         paths."""
@@ -184,15 +184,15 @@ class RunPaths:
     def write_state(self, state: wire.HostRunState, durable: bool = False) -> None:
         reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
 
-    def known(self) -> Optional[Unchecked]:
+    def stored_shared_state(self) -> Optional[Unchecked]:
         """Return the content of knowledge.json, which shared_state.from_json can parse. Return None
         if the file is missing or damaged."""
         return read_json(self.known_file)
 
-    def says_committed(self) -> bool:
-        return bool((self.known() or {}).get("committed"))
+    def is_commit_recorded(self) -> bool:
+        return bool((self.stored_shared_state() or {}).get("committed"))
 
-    def write_known(self, known: SharedState) -> None:
+    def write_shared_state(self, known: SharedState) -> None:
         reserved_space.write_json(self.known_file, known, durable=True)
 
     # --- a task's files
@@ -238,9 +238,9 @@ class RunPaths:
         """Append a line to the journal of `task`, or of the run if `task` is "". The line contains
         v, time and what (the event), and the fields in `fields` and `last`. Raises OSError."""
         line = dict(fields, v=wire.VERSION, time=time.time(), what=event, **last)
-        reserved_space.append_line(self._journal(task), line)
+        reserved_space.append_line(self._journal_path(task), line)
 
-    def _journal(self, task: str) -> str:
+    def _journal_path(self, task: str) -> str:
         return os.path.join(self.task_dir(task) if task else self.host_dir, layout.JOURNAL)
 
     @property
@@ -251,13 +251,13 @@ class RunPaths:
 
     # --- orders for the minder
 
-    def word_file(self, name: str) -> str:
+    def minder_order_file(self, name: str) -> str:
         return self.file("word." + name)
 
-    def word(self, name: str) -> Optional[Word]:
+    def minder_order(self, name: str) -> Optional[Word]:
         """Return the order `name` for the minder, or None if it was not given. Fields of a wrong
         type are left out."""
-        fields = read_json(self.word_file(name))
+        fields = read_json(self.minder_order_file(name))
         if fields is None:
             return None
         order: Word = {  # type: ignore[assignment]
@@ -269,32 +269,34 @@ class RunPaths:
             order["reason"] = str(fields["reason"])
         return order
 
-    def leave_word(self, name: str, **word: Union[str, float]) -> None:
+    def write_minder_order(self, name: str, **fields: Union[str, float]) -> None:
         """Write an order for the minder, with the fields of shapes.Word, and wake the minder.
         Raises OSError if the disk is full and no space was reserved for this order."""
         try:
-            write_json(self.word_file(name), word)
+            write_json(self.minder_order_file(name), fields)
         except OSError:
-            text = json_text.encode(word).ljust(_ORDER_BYTES)
+            text = json_text.encode(fields).ljust(_ORDER_BYTES)
             # One write() writes the whole order; readers ignore an order that is not complete.
-            with open(self.word_file(name), "r+b", buffering=0) as file:
+            with open(self.minder_order_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ORDER_BYTES])
-        self.wake()
+        self.wake_minder()
 
-    def reserve_space(self, part: wire.HostPart) -> None:
+    def reserve_disk_space(self, part: wire.HostPart) -> None:
         """Reserve disk space for the files that must be written even on a full disk. The files in
         which the minder gets orders are filled with blanks. A reader does not take blanks for an
         order. Raises OSError."""
         for name in FULL_DISK_ORDERS:
-            write_bytes(self.word_file(name), b" " * _ORDER_BYTES)
+            write_bytes(self.minder_order_file(name), b" " * _ORDER_BYTES)
         for path in (self.state_file, self.known_file):
             reserved_space.create_reserve(path, reserved_space.run_reserve_bytes(len(part.peers)))
-        reserved_space.create_reserve(self._journal(""), reserved_space.JOURNAL_BYTES)
+        reserved_space.create_reserve(self._journal_path(""), reserved_space.JOURNAL_BYTES)
         for spec in part.tasks:
             reserved_space.create_reserve(self.status_file(spec.task), reserved_space.STATUS_BYTES)
-            reserved_space.create_reserve(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
+            reserved_space.create_reserve(
+                self._journal_path(spec.task), reserved_space.JOURNAL_BYTES
+            )
 
-    def wake(self) -> None:
+    def wake_minder(self) -> None:
         """Wake the minder, so that it acts on new files at once. If no minder runs, nothing
         happens, because a minder reads the files when it starts."""
         try:
@@ -308,7 +310,7 @@ class RunPaths:
         finally:
             os.close(fifo)
 
-    def hold_firewall(self) -> Optional[int]:
+    def open_firewall_fifo(self) -> Optional[int]:
         """Return a descriptor. As long as it is open, the run's firewall stays in place (see
         minder/firewall.py). Return None if the run has no firewall on this host."""
         path = self.file(layout.FIREWALL_FIFO)

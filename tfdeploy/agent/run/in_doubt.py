@@ -16,7 +16,7 @@ from tfdeploy.agent.host.atomic import remove_file, write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.file_origin import is_own_file, own_origin, read_origin
+from tfdeploy.agent.run.file_origin import is_own_file, own_file_origin, read_origin
 from tfdeploy.agent.run.find import folders_in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -24,9 +24,9 @@ from tfdeploy.agent.run.folder import RunPaths
 def mark_in_doubt(paths: RunPaths) -> None:
     """Write the file that marks a run as in doubt. Raises OSError."""
     check_owners(paths.workdir, layout.IN_DOUBT)
-    leftovers.forget_doubt(paths)  # an earlier launch may have left files
+    leftovers.remove_doubt_files(paths)  # an earlier launch may have left files
     make_private_folder(layout.in_doubt_dir(paths.workdir))
-    write_json(paths.doubt_file, own_origin())
+    write_json(paths.doubt_file, own_file_origin())
 
 
 def is_in_doubt(paths: RunPaths) -> bool:
@@ -39,7 +39,7 @@ def request_abort(paths: RunPaths, plan_digest: str) -> None:
     write_bytes(paths.doubt_file + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
 
-def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
+def is_abort_requested(paths: RunPaths, plan_digest: str) -> bool:
     try:
         with open(paths.doubt_file + leftovers.ABORT, encoding="ascii", errors="replace") as file:
             return file.read() == plan_digest
@@ -47,13 +47,13 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
         return False
 
 
-def forget_abort(paths: RunPaths) -> None:
+def remove_abort_request(paths: RunPaths) -> None:
     """Remove the file that `request_abort` wrote. Called when the run is no longer being
     prepared."""
     remove_file(paths.doubt_file + leftovers.ABORT)
 
 
-def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
+def own_runs_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
     """Return the runs that this machine began to prepare and that are neither committed nor ended.
     Runs that other hosts prepared in the same workdir are left out. `inventory_name`: as in
     file_origin.is_own_file."""

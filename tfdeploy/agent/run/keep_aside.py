@@ -20,10 +20,10 @@ from tfdeploy.agent.run.find import all_host_folders, folders_in_doubt, host_fol
 from tfdeploy.agent.run.folder import RunPaths
 
 
-def rename_keep(paths: RunPaths, keep: List[str]) -> None:
+def rename_keep_aside(paths: RunPaths, keep: List[str]) -> None:
     """Rename the `keep` folders that hold a file. Of the hosts that share the workdir, only the
     first one renames them. Raises OSError."""
-    with keep_links.keep_lock(paths.workdir, paths.job):
+    with keep_links.acquire_keep_lock(paths.workdir, paths.job):
         names = _names_of_sharing_host(paths)
         if names is not None:
             write_json(paths.file(layout.ASIDE), names, durable=True)
@@ -40,7 +40,7 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
     Changes nothing if another host that shares the workdir has a task of the run, because that task
     writes to these folders.
     """
-    with keep_links.keep_lock(workdir, job):
+    with keep_links.acquire_keep_lock(workdir, job):
         if host_folders(workdir, job, run):
             return {}
         names = _choose_names(workdir, job, run, keep)
@@ -48,22 +48,22 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
         return names
 
 
-def put_keep_back(paths: RunPaths) -> None:
-    """Undo `rename_keep` if the launch was rolled back: give the folders their old names again. A
-    second call changes nothing. Raises OSError.
+def restore_keep_if_aborted(paths: RunPaths) -> None:
+    """Undo `rename_keep_aside` if the launch was rolled back: give the folders their old names
+    again. A second call changes nothing. Raises OSError.
 
     Of several hosts that share the workdir, only the host whose tasks end last does this.
     """
     names = _read_names(paths)
     if not names or not _was_rolled_back(paths):
         return
-    with keep_links.keep_lock(paths.workdir, paths.job):
-        if not _runs_on_sharing_host(paths):
+    with keep_links.acquire_keep_lock(paths.workdir, paths.job):
+        if not _is_running_elsewhere(paths):
             for path, aside in sorted(names.items()):
                 _put_back(paths, path, aside)
 
 
-def pending_renames(workdir: str, job: str) -> Dict[str, str]:
+def pending_keep_renames(workdir: str, job: str) -> Dict[str, str]:
     """Return {path: current name} of the keep folders that a launch has renamed and may still
     rename back."""
     return {
@@ -105,7 +105,9 @@ def _was_rolled_back(paths: RunPaths) -> bool:
     """Return whether the launch was rolled back: the run was not committed on this host, or a host
     with this workdir has the order to abort. The other hosts count because one of them may have
     failed when this host had already received the commit."""
-    aborted = any(host.word("abort") is not None for host in (paths, *_sharing_hosts(paths)))
+    aborted = any(
+        host.minder_order("abort") is not None for host in (paths, *_sharing_hosts(paths))
+    )
     return aborted or not liveness.was_committed(paths)
 
 
@@ -118,11 +120,13 @@ def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
     return None
 
 
-def _runs_on_sharing_host(paths: RunPaths) -> bool:
+def _is_running_elsewhere(paths: RunPaths) -> bool:
     """Return whether a task of the run may be alive on another host that shares the workdir. Such a
     task may write to the keep folders."""
     return any(
-        other.is_whole() and other.state().phase != "ended" and liveness.is_minded(other)
+        other.has_readable_part()
+        and other.state().phase != "ended"
+        and liveness.has_live_agent_process(other)
         for other in _sharing_hosts(paths)
     )
 

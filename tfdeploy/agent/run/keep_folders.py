@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RECORD = "checkpoint"
 # How many times a folder is listed, if its `checkpoint` record is replaced during each listing.
 TRIES = 20
-Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
+FileRow = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")
 _WORKER_FOLDER = re.compile(r"workertemp_\d+\Z")
@@ -36,25 +36,25 @@ _MOST_BYTES = 1 << 20  # how many bytes of a `checkpoint` record are read
 _MOST_STEPS = 1 << 53  # largest number that counts as a step
 
 
-def keep_facts(
+def describe_keep_folders(
     workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None
 ) -> List[Answer]:
-    """Return one model.facts.KeepFolderFact for each path that holds at least one file. `renamed`: {path:
-    current name} of folders that a launch has renamed. Raises VerbError bad_name."""
+    """Return one model.facts.KeepFolderFact for each path that holds at least one file. `renamed`:
+    {path: current name} of folders that a launch has renamed. Raises VerbError bad_name."""
     facts: List[Answer] = []
     for path in check_keep_paths(paths):
         files = scan_keep_folder(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
-        if files.newest is not None:
-            checkpoint = _read_checkpoint(files.record) if files.record else None
+        if files.newest_mtime is not None:
+            checkpoint = _read_checkpoint_name(files.record_path) if files.record_path else None
             facts.append(
                 {
                     "path": path,
-                    "newest": files.newest,
+                    "newest": files.newest_mtime,
                     "checkpoint": checkpoint,
                     "step": _parse_step(checkpoint or ""),
-                    "recorded": files.recorded if checkpoint else None,
-                    "files": files.files,
-                    "bytes": files.bytes,
+                    "recorded": files.record_mtime if checkpoint else None,
+                    "files": files.file_count,
+                    "bytes": files.byte_count,
                 }
             )
     return facts
@@ -76,18 +76,19 @@ def check_keep_paths(paths: Any) -> List[str]:
     return list(paths or [])
 
 
-class KeptFiles(NamedTuple):
-    """The files of a keep folder. `newest`: mtime of the newest file, in seconds; None if there is
-    no file. `record`: path of the newest file named `checkpoint`. `recorded`: mtime of `record`."""
+class KeepFolderSummary(NamedTuple):
+    """The files of a keep folder. `newest_mtime`: mtime of the newest file, in seconds; None if
+    there is no file. `record_path`: path of the newest file named `checkpoint`. `record_mtime`:
+    mtime of `record_path`."""
 
-    newest: Optional[float]
-    record: Optional[str]
-    recorded: float
-    files: int
-    bytes: int
+    newest_mtime: Optional[float]
+    record_path: Optional[str]
+    record_mtime: float
+    file_count: int
+    byte_count: int
 
 
-def scan_keep_folder(folder: str) -> KeptFiles:
+def scan_keep_folder(folder: str) -> KeepFolderSummary:
     """Count the files below `folder` and their bytes, and find the newest ones. TensorFlow's
     temporary folders of workers other than the chief are left out."""
     latest, recorded, record, files, size = None, -1.0, None, 0, 0
@@ -103,10 +104,10 @@ def scan_keep_folder(folder: str) -> KeptFiles:
             latest = max(latest or 0.0, changed)
             if name == RECORD and changed > recorded:
                 recorded, record = changed, os.path.join(base, name)
-    return KeptFiles(latest, record, recorded, files, size)
+    return KeepFolderSummary(latest, record, recorded, files, size)
 
 
-def _read_checkpoint(record: str) -> Optional[str]:
+def _read_checkpoint_name(record: str) -> Optional[str]:
     try:
         with open(record, "rb") as text:
             match = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
@@ -115,7 +116,7 @@ def _read_checkpoint(record: str) -> Optional[str]:
     return os.path.basename(match.group(1)) if match else None
 
 
-def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
+def list_keep_rows(workdir: str, job: str, keep: List[str]) -> List[FileRow]:
     """Return a row for each file and link in a job's keep folders. In each folder, the `checkpoint`
     record comes first. Raises VerbError bad_name."""
     root, folders = layout.keep_dir(workdir, job, "")[:-1], check_keep_paths(keep)
@@ -124,10 +125,10 @@ def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
     )
 
 
-def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
+def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[FileRow]:
     """Return a row for each of the paths. If a `checkpoint` record changes meanwhile, list the
     paths again, up to TRIES times."""
-    rows: List[Row] = []
+    rows: List[FileRow] = []
     for _ in range(TRIES):
         rows = [row for row in (make_row(root, path) for path in paths()) if row is not None]
         if all(make_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
@@ -145,7 +146,7 @@ def walk_files(root: str, top: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def make_row(root: str, path: str) -> Optional[Row]:
+def make_row(root: str, path: str) -> Optional[FileRow]:
     """Return the row of a path, or None if it is neither a file nor a link, or was removed
     meanwhile."""
     full_path = os.path.join(root, path)

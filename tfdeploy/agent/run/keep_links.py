@@ -21,7 +21,7 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.run.find import own_runs
+from tfdeploy.agent.run.find import runs_of_this_machine
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import scan_keep_folder, walk_files
 from tfdeploy.agent.run.liveness import is_live
@@ -31,34 +31,34 @@ WITHIN_S = 60.0
 _ARRIVING = ".tfdeploy-arriving"  # name in `keep` of an unfinished copy from another file system
 
 
-def restore_links(paths: RunPaths, keep: List[str]) -> List[str]:
+def restore_keep_links(paths: RunPaths, keep: List[str]) -> List[str]:
     """Restore the links to `keep` that a program has replaced or removed. If it has replaced a link
     by a file or folder, move that into `keep` first. Return a sentence for the task's log about
     each link. Does nothing if the run is not committed, because a failed launch must not replace
     the checkpoints of an earlier run."""
-    if not paths.replaced_links(keep) or not paths.says_committed():
+    if not paths.replaced_keep_links(keep) or not paths.is_commit_recorded():
         return []
-    with keep_lock(paths.workdir, paths.job) as lock:
+    with acquire_keep_lock(paths.workdir, paths.job) as lock:
         if not lock.is_held():
             return []  # The links are restored when the next task ends.
-        return [_restore_link(paths, path) for path in paths.replaced_links(keep)]
+        return [_restore_link(paths, path) for path in paths.replaced_keep_links(keep)]
 
 
-def log_restored(log: LogWriter, attempt: int, sentences: List[str]) -> None:
-    """Write the sentences that `restore_links` has returned to a task's log, one per line."""
+def log_restored_links(log: LogWriter, attempt: int, sentences: List[str]) -> None:
+    """Write the sentences that `restore_keep_links` has returned to a task's log, one per line."""
     for each in sentences:
         log.append(
             ("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time()
         )
 
 
-def restore_links_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
+def restore_and_log_links(paths: RunPaths, part: wire.HostPart, task: str) -> None:
     """Restore the links for a task whose supervisor is dead or has ended, and report the changes in
     the task's log. If `task` is "", the log of the first task is used."""
-    sentences = restore_links(paths, part.keep)
+    sentences = restore_keep_links(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
-        log_restored(log, paths.status(spec.task).attempt, sentences)
+        log_restored_links(log, paths.status(spec.task).attempt, sentences)
         log.close()
 
 
@@ -67,13 +67,13 @@ def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "")
     for each link. The caller must hold the job's lock."""
     return [
         "run %s: %s" % (paths.run, sentence)
-        for paths in own_runs(workdir, job, inventory_name)
+        for paths in runs_of_this_machine(workdir, job, inventory_name)
         if not is_live(paths)
-        for sentence in restore_links(paths, paths.part().keep)
+        for sentence in restore_keep_links(paths, paths.part().keep)
     ]
 
 
-def keep_lock(workdir: str, job: str) -> FileLock:
+def acquire_keep_lock(workdir: str, job: str) -> FileLock:
     """Acquire the lock under which keep folders are moved. Hosts that share the workdir use the
     same lock.
 
@@ -123,22 +123,28 @@ def _move_into_keep(source: str, target: str) -> str:
         return "removed by the program"
     if not stat.S_ISDIR(kind):
         replacement = "a link to %s" % os.readlink(source) if stat.S_ISLNK(kind) else "a file"
-        return "replaced by %s, which was moved to %s" % (replacement, _set_aside(source, target))
-    new, old = scan_keep_folder(source).newest, scan_keep_folder(target).newest
+        return "replaced by %s, which was moved to %s" % (
+            replacement,
+            _move_aside_with_date(source, target),
+        )
+    new, old = scan_keep_folder(source).newest_mtime, scan_keep_folder(target).newest_mtime
     if old is not None and (new is None or new < old):
         if new is None and remove_if_empty(source):
             return "replaced by an empty folder, and the folder in `keep` was not changed"
-        return "replaced by a folder (now %s) that is older than the one in `keep`" % _set_aside(
-            source, target
+        return (
+            "replaced by a folder (now %s) that is older than the one in `keep`"
+            % _move_aside_with_date(source, target)
         )
     change = "replaced by a folder of the program, which was moved into `keep`"
     if os.path.lexists(target) and not remove_if_empty(target):
-        change += ", and the earlier folder in `keep` was moved to %s" % _set_aside(target, target)
+        change += ", and the earlier folder in `keep` was moved to %s" % _move_aside_with_date(
+            target, target
+        )
     _move(source, target)
     return change
 
 
-def _set_aside(source: str, target: str) -> str:
+def _move_aside_with_date(source: str, target: str) -> str:
     """Move `source` to an unused path that consists of `target` and the current time, and return
     this path."""
     now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())

@@ -27,61 +27,61 @@ _SECOND_NS = 10**9
 def make_incoming_folder(workdir: str, job: str, needed: int) -> str:
     """Make an empty folder for the files that will arrive, and return its path. Raises VerbError
     disk if there is no space for `needed` bytes."""
-    folder = incoming_path(workdir, job)
+    folder = incoming_folder(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private_folder(folder)
     require_space(folder, "`keep`", needed)
     return folder
 
 
-def put_in_place(
-    workdir: str, job: str, files: List[Tuple[str, int, int]], aside: List[str]
+def move_received_into_keep(
+    workdir: str, job: str, files: List[Tuple[str, int, int]], records_to_rename: List[str]
 ) -> List[str]:
-    """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each. `aside`:
-    `checkpoint` records to rename. If files are incomplete, move nothing and return their paths.
-    Raises VerbError in_the_way."""
-    folder, root = incoming_path(workdir, job), layout.keep_dir(workdir, job, "")
+    """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each.
+    `records_to_rename`: `checkpoint` records to rename. If files are incomplete, move nothing and
+    return their paths. Raises VerbError in_the_way."""
+    folder, root = incoming_folder(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # an empty file is not sent
-            _make_empty(os.path.join(folder, path), mtime_ns)
+            _make_empty_file(os.path.join(folder, path), mtime_ns)
     missing = [
         path
         for path, size, mtime_ns in files
-        if not _is_whole(os.path.join(folder, path), size, mtime_ns)
+        if not _is_complete_file(os.path.join(folder, path), size, mtime_ns)
     ]
     if missing:
         return missing
-    for path in aside:
-        _refuse_links(root, path)
+    for path in records_to_rename:
+        _check_target_free(root, path)
         if os.path.lexists(root + path):
             os.replace(root + path, root + path + ASIDE)
     for path, _, _ in sorted(files, key=lambda row: (os.path.basename(row[0]) == RECORD, row)):
-        _refuse_links(root, path)
+        _check_target_free(root, path)
         make_private_folder(os.path.dirname(root + path))
         os.replace(os.path.join(folder, path), root + path)
     shutil.rmtree(folder, ignore_errors=True)
     return []
 
 
-def incoming_path(workdir: str, job: str) -> str:
+def incoming_folder(workdir: str, job: str) -> str:
     """Return the folder in which files of another host are received."""
     return layout.keep_dir(workdir, job, _INCOMING)
 
 
-def check_inside(path: Any, keep: List[str]) -> str:
+def check_inside_keep(path: Any, keep: List[str]) -> str:
     """Return the path, or raise VerbError bad_name if it is not below one of the keep folders."""
     if not is_path_inside(path) or not any(path.startswith(top + "/") for top in keep):
         raise VerbError("bad_name", "%r is not in a keep folder" % (path,))
     return str(path)
 
 
-def _make_empty(path: str, mtime_ns: int) -> None:
+def _make_empty_file(path: str, mtime_ns: int) -> None:
     make_private_folder(os.path.dirname(path))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
+def _is_complete_file(path: str, size: int, mtime_ns: int) -> bool:
     try:
         file_stat = os.lstat(path)
     except OSError:
@@ -91,7 +91,7 @@ def _is_whole(path: str, size: int, mtime_ns: int) -> bool:
     return stat.S_ISREG(file_stat.st_mode) and file_stat.st_size == size and same_time
 
 
-def _refuse_links(root: str, path: str) -> None:
+def _check_target_free(root: str, path: str) -> None:
     """Check that no folder above the path is a link, and that the path is not a folder. Raises
     VerbError in_the_way."""
     steps = path.split("/")

@@ -20,10 +20,10 @@ ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
 _TEMPORARY_AGE_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
-_FOLDERS_S = 10.0  # how long to wait for folders_lock
+_FOLDERS_S = 10.0  # how long to wait for acquire_folders_lock
 
 
-def forget_secrets(paths: RunPaths) -> None:
+def remove_secret_files(paths: RunPaths) -> None:
     """Remove the files with the run's secrets, including temporary files that a killed process left
     when it prepared the run."""
     for path in map(paths.file, SECRET_FILES):
@@ -31,15 +31,15 @@ def forget_secrets(paths: RunPaths) -> None:
         remove_file(path, if_possible=True)
 
 
-def restore_links(paths: RunPaths, task: str = "") -> None:
+def restore_keep_links(paths: RunPaths, task: str = "") -> None:
     """Restore the links to `keep` that the program replaced. Report the changes in the log of
     `task`, or in that of the first task if `task` is ""."""
     part = paths.part()
-    if paths.replaced_links(part.keep):
+    if paths.replaced_keep_links(part.keep):
         # Imported here because it is seldom needed and would slow down the start of each minder.
         from tfdeploy.agent.run import keep_links
 
-        keep_links.restore_links_after(paths, part, task)
+        keep_links.restore_and_log_links(paths, part, task)
 
 
 def remove_partial_orders(paths: RunPaths) -> None:
@@ -59,20 +59,20 @@ def remove_partial_orders(paths: RunPaths) -> None:
         pass  # another process has removed the file or the folder
 
 
-def forget_doubt(paths: RunPaths) -> None:
+def remove_doubt_files(paths: RunPaths) -> None:
     """Remove the files that mark a run as in doubt. Called, for example, when the run is committed
     or over."""
     for path in (paths.doubt_file, paths.doubt_file + ABORT):
         remove_file(path, if_possible=True)
 
 
-def put_back_keep(paths: RunPaths) -> None:
+def restore_keep_if_aborted(paths: RunPaths) -> None:
     """Undo the renaming of keep folders by `launch --fresh`, if the launch was rolled back. Raises
     OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # imported only here, because it is seldom needed
 
-        keep_aside.put_keep_back(paths)
+        keep_aside.restore_keep_if_aborted(paths)
 
 
 def remove_run(paths: RunPaths) -> None:
@@ -80,11 +80,11 @@ def remove_run(paths: RunPaths) -> None:
     run's folder too."""
     import shutil  # imported only here, because it would delay the start of each minder by 1 ms
 
-    put_back_keep(paths)
-    forget_secrets(paths)
+    restore_keep_if_aborted(paths)
+    remove_secret_files(paths)
     hosts, gone = os.path.dirname(paths.host_dir), "gone-%s" % os.urandom(8).hex()
     gone = os.path.join(paths.run_dir, gone)
-    with folders_lock(paths):
+    with acquire_folders_lock(paths):
         try:
             # The folder is moved away by one rename, because the next launch with this run name may
             # make its own folder at any moment.
@@ -97,7 +97,7 @@ def remove_run(paths: RunPaths) -> None:
             pass  # `hosts` contains another host's folder, or another host has removed `hosts`
         if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
-        forget_doubt(paths)
+        remove_doubt_files(paths)
     # A minder that ends because of the removal may still write to the folder.
     for _ in range(_TRIES):
         shutil.rmtree(gone, ignore_errors=True)
@@ -105,7 +105,7 @@ def remove_run(paths: RunPaths) -> None:
             break
 
 
-def folders_lock(paths: RunPaths) -> FileLock:
+def acquire_folders_lock(paths: RunPaths) -> FileLock:
     """Acquire the lock under which folders of runs are made and removed. Hosts that share the
     workdir use the same lock.
 
@@ -139,13 +139,13 @@ def find_new_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for name in sorted(names + links):
             path = prefix + name
-            if path not in skipped and _differs(
+            if path not in skipped and _is_new_or_changed(
                 os.path.join(folder, name), os.path.join(release, path)
             ):
                 yield path
 
 
-def _differs(path: str, original: str) -> bool:
+def _is_new_or_changed(path: str, original: str) -> bool:
     try:
         new = os.lstat(path)
     except OSError:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from tfdeploy.agent.annotations import Dict, Iterator
-from tfdeploy.agent.run.find import job_names, own_runs
+from tfdeploy.agent.run.find import job_names, runs_of_this_machine
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.liveness import is_live, is_minded
-from tfdeploy.agent.run.task_processes import find_members
+from tfdeploy.agent.run.liveness import has_live_agent_process, is_live
+from tfdeploy.agent.run.task_processes import find_task_processes
 
 
 def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
     """Yield this host's folders of the job's live runs. `inventory_name`: as in
     file_origin.is_own_file."""
-    return filter(is_live, own_runs(workdir, job, inventory_name))
+    return filter(is_live, runs_of_this_machine(workdir, job, inventory_name))
 
 
-def planned_ports(workdir: str, inventory_name: str, except_run: str = "") -> Dict[int, str]:
+def list_port_owners(workdir: str, inventory_name: str, except_run: str = "") -> Dict[int, str]:
     """Return {port: owner} for the ports of all live runs on this host, from the runs' plans. Plans
     are read because /proc says too little: a port that a minder holds appears there as a socket of
     some Python process, or not at all."""
@@ -38,5 +38,5 @@ def has_live_processes(paths: RunPaths) -> bool:
     of a task is alive. Processes of tasks are searched too, because they may be alive although the
     minder and the supervisors were killed."""
     return paths.state().phase != "ended" and (
-        is_minded(paths) or bool(find_members(paths, paths.tasks())[0])
+        has_live_agent_process(paths) or bool(find_task_processes(paths, paths.tasks())[0])
     )

@@ -13,10 +13,10 @@ def is_live(paths: RunPaths) -> bool:
     supervisor."""
     state = paths.state()
     is_current = state.phase != "ended" and state.boot_id in (None, boot_id())
-    return is_current and is_minded(paths)
+    return is_current and has_live_agent_process(paths)
 
 
-def is_minded(paths: RunPaths) -> bool:
+def has_live_agent_process(paths: RunPaths) -> bool:
     """Return whether a minder or supervisor of the run is alive."""
     return is_locked(paths.minder_lock) or any(
         is_locked(paths.supervisor_lock(task)) for task in paths.tasks()
@@ -24,7 +24,7 @@ def is_minded(paths: RunPaths) -> bool:
 
 
 def was_committed(paths: RunPaths) -> bool:
-    return paths.says_committed() or paths.state().phase == "committed"
+    return paths.is_commit_recorded() or paths.state().phase == "committed"
 
 
 def is_abandoned(paths: RunPaths) -> bool:

@@ -11,21 +11,21 @@ from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
-def forget_superseded(paths: RunPaths) -> None:
+def remove_other_runs_secrets(paths: RunPaths) -> None:
     """Remove the secrets of the job's other runs on this host, except runs that are alive. Called
     when the run of `paths` is committed, because the other runs can then no longer be resumed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
             run != paths.run
-            and secret_files(other)
+            and list_secret_files(other)
             and not check_files.find_damage(other)
             and not liveness.is_live(other)
         ):
-            leftovers.forget_secrets(other)
+            leftovers.remove_secret_files(other)
 
 
-def secret_files(paths: RunPaths) -> List[str]:
+def list_secret_files(paths: RunPaths) -> List[str]:
     """Return the paths of the files with the run's secrets, including temporary files that a killed
     process left when it prepared the run."""
     names = list_names(paths.host_dir)

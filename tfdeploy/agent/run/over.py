@@ -30,34 +30,37 @@ RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
 _STILL_INFORMS = "its minder is still telling other hosts that the run has ended"
 
 
-class RunStanding(NamedTuple):
-    """The state of one run. `ended`: when the run ended, in UTC seconds; None if the run has not
-    ended, or if no host has complete files of the run. `stays`: why the run may not be removed, or
-    "". `live`: whether a process of the run is alive, or may be alive on another host."""
+class RunRemovalState(NamedTuple):
+    """The state of one run. `ended_time`: when the run ended, in UTC seconds; None if the run has
+    not ended, or if no host has complete files of the run. `blocking_reason`: why the run may not
+    be removed, or "". `may_be_alive`: whether a process of the run is alive, or may be alive on
+    another host."""
 
-    ended: Optional[float]
-    stays: str
-    live: bool
+    ended_time: Optional[float]
+    blocking_reason: str
+    may_be_alive: bool
 
 
-def find_standing(
-    workdir: str, job: str, run: str, inventory_name: str, marked: Set[str]
-) -> RunStanding:
-    """Return the state of a run. `inventory_name`: as in file_origin.is_own_file. `marked`: the result of
-    `marked_runs`."""
+def find_removal_state(
+    workdir: str, job: str, run: str, inventory_name: str, runs_with_processes: Set[str]
+) -> RunRemovalState:
+    """Return the state of a run. `inventory_name`: as in file_origin.is_own_file.
+    `runs_with_processes`: the result of `find_runs_with_processes`."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None
     damaged = ""
     for paths in all_host_folders(folder):
         if os.path.isdir(paths.host_dir):
-            standing = _host_standing(paths, inventory_name)
-            if standing.live:
+            standing = _host_removal_state(paths, inventory_name)
+            if standing.may_be_alive:
                 return standing
-            damaged = damaged or standing.stays
-            ended = standing.ended if ended is None else max(ended, standing.ended or 0.0)
-    if run in marked:
-        return RunStanding(None, "processes of the run are alive", True)
-    return RunStanding(ended, damaged or _find_foreign(workdir, job, run, folder), False)
+            damaged = damaged or standing.blocking_reason
+            ended = standing.ended_time if ended is None else max(ended, standing.ended_time or 0.0)
+    if run in runs_with_processes:
+        return RunRemovalState(None, "processes of the run are alive", True)
+    return RunRemovalState(
+        ended, damaged or _explain_foreign_files(workdir, job, run, folder), False
+    )
 
 
 def is_incomplete_name(name: str) -> bool:
@@ -66,12 +69,13 @@ def is_incomplete_name(name: str) -> bool:
     return name.startswith(INCOMPLETE_PREFIXES) or (name.startswith(".") and name.endswith(".tmp"))
 
 
-def marked_runs(workdir: str, job: str) -> Set[str]:
+def find_runs_with_processes(workdir: str, job: str) -> Set[str]:
     """Return the runs of the job that have a live process on this host. The environment of each
     process names its run. One search covers all runs."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     environments = (
-        processes.read_environment(pid) for pid in task_processes.find_strays(workdir, job)[0]
+        processes.read_environment(pid)
+        for pid in task_processes.find_processes_by_environment(workdir, job)[0]
     )
     return {
         marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0]
@@ -89,35 +93,35 @@ def find_unknown_paths(folder: str) -> List[str]:
     ]
 
 
-def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
+def _host_removal_state(paths: RunPaths, inventory_name: str) -> RunRemovalState:
     host = paths.host
-    if not paths.is_whole():
+    if not paths.has_readable_part():
         locks = layout.locks_dir(paths.workdir, paths.job)
         if (
             is_locked(paths.minder_lock)
             or in_doubt.is_in_doubt(paths)
             or is_locked(os.path.join(locks, "prepare." + host))
         ):
-            return RunStanding(None, "it is being prepared on %s" % host, True)
-        return RunStanding(None, "", False)
+            return RunRemovalState(None, "it is being prepared on %s" % host, True)
+        return RunRemovalState(None, "", False)
     damage = check_files.find_damage(paths)
     if damage is not None:
-        return RunStanding(
+        return RunRemovalState(
             None, "it is damaged on %s: %s" % (host, damage), is_locked(paths.minder_lock)
         )
     state = paths.state()
     if state.phase == "ended":
         lingers = is_locked(paths.minder_lock)
-        return RunStanding(state.ended or 0.0, _STILL_INFORMS if lingers else "", lingers)
-    if liveness.is_minded(paths):
-        return RunStanding(None, "it is alive on %s" % host, True)
+        return RunRemovalState(state.ended or 0.0, _STILL_INFORMS if lingers else "", lingers)
+    if liveness.has_live_agent_process(paths):
+        return RunRemovalState(None, "it is alive on %s" % host, True)
     is_here = inventory_name == host or is_own_file(
         read_origin(paths.state_file), host, inventory_name
     )
-    return RunStanding(None, "it has not ended on %s" % host, not is_here)
+    return RunRemovalState(None, "it has not ended on %s" % host, not is_here)
 
 
-def _find_foreign(workdir: str, job: str, run: str, folder: str) -> str:
+def _explain_foreign_files(workdir: str, job: str, run: str, folder: str) -> str:
     try:
         check_owners(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
     except NotOurs as error:

@@ -12,7 +12,7 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.leftovers import restore_links
+from tfdeploy.agent.run.leftovers import restore_keep_links
 
 
 def reap_task(
@@ -38,9 +38,9 @@ def reap_task(
             )
         if status.state in wire.OVER:
             return True
-        if task_processes.end_tasks(paths, [task], 0.0):
+        if task_processes.end_task_processes(paths, [task], 0.0):
             return False
-        restore_links(paths, task)
+        restore_keep_links(paths, task)
         status.state = "lost" if outcome == "lost" else "ended"
         status.outcome, status.reason, status.ended = outcome, reason, clock.now(paths.part())
         status.lived_s = _estimate_lifetime_s(paths, status)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
     # The ids of processes, and the process table in which they were found.
-    Selection = Tuple[Set[int], Dict[int, processes.Entry]]
+    FoundProcesses = Tuple[Set[int], Dict[int, processes.Entry]]
 
 # This environment variable contains the path of the run's folder on the host. The path
 # distinguishes runs with the same name in different workdirs.
@@ -95,7 +95,7 @@ def write_own_identity(lock: FileLock) -> None:
         )
 
 
-def find_members(paths: RunPaths, tasks: Iterable[str]) -> Selection:
+def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses:
     """Return the ids of the live processes of these tasks, and the process table in which they were
     found."""
     names = list(tasks)
@@ -144,22 +144,26 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     return _find_alive(status.boot_id, status.pid, status.start_ticks)
 
 
-def end_tasks(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
+def end_task_processes(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
     """End the processes of tasks that have no live supervisor: send TERM, then KILL after `grace_s`
     seconds. Return the survivors."""
     names = list(tasks)
-    return _end_processes(lambda: find_members(paths, names), grace_s)
+    return _end_processes(lambda: find_task_processes(paths, names), grace_s)
 
 
-def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Answer]]:
+def end_leftover_processes(
+    workdir: str, job: str, run: str, grace_s: float
+) -> Optional[List[Answer]]:
     """End the processes of a run whose folder was removed, including its supervisors. Return the
     survivors, or None if there were no processes."""
-    if not find_strays(workdir, job, run)[0]:
+    if not find_processes_by_environment(workdir, job, run)[0]:
         return None
-    return _end_processes(lambda: find_strays(workdir, job, run), grace_s)
+    return _end_processes(lambda: find_processes_by_environment(workdir, job, run), grace_s)
 
 
-def find_strays(workdir: str, job: str, run: Optional[str] = None) -> Selection:
+def find_processes_by_environment(
+    workdir: str, job: str, run: Optional[str] = None
+) -> FoundProcesses:
     """Return the ids of the live processes of a run in this workdir, and the process table. The
     processes are found only by their environment. If `run` is None, processes of all runs of the
     job are returned."""
@@ -175,7 +179,7 @@ def find_strays(workdir: str, job: str, run: Optional[str] = None) -> Selection:
     }, table
 
 
-def _end_processes(find: Callable[[], Selection], grace_s: float) -> List[Answer]:
+def _end_processes(find: Callable[[], FoundProcesses], grace_s: float) -> List[Answer]:
     pids, table = find()
     if grace_s > 0:
         processes.send_signals(pids, table, signal.SIGTERM)

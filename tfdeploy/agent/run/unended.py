@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 def releases_in_use(workdir: str, job: str) -> Iterator[str]:
     """Yield the names of the releases that unended runs of the job use. Raises OSError if a run
     cannot be read, because that run may use any release."""
-    return (str(part.get("release")) for part in _unended_parts(workdir, job, read_json))
+    return (str(part.get("release")) for part in _parts_of_unended_runs(workdir, job, read_json))
 
 
 def path_prepends_in_use(workdir: str, job: str) -> Iterator[str]:
     """Yield the folders that come first on PATH for the tasks of the job's unended runs."""
-    for part in _unended_parts(workdir, job, _read_or_none):
+    for part in _parts_of_unended_runs(workdir, job, _read_or_none):
         for task in _list_or_empty(part.get("tasks")):
             paths = _list_or_empty(task.get("path_prepend")) if isinstance(task, dict) else []
             yield from (path for path in paths if isinstance(path, str))
 
 
-def has_unreadable(workdir: str, job: str) -> bool:
+def has_unreadable_run(workdir: str, job: str) -> bool:
     """Return whether the job has a run that may be alive, but whose part.json or state.json cannot
     be read. It is then unknown what that run uses."""
     for run in run_names(workdir, job):
         for paths in host_folders(workdir, job, run):
             try:
-                if not _has_ended(paths, read_json) and not paths.is_whole():
+                if not _has_ended(paths, read_json) and not paths.has_readable_part():
                     return True
             except OSError:
                 return True
@@ -61,7 +61,7 @@ def data_sets_in_use(workdir: str, job: str) -> Optional[Set[str]]:
     return names
 
 
-def _unended_parts(workdir: str, job: str, read: Read) -> Iterator[Unchecked]:
+def _parts_of_unended_runs(workdir: str, job: str, read: Read) -> Iterator[Unchecked]:
     for run in run_names(workdir, job):
         for paths in host_folders(workdir, job, run):
             if not _has_ended(paths, read):

@@ -30,18 +30,18 @@ def resolve_status(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     if which not in _awaited:
         from tfdeploy.agent.run import task_processes
 
-        if task_processes.find_members(paths, [status.task])[0]:
+        if task_processes.find_task_processes(paths, [status.task])[0]:
             return status  # the supervisor is still ending processes that the task left behind
         until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and not _replacement_status(paths, status):
+        while time.monotonic() < until and not _read_newer_status(paths, status):
             time.sleep(0.05)
-    now = _replacement_status(paths, status)
+    now = _read_newer_status(paths, status)
     if now is not None:
         return now
     _awaited.add(which)
     return replace(status, state="lost", outcome="lost", up=False, reason=REASON)
 
 
-def _replacement_status(paths: RunPaths, status: wire.TaskStatus) -> Optional[wire.TaskStatus]:
+def _read_newer_status(paths: RunPaths, status: wire.TaskStatus) -> Optional[wire.TaskStatus]:
     now = paths.status(status.task)
     return now if (now.state, now.attempt) != (status.state, status.attempt) else None

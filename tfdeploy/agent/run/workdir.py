@@ -27,16 +27,18 @@ def make_cwd(
     release: str,
     keep: List[str],
     links: Dict[str, str],
-    check_wanted: Callable[[], None],
+    raise_if_unwanted: Callable[[], None],
 ) -> None:
-    """Make the run's working directory, unless it exists. Calls `check_wanted` before each file.
-    Raises OSError, or the error that `check_wanted` raises when the directory is no longer
-    needed."""
+    """Make the run's working directory, unless it exists. Calls `raise_if_unwanted` before each
+    file. Raises OSError, or the error that `raise_if_unwanted` raises when the directory is no
+    longer needed."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
     try:
-        _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, check_wanted)
+        _copy_tree(
+            layout.release_dir(paths.workdir, paths.job, release), temporary, raise_if_unwanted
+        )
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
             # The mode is not checked: a program may have made the folder writable for others, but
@@ -44,12 +46,12 @@ def make_cwd(
             if os.path.lexists(target):
                 check_made_by_us(target, paths.workdir)
             make_private_folder(target)
-            _replace_by_link(temporary, path, target, seed=True)
+            _replace_by_link(temporary, path, target, fill_target=True)
         for path, name in links.items():
             _replace_by_link(
                 temporary,
                 path,
-                _newest_data_path(layout.data_dir(paths.workdir, paths.job, name), path),
+                _data_link_target(layout.data_dir(paths.workdir, paths.job, name), path),
             )
         os.rename(temporary, paths.cwd)
     except OSError as error:
@@ -59,7 +61,7 @@ def make_cwd(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _newest_data_path(folder: str, path: str) -> str:
+def _data_link_target(folder: str, path: str) -> str:
     """Return the path to which a link to a data set points. This is the folder of the data set, or
     the only file in it if that file has the name of the link."""
     file = os.path.join(folder, os.path.basename(path))
@@ -68,13 +70,13 @@ def _newest_data_path(folder: str, path: str) -> str:
     )
 
 
-def _replace_by_link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """Replace `path` below `root` by a link to `target`. With `seed`, if the target is empty, first
-    move the files that are at `path` into the target."""
+def _replace_by_link(root: str, path: str, target: str, fill_target: bool = False) -> None:
+    """Replace `path` below `root` by a link to `target`. With `fill_target`, if the target is
+    empty, first move the files that are at `path` into the target."""
     link = os.path.join(root, path)
     make_private_folder(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):
-        if seed and not os.listdir(target):
+        if fill_target and not os.listdir(target):
             for name in os.listdir(link):
                 _move(os.path.join(link, name), os.path.join(target, name))
         shutil.rmtree(link)
@@ -90,17 +92,17 @@ def _move(source: str, target: str) -> None:
         raise OSError(errno.EEXIST, str(error), target) from error
 
 
-def _copy_tree(source: str, target: str, check_wanted: Callable[[], None]) -> None:
+def _copy_tree(source: str, target: str, raise_if_unwanted: Callable[[], None]) -> None:
     os.mkdir(target, 0o700)
     clone = True
     with os.scandir(source) as entries:
         for entry in entries:
-            check_wanted()
+            raise_if_unwanted()
             copy = os.path.join(target, entry.name)
             if entry.is_symlink():
                 os.symlink(os.readlink(entry.path), copy)
             elif entry.is_dir():
-                _copy_tree(entry.path, copy, check_wanted)
+                _copy_tree(entry.path, copy, raise_if_unwanted)
             else:
                 clone = _copy_file(entry.path, copy, clone)
 

@@ -119,14 +119,14 @@ class EventFolders:
 
     def _prepared(self) -> float:
         try:
-            return self._paths.prepared()
+            return self._paths.prepared_time()
         except OSError:
             return 0.0
 
     def _roots(self) -> List[Tuple[str, PathParts]]:
         paths = self._paths
         folders: List[Tuple[str, PathParts]] = [(paths.cwd, ())]
-        replaced = paths.replaced_links(self._part.keep)
+        replaced = paths.replaced_keep_links(self._part.keep)
         for path in self._part.keep:
             if path not in replaced:
                 folder = layout.keep_dir(paths.workdir, paths.job, path)

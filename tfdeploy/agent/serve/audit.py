@@ -93,7 +93,7 @@ def _runs_with_secrets(workdir: str, job: str, run: str, inventory_name: str) ->
     for each in [job] if run else job_names(workdir):
         for name in [run] if run else run_names(workdir, each):
             for paths in _own_host_folders(workdir, each, name, inventory_name):
-                if old_secrets.secret_files(paths) and len(secrets) < MOST_HELD:
+                if old_secrets.list_secret_files(paths) and len(secrets) < MOST_HELD:
                     secrets.append({"job": each, "run": name, "host": paths.host})
     return secrets
 
@@ -106,8 +106,8 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
     for paths in host_folders:
         if _is_run_busy(paths):
             continue
-        yield from (("secret", path) for path in old_secrets.secret_files(paths))
-        if not paths.is_whole():
+        yield from (("secret", path) for path in old_secrets.list_secret_files(paths))
+        if not paths.has_readable_part():
             yield "half a run", paths.host_dir
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
@@ -219,7 +219,7 @@ def _stray_processes(workdir: str, job: str, run: str) -> Iterator[Leftover]:
         ):
             continue
         paths = RunPaths(folder)
-        if not paths.is_whole() or paths.state().phase == "ended":
+        if not paths.has_readable_part() or paths.state().phase == "ended":
             yield "process", "/proc/%d" % pid
 
 

@@ -14,7 +14,11 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import find, keep_aside
 from tfdeploy.agent.run.keep_folders import check_keep_paths
-from tfdeploy.agent.run.keep_receive import check_inside, make_incoming_folder, put_in_place
+from tfdeploy.agent.run.keep_receive import (
+    check_inside_keep,
+    make_incoming_folder,
+    move_received_into_keep,
+)
 from tfdeploy.agent.run.live_runs import list_live_runs
 from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 
@@ -47,13 +51,13 @@ def move_into_keep(call: Call) -> Answer:
     """
     keep = check_keep_paths(call.args.get("keep"))
     files = [
-        (check_inside(path, keep), int(size), int(mtime_ns))
+        (check_inside_keep(path, keep), int(size), int(mtime_ns))
         for path, size, mtime_ns in call.rows("files")
     ]
-    records_aside = [check_inside(path, keep) for path in call.rows("aside")]
+    records_aside = [check_inside_keep(path, keep) for path in call.rows("aside")]
     workdir, job = call.workdir, call.job
     _refuse_if_live_run(workdir, job, call.host)
-    return {"missing": put_in_place(workdir, job, files, records_aside)}
+    return {"missing": move_received_into_keep(workdir, job, files, records_aside)}
 
 
 @requires_job_lock

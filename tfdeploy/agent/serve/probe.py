@@ -35,8 +35,8 @@ from tfdeploy.agent.host.network.free_ports import scan_ports
 from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import find_damage, run_names
-from tfdeploy.agent.run.keep_folders import keep_facts
-from tfdeploy.agent.run.live_runs import list_live_runs, planned_ports
+from tfdeploy.agent.run.keep_folders import describe_keep_folders
+from tfdeploy.agent.run.live_runs import list_live_runs, list_port_owners
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock.verbs import holds_lock
 
@@ -81,7 +81,7 @@ def probe_host(call: Call) -> Answer:
     read_preflight = _start_preflight(call, low, high)
     read_firewall, read_resolved = _start_nft_check(call), _start_lookups(call)
     machine = _machine_facts(workdir)
-    free_ports, taken_ports = scan_ports(low, high, lambda: planned_ports(workdir, host))
+    free_ports, taken_ports = scan_ports(low, high, lambda: list_port_owners(workdir, host))
     problems = _machine_problems(machine)
     keep: List[Answer] = []
     live_runs: List[Answer] = []
@@ -89,8 +89,8 @@ def probe_host(call: Call) -> Answer:
         if call.flag("keep") and holds_lock(call.context, job):
             problems += keep_links.restore_links_of_dead_runs(workdir, job, host)
         problems += _damaged_run_problems(workdir, job)
-        renamed = keep_aside.pending_renames(workdir, job)
-        keep = keep_facts(workdir, job, call.rows("keep"), renamed)
+        renamed = keep_aside.pending_keep_renames(workdir, job)
+        keep = describe_keep_folders(workdir, job, call.rows("keep"), renamed)
         live_runs = [
             {
                 "run": paths.run,

@@ -54,11 +54,11 @@ class MinderWatch:
         self._paths = paths
         self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
         self._inherited = inherited
-        self._launch = _launch(paths)
+        self._launch_identity = _launch_identity(paths)
 
-    def ensure(self) -> None:
+    def ensure_minder(self) -> None:
         """Start a minder if none is alive and the run has not ended on this host."""
-        if is_locked(self._paths.minder_lock) or self._is_over():
+        if is_locked(self._paths.minder_lock) or self._is_run_over():
             return
         # While this process is a subreaper, the kernel would make it the parent of the minder, and
         # the minder would seem to be part of the task.
@@ -72,31 +72,34 @@ class MinderWatch:
         finally:
             processes.become_subreaper()
 
-    def ensure_until_end(self) -> None:
+    def ensure_minder_until_end(self) -> None:
         """Make sure that a minder stays alive after this supervisor has ended. If this is the last
         supervisor on this host, start a child process that keeps a minder alive, because only a
         minder can end the run. The child process does this until the run has ended on this host or
         another supervisor lives."""
-        self.ensure()
-        if not self._is_last() or os.fork() > 0:
+        self.ensure_minder()
+        if not self._must_keep_minder() or os.fork() > 0:
             return
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         pause = 0.1
-        while self._is_last():
-            self.ensure()
+        while self._must_keep_minder():
+            self.ensure_minder()
             time.sleep(pause)
             pause = min(pause * 1.5, CHECK_INTERVAL_S)
         os._exit(0)
 
-    def _is_last(self) -> bool:
-        return not any(map(is_locked, self._locks)) and not self._is_over()
+    def _must_keep_minder(self) -> bool:
+        return not any(map(is_locked, self._locks)) and not self._is_run_over()
 
-    def _is_over(self) -> bool:
+    def _is_run_over(self) -> bool:
         """Return True if the run has ended on this host or its folder was removed."""
-        return self._launch != _launch(self._paths) or self._paths.state().phase == "ended"
+        return (
+            self._launch_identity != _launch_identity(self._paths)
+            or self._paths.state().phase == "ended"
+        )
 
 
-def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
+def _launch_identity(paths: RunPaths) -> Optional[Tuple[int, int]]:
     """Return the identity of the file part.json, or None if the file does not exist. Each launch
     writes a new file, so the identity tells this run from a later run with the same name."""
     try:

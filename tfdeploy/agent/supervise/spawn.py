@@ -32,7 +32,7 @@ _FOREIGN = (
 )
 
 
-def environment(
+def build_environment(
     paths: RunPaths,
     spec: wire.TaskSpec,
     attempt: int,
@@ -45,7 +45,7 @@ def environment(
         for name, text in inherited.items()
         if name not in _FOREIGN and not name.startswith("TFDEPLOY_")
     }
-    env["PWD"] = paths.cwd_of(spec)
+    env["PWD"] = paths.task_cwd(spec)
     if spec.port is not None:
         # With this option, TensorFlow can bind the port although the minder holds it.
         env["TF_GRPC_REUSE_PORT"] = "true"
@@ -65,7 +65,7 @@ def environment(
     return env
 
 
-def spawn(
+def spawn_program(
     argv: List[str], env: Dict[str, str], cwd: str, inherited: Tuple[int, ...]
 ) -> Tuple[int, int, int]:
     """Start the program in a session of its own. If this process dies, the kernel kills the

@@ -45,7 +45,7 @@ _SAVE_TIMEOUT_S = 600.0  # limits how long the last write of the status is retri
 class Supervisor:
     def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int) -> None:
         self.paths = paths
-        self.firewall = paths.hold_firewall()  # stays open until this process ends
+        self.firewall = paths.open_firewall_fifo()  # stays open until this process ends
         self.part = paths.part()
         self.spec = wire.resolve_words(
             next(spec for spec in self.part.tasks if spec.task == task), self.part.texts
@@ -58,7 +58,7 @@ class Supervisor:
         self.log.lost_bytes = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _make_mask(self.secrets)
-        inherited, self.guard = _inherit_sockets(self.part, self.spec.port)
+        inherited, self.guard = _sockets_to_inherit(self.part, self.spec.port)
         self.minder_watch = MinderWatch(paths, self.part, inherited)
         self.ready = Readiness(self.spec, _inode(self.guard))
         self.status = wire.TaskStatus(
@@ -91,20 +91,20 @@ class Supervisor:
 
     def run(self) -> None:
         wakeup = self._install_signal_handlers()
-        self._save()
-        self._start()
+        self._save_status()
+        self._start_program()
         self.poll.register(wakeup, select.POLLIN)
-        while not self._have_all_ended():
-            for descriptor, _ in self.poll.poll(self._wait_ms()):
+        while not self._have_all_processes_ended():
+            for descriptor, _ in self.poll.poll(self._ms_until_due()):
                 if descriptor == wakeup:
                     os.read(wakeup, 4096)
                 else:
-                    self._drain(descriptor)
+                    self._copy_pipe_to_log(descriptor)
             if self.term_received:
-                self._stop()
+                self._handle_sigterm()
             self._reap_children()
             self._do_due_work(time.monotonic())
-        self._finish()
+        self._finish_attempt()
 
     def _install_signal_handlers(self) -> int:
         reading, writing = os.pipe()
@@ -117,14 +117,14 @@ class Supervisor:
             signal.signal(ignored, signal.SIG_IGN)
         return reading
 
-    def _start(self) -> None:
-        env = spawn.environment(self.paths, self.spec, self.attempt, os.environ, self.secrets)
+    def _start_program(self) -> None:
+        env = spawn.build_environment(self.paths, self.spec, self.attempt, os.environ, self.secrets)
         self.status.started = clock.now(self.part)
         self.born = time.monotonic()
         try:
             inherited = () if self.guard is None else (self.guard,)
-            cwd = self.paths.cwd_of(self.spec)
-            pid, out, err = spawn.spawn(self.spec.argv, env, cwd, inherited)
+            cwd = self.paths.task_cwd(self.spec)
+            pid, out, err = spawn.spawn_program(self.spec.argv, env, cwd, inherited)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.main_ended = True
             self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)
@@ -139,10 +139,10 @@ class Supervisor:
                 pass  # This user may not make the pipe larger. The default size is enough.
             self.pipes[descriptor] = stream
             self.poll.register(descriptor, select.POLLIN | select.POLLHUP)
-        self._journal("started", pid=pid, argv=self.spec.argv)
-        self._save()
+        self._append_to_journal("started", pid=pid, argv=self.spec.argv)
+        self._save_status()
 
-    def _drain(self, descriptor: int) -> bool:
+    def _copy_pipe_to_log(self, descriptor: int) -> bool:
         """Read once from the pipe, and append the data to the log. Return False if there is nothing
         to read now."""
         try:
@@ -151,14 +151,16 @@ class Supervisor:
             return False
         if chunk:
             stream = self.pipes[descriptor]
-            self._write(stream, chunk if self.mask is None else self.mask.mask_chunk(stream, chunk))
+            self._append_to_log(
+                stream, chunk if self.mask is None else self.mask.mask_chunk(stream, chunk)
+            )
             return True
         self.poll.unregister(descriptor)
         os.close(descriptor)
         del self.pipes[descriptor]
         return False
 
-    def _write(self, stream: int, chunk: bytes) -> None:
+    def _append_to_log(self, stream: int, chunk: bytes) -> None:
         if chunk:
             self.log.append(chunk, stream, self.attempt, time.time())
 
@@ -172,9 +174,9 @@ class Supervisor:
                 return
             self.next_count = 0.0
             if pid == self.status.pid:
-                self._record_main_end(code)
+                self._record_program_end(code)
 
-    def _record_main_end(self, code: int) -> None:
+    def _record_program_end(self, code: int) -> None:
         self.main_ended = True
         status = self.status
         if os.WIFSIGNALED(code):
@@ -187,17 +189,17 @@ class Supervisor:
             status.outcome = "succeeded" if status.exit_code == 0 else "failed"
             status.up = status.up or (status.exit_code == 0 and not self.ready.awaits_port)
         if self.kill_at is None:
-            self._end_within(LEFTOVER_GRACE_S)
+            self._end_task_within(LEFTOVER_GRACE_S)
 
     # --- what depends on the time
 
-    def _wait_ms(self) -> int:
+    def _ms_until_due(self) -> int:
         due = min(self.next_check, self.next_minder)
-        if self._is_status_outdated():
+        if self._is_status_unsaved():
             due = min(due, self.next_flush)
         return max(0, int((due - time.monotonic()) * 1000) + 1)
 
-    def _is_status_outdated(self) -> bool:
+    def _is_status_unsaved(self) -> bool:
         return not self.saved or (self.status.log_bytes, self.status.log_lost_bytes) != (
             self.log.end,
             self.log.lost_bytes,
@@ -206,11 +208,11 @@ class Supervisor:
     def _do_due_work(self, now: float) -> None:
         if now >= self.next_check:
             self._check_readiness(now)
-        if now >= self.next_flush and self._is_status_outdated():
-            self._save()
+        if now >= self.next_flush and self._is_status_unsaved():
+            self._save_status()
         if now >= self.next_minder:
             self.next_minder = now + CHECK_INTERVAL_S
-            self.minder_watch.ensure()
+            self.minder_watch.ensure_minder()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
     def _check_readiness(self, now: float) -> None:
@@ -226,22 +228,22 @@ class Supervisor:
         pids = processes.descendants([os.getpid()], processes.all_processes())
         if self.ready.is_up(pids, age):
             self.status.up, self.status.state = True, "running"
-            self._journal("up")
-            self._save()
+            self._append_to_journal("up")
+            self._save_status()
         else:
             self.failure = self.ready.explain_timeout(age)
             if self.failure:
-                self._end_within(self.part.stop_grace_s)
+                self._end_task_within(self.part.stop_grace_s)
 
-    def _stop(self) -> None:
+    def _handle_sigterm(self) -> None:
         """Handle SIGTERM. If SIGTERM comes a second time, it may shorten the grace time."""
         self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
         order = self.paths.stop_order(self.spec.task)
-        self._end_within(self.part.stop_grace_s if order is None else order["grace_s"])
+        self._end_task_within(self.part.stop_grace_s if order is None else order["grace_s"])
 
-    def _end_within(self, grace_s: float) -> None:
+    def _end_task_within(self, grace_s: float) -> None:
         kill_at = time.monotonic() + grace_s
         if self.kill_at is None:
             self.kill_at = kill_at
@@ -255,12 +257,12 @@ class Supervisor:
     def _find_processes(self) -> Tuple[Set[int], Dict[int, processes.Entry]]:
         """Return (the pids of all living processes of the task, {pid: process} of all processes of
         this host)."""
-        pids, table = task_processes.find_members(self.paths, [self.spec.task])
+        pids, table = task_processes.find_task_processes(self.paths, [self.spec.task])
         return pids | processes.descendants([os.getpid()], table), table
 
     # --- the end of the attempt
 
-    def _have_all_ended(self) -> bool:
+    def _have_all_processes_ended(self) -> bool:
         """Return True if the program and all other processes of the task have ended."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
@@ -268,13 +270,13 @@ class Supervisor:
         self.next_count = now + _END_CHECK_S
         return not self._find_processes()[0]
 
-    def _finish(self) -> None:
+    def _finish_attempt(self) -> None:
         for descriptor in list(self.pipes):
-            while descriptor in self.pipes and self._drain(descriptor):
+            while descriptor in self.pipes and self._copy_pipe_to_log(descriptor):
                 pass
         if self.mask is not None:
             for stream in (0, 1):
-                self._write(stream, self.mask.mask_rest(stream))
+                self._append_to_log(stream, self.mask.mask_rest(stream))
         self._restore_links()
         status = self.status
         if self.stopping:
@@ -286,11 +288,11 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            self._add_reason()
+            self._add_failure_reason()
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
-        self._journal(
+        self._append_to_journal(
             "ended",
             outcome=status.outcome,
             exit_code=status.exit_code,
@@ -298,22 +300,22 @@ class Supervisor:
             reason=status.reason,
         )
         give_up = time.monotonic() + _SAVE_TIMEOUT_S
-        while not self._save() and time.monotonic() < give_up:
+        while not self._save_status() and time.monotonic() < give_up:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
         """Restore links that the program has replaced, before the status says that the attempt has
         ended. The next attempt needs the links."""
-        if self.paths.replaced_links(self.part.keep):
+        if self.paths.replaced_keep_links(self.part.keep):
             # Imported only here, because it is seldom needed and would delay each start by several
             # ms.
             from tfdeploy.agent.run import keep_links
 
-            keep_links.log_restored(
-                self.log, self.attempt, keep_links.restore_links(self.paths, self.part.keep)
+            keep_links.log_restored_links(
+                self.log, self.attempt, keep_links.restore_keep_links(self.paths, self.part.keep)
             )
 
-    def _save(self) -> bool:
+    def _save_status(self) -> bool:
         """Write the status to disk, and return whether this succeeded. If the disk is full, the
         task continues and a later call tries again."""
         self.next_flush = time.monotonic() + _FLUSH_S
@@ -324,10 +326,10 @@ class Supervisor:
         except OSError:
             # If the run was purged (its folder removed), there is nothing to save.
             self.saved = not os.path.isdir(self.folder)
-        self.paths.wake()
+        self.paths.wake_minder()
         return self.saved
 
-    def _add_reason(self) -> None:
+    def _add_failure_reason(self) -> None:
         """Find in the log of this attempt why the program ended, and add the reason to the status.
         The modules for this are imported only here, because only failed tasks need them."""
         try:
@@ -340,7 +342,7 @@ class Supervisor:
         except Exception:  # noqa: BLE001 - the end must be recorded even without a reason
             pass
 
-    def _journal(self, what: str, **fields: object) -> None:
+    def _append_to_journal(self, what: str, **fields: object) -> None:
         try:
             self.paths.journal(self.spec.task, what, fields, attempt=self.attempt)
         except OSError:
@@ -357,7 +359,7 @@ def _make_mask(secrets: Dict[str, str]) -> "Optional[SecretMask]":
     return SecretMask(secrets.values())
 
 
-def _inherit_sockets(
+def _sockets_to_inherit(
     part: wire.HostPart, port: Optional[int]
 ) -> Tuple[Dict[str, Any], Optional[int]]:
     """Return two values. The first is the arguments of Popen by which a minder inherits the sockets
@@ -398,5 +400,5 @@ def main(argv: List[str]) -> int:
     supervisor = Supervisor(paths, task, attempt, round_number)
     supervisor.run()
     lock.release()
-    supervisor.minder_watch.ensure_until_end()
+    supervisor.minder_watch.ensure_minder_until_end()
     return 0

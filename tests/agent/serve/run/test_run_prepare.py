@@ -124,12 +124,12 @@ def test_hosts_that_share_a_workdir_clear_away_a_run_that_was_rolled_back(
     cluster.write("train.sh", "old")
     both = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", both)
-    cluster.hosts["n1"].paths("r1").leave_word("start")
-    cluster.hosts["n2"].paths("r1").leave_word("start")
+    cluster.hosts["n1"].paths("r1").write_minder_order("start")
+    cluster.hosts["n2"].paths("r1").write_minder_order("start")
     for host in cluster.hosts.values():
         cluster.wait_until(lambda host=host: host.paths("r1").state().phase == "started")
     for host in cluster.hosts.values():
-        host.paths("r1").leave_word("abort", reason="rolled back")
+        host.paths("r1").write_minder_order("abort", reason="rolled back")
     cluster.wait_ended("r1")
     cluster.write("train.sh", "new")
     cluster.prepare("r1", both, plan_digest="d2")

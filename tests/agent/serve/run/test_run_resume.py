@@ -45,7 +45,7 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
     }
     everyone = [
         who
-        for pid in ours | task_processes.find_members(paths, tasks)[0]
+        for pid in ours | task_processes.find_task_processes(paths, tasks)[0]
         if (who := processes.read_identity(pid))
     ]
     # All processes are stopped with SIGSTOP before they are killed, so that none of them can react

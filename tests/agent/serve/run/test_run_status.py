@@ -276,19 +276,19 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     finds its own files of a run by the boot id. After a reboot, the clone finds them by its name in
     the inventory.
     """
-    own_origin = file_origin.own_origin()
-    _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
-    _state(tmp_path, "n2", **own_origin)
+    own_file_origin = file_origin.own_file_origin()
+    _state(tmp_path, "n1", **{**own_file_origin, "boot_id": "b1", "place": "p1"})
+    _state(tmp_path, "n2", **own_file_origin)
     assert _own_host(tmp_path) == "n2"
     # A clone finds its own files by the boot id, even if the session gives it the other's name.
     assert _own_host(tmp_path, "n1") == "n2"
-    _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
+    _state(tmp_path, "n2", **{**own_file_origin, "boot_id": "b2", "place": "p2"})
     assert _own_host(tmp_path, "n2") == "n2"
     assert _own_host(tmp_path, "n1") == "n1"
-    _state(tmp_path, "n1", **{**own_origin, "place": "another container"})
+    _state(tmp_path, "n1", **{**own_file_origin, "place": "another container"})
     assert _own_host(tmp_path, "as others call it") == "n2"
-    _state(tmp_path, "n1", **own_origin)
-    _state(tmp_path, "n2", **own_origin)  # one machine has two names in the inventory
+    _state(tmp_path, "n1", **own_file_origin)
+    _state(tmp_path, "n2", **own_file_origin)  # one machine has two names in the inventory
     assert _own_host(tmp_path, "n2") == "n2"
 
 
@@ -300,7 +300,7 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
         _state(
             tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}"
         )
-    _state(tmp_path, "n7", **file_origin.own_origin())
+    _state(tmp_path, "n7", **file_origin.own_file_origin())
     monkeypatch.setattr(
         check_files, "find_damage", lambda paths: (looked.append(paths.host), whole(paths))[1]
     )
@@ -318,10 +318,10 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
 
 
 def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Path) -> None:
-    own_origin = file_origin.own_origin()
-    _state(tmp_path, "n1", **own_origin)
+    own_file_origin = file_origin.own_file_origin()
+    _state(tmp_path, "n1", **own_file_origin)
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
-    _state(tmp_path, "n2", **{**own_origin, "boot_id": "b1", "place": "p1"})
+    _state(tmp_path, "n2", **{**own_file_origin, "boot_id": "b1", "place": "p1"})
     assert _own_host(tmp_path) == "n2"
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n2")))
     assert _own_host(tmp_path) is None

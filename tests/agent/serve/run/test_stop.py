@@ -63,7 +63,7 @@ def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
 
 
 def all_of(cluster: Cluster, run: str) -> list[processes.Identity]:
-    pids, _ = task_processes.find_members(cluster.hosts["n1"].paths(run), ["worker:0"])
+    pids, _ = task_processes.find_task_processes(cluster.hosts["n1"].paths(run), ["worker:0"])
     return [who for who in map(processes.read_identity, pids) if who is not None]
 
 
@@ -107,7 +107,7 @@ def test_one_host_that_is_told_tells_the_others(hosts: NewCluster) -> None:
 def test_a_second_stop_may_have_less_patience(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     launch_stubborn(cluster)
-    cluster.hosts["n1"].paths("r1").leave_word("stop", grace_s=1000.0)
+    cluster.hosts["n1"].paths("r1").write_minder_order("stop", grace_s=1000.0)
     cluster.wait_until(lambda: cluster.state("r1", "n1").phase == "ending")
     watch = Stopwatch()
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)
@@ -187,14 +187,14 @@ def test_what_is_seen_while_it_ends_is_no_survivor(
     """
     cluster = hosts("n1")
     launch_stubborn(cluster)
-    members, looks = task_processes.find_members, [0]
+    members, looks = task_processes.find_task_processes, [0]
 
     def seen(paths: RunPaths, tasks: list[str]) -> Any:
         members_seen, table = members(paths, tasks)
         looks[0] += not members_seen
         return (members_seen or ({bystander.pid} if looks[0] < 3 else set())), table
 
-    monkeypatch.setattr(task_processes, "find_members", seen)
+    monkeypatch.setattr(task_processes, "find_task_processes", seen)
     assert (
         cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)["survivors"]
         == []
@@ -351,8 +351,8 @@ def test_a_supervisor_that_is_being_started_is_no_orphan(
         return b"" if pid == supervisor and looks.count(pid) < 3 else real(pid)
 
     monkeypatch.setattr(processes, "read_command_line", late_command_line)
-    assert supervisor not in task_processes.find_members(paths, ["worker:0"])[0]
+    assert supervisor not in task_processes.find_task_processes(paths, ["worker:0"])[0]
     spelt = paths.host_dir.replace("/digits/", "/./digits/")
-    assert supervisor not in task_processes.find_members(RunPaths(spelt), ["worker:0"])[0]
+    assert supervisor not in task_processes.find_task_processes(RunPaths(spelt), ["worker:0"])[0]
     monkeypatch.undo()
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.0)

@@ -94,13 +94,13 @@ def _locate_keep_files(call: Call) -> BroadcastFiles:
     """Return the files that the call names in keep folders. If this host has a file with the same
     size and the same time in whole seconds, that file is not received again."""
     from tfdeploy.agent.run.keep_folders import check_keep_paths
-    from tfdeploy.agent.run.keep_receive import check_inside, incoming_path
+    from tfdeploy.agent.run.keep_receive import check_inside_keep, incoming_folder
 
     keep = check_keep_paths(call.rows("keep"))
     root = layout.keep_dir(call.workdir, call.job, "")
     files = []
     for path, size, mtime_ns in _file_rows(call):
-        current = _stat_regular_file(os.path.join(root, check_inside(path, keep)))
+        current = _stat_regular_file(os.path.join(root, check_inside_keep(path, keep)))
         same = (
             current is not None
             and current.st_size == size
@@ -115,7 +115,7 @@ def _locate_keep_files(call: Call) -> BroadcastFiles:
                 old=current.st_size if current else 0,
             )
         )
-    return BroadcastFiles(files, root, incoming_path(call.workdir, call.job), [])
+    return BroadcastFiles(files, root, incoming_folder(call.workdir, call.job), [])
 
 
 def _file_rows(call: Call) -> List[Tuple[str, int, int]]:

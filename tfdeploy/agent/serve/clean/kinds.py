@@ -93,7 +93,7 @@ class CleanScope:
     def runs_with_processes(self) -> Set[str]:
         """Return the runs of the job that had a live process on this host when this method was
         first called."""
-        return over.marked_runs(self.workdir, self.job)
+        return over.find_runs_with_processes(self.workdir, self.job)
 
     @property
     def job_dir(self) -> str:
@@ -144,12 +144,20 @@ def find_run(scope: CleanScope, run: str) -> Optional[RemovableItem]:
     path = layout.run_dir(scope.workdir, scope.job, run)
     if not _is_folder(path):
         return None
-    standing = over.find_standing(
+    standing = over.find_removal_state(
         scope.workdir, scope.job, run, scope.host, scope.runs_with_processes
     )
-    if standing.ended is None and not standing.stays:
+    if standing.ended_time is None and not standing.blocking_reason:
         return RemovableItem("half", scope.job, "runs/" + run, path)
-    return RemovableItem("run", scope.job, run, path, standing.ended, standing.stays, standing.live)
+    return RemovableItem(
+        "run",
+        scope.job,
+        run,
+        path,
+        standing.ended_time,
+        standing.blocking_reason,
+        standing.may_be_alive,
+    )
 
 
 def _list_removable_releases(scope: CleanScope) -> Iterator[RemovableItem]:
@@ -248,7 +256,7 @@ def _list_removable_environments(scope: CleanScope) -> Iterator[RemovableItem]:
     if not os.path.isdir(root):
         return
     check_owners(scope.workdir, ".envs")
-    if any(unended.has_unreadable(scope.workdir, job) for job in list_jobs(scope.workdir)):
+    if any(unended.has_unreadable_run(scope.workdir, job) for job in list_jobs(scope.workdir)):
         return
     for name in sorted(env_usage.list_removable(scope.workdir, KEPT_ENVIRONMENTS)):
         path = os.path.join(root, name)

@@ -204,7 +204,7 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
     paths = RunPaths(layout.host_dir(scope.workdir, scope.job, run, "x"))
     requested = RemovableItem(kind, scope.job, name, paths.run_dir)
     # While this lock is held, no host begins a run with this name.
-    with leftovers.folders_lock(paths) as folders:
+    with leftovers.acquire_folders_lock(paths) as folders:
         if not folders.is_held():
             return requested._replace(kept_because=NO_LOCK)
         item = clean_kinds.find_run(scope, run)
@@ -220,7 +220,7 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
         hosts = list_names(os.path.join(item.path, "hosts"))
         aside = removal.set_aside(item.path)
     for host in hosts:
-        leftovers.forget_doubt(RunPaths(layout.host_dir(scope.workdir, scope.job, run, host)))
+        leftovers.remove_doubt_files(RunPaths(layout.host_dir(scope.workdir, scope.job, run, host)))
     return _delete_paths(item, [aside])
 
 

@@ -18,7 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import FileLock, is_locked
-from tfdeploy.agent.run.file_origin import boot_name
+from tfdeploy.agent.run.file_origin import boot_and_container_id
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.lock import fences as lock_fences
 
@@ -152,7 +152,8 @@ def acquire_or_raise(context: SessionContext, job: str, holder: LockHolder) -> N
 
 def _lock_path(context: SessionContext, job: str) -> str:
     return os.path.join(
-        layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, boot_name())
+        layout.locks_dir(context.workdir, job),
+        "%s-%s.lock" % (os.uname().nodename, boot_and_container_id()),
     )
 
 
@@ -166,7 +167,7 @@ def _stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
     the current lock file. Cloned hosts share a hostname, so the host's name in the inventory must
     match too."""
     folder, name = os.path.split(current_path)
-    host_prefix = name[: -len(boot_name() + ".lock")]
+    host_prefix = name[: -len(boot_and_container_id() + ".lock")]
     stale = [
         os.path.join(folder, name)
         for name in list_names(folder)

@@ -13,7 +13,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import listening
 from tfdeploy.agent.run.folder import RunPaths, start_agent
-from tfdeploy.agent.run.live_runs import planned_ports
+from tfdeploy.agent.run.live_runs import list_port_owners
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
@@ -49,7 +49,7 @@ def start_minder(
         os.close(read_descriptor)
     if "port" in answer:
         port = answer["port"]
-        owner = planned_ports(paths.workdir, paths.host, paths.run).get(
+        owner = list_port_owners(paths.workdir, paths.host, paths.run).get(
             port
         ) or listening.describe_owners([port]).get(port, "unknown")
         what = "port %d is taken by %s" % (port, owner)

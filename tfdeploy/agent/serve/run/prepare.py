@@ -29,7 +29,7 @@ from tfdeploy.agent.run import (
     task_processes,
 )
 from tfdeploy.agent.run import workdir as run_workdir
-from tfdeploy.agent.run.find import find_damage, host_folders, other_runs, run_names
+from tfdeploy.agent.run.find import find_damage, host_folders, other_runs_of_host, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import parts as data_parts
@@ -96,7 +96,7 @@ def _reset_unless_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
     interrupted prepare left."""
     digest = paths.plan_digest()
     same = digest == part.plan_digest
-    if same and liveness.is_live(paths) and not paths.word("abort"):
+    if same and liveness.is_live(paths) and not paths.minder_order("abort"):
         return True
     if digest is None and liveness.was_committed(paths):
         raise _exists_error(paths)  # the run is committed, but its part.json is missing or damaged
@@ -117,7 +117,7 @@ def _exists_error(paths: RunPaths) -> VerbError:
 
 def _lost_its_minder(paths: RunPaths) -> bool:
     """Return whether the run was prepared, and its minder has died since then."""
-    return paths.state().phase == "prepared" and not paths.word("abort")
+    return paths.state().phase == "prepared" and not paths.minder_order("abort")
 
 
 def is_rolled_back(paths: RunPaths) -> bool:
@@ -170,7 +170,7 @@ def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
 
 def refuse_other_live_run(paths: RunPaths) -> None:
     """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
-    for other in filter(live_runs.has_live_processes, other_runs(paths)):
+    for other in filter(live_runs.has_live_processes, other_runs_of_host(paths)):
         plan = shown_plan.read_plan(paths.workdir, paths.job, other.run)
         operator = plan["operator"]
         what = "run %s of job %s is alive on this host, launched by %s"
@@ -188,7 +188,7 @@ def _refuse_if_strays_live(paths: RunPaths) -> None:
         for run in run_names(paths.workdir, paths.job)
         if not find_damage(paths.workdir, paths.job, run)
     ]
-    for pid in sorted(task_processes.find_strays(paths.workdir, paths.job)[0]):
+    for pid in sorted(task_processes.find_processes_by_environment(paths.workdir, paths.job)[0]):
         run = processes.read_environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # `run` is None if the process has ended
             what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged"
@@ -208,7 +208,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
         wrong = run_program.find_program_problem(
-            wire.resolve_words(spec, part.texts), paths.cwd_of(spec), os.environ
+            wire.resolve_words(spec, part.texts), paths.task_cwd(spec), os.environ
         )
         if wrong is not None:
             what, advice, details = wrong
@@ -228,7 +228,7 @@ def _prepare_folder(
     try:
         _make_host_folder(paths)
         if part.fresh:
-            keep_aside.rename_keep(paths, part.keep)
+            keep_aside.rename_keep_aside(paths, part.keep)
         _make_folders(paths, part, arguments, raise_if_unwanted)
         raise_if_unwanted()
         _write_secrets(paths, part, arguments)
@@ -248,7 +248,7 @@ def _prepare_folder(
 def _make_host_folder(paths: RunPaths) -> None:
     """Make this host's folder. While it exists, no host that shares the workdir removes the run's
     folder."""
-    with leftovers.folders_lock(paths):
+    with leftovers.acquire_folders_lock(paths):
         in_doubt.mark_in_doubt(paths)
         make_private_folder(paths.host_dir)
 
@@ -266,7 +266,7 @@ def _make_folders(
         make_private_folder(paths.task_dir(spec.task))
     _check_programs(paths, part)
     shown_plan.write_plan(paths.workdir, paths.job, paths.run, arguments.plan)
-    paths.reserve_space(part)
+    paths.reserve_disk_space(part)
     try:
         os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
     except OSError as error:

@@ -30,7 +30,7 @@ def abortable_prepare(
         if session_ended.is_set() or call.cancelled.is_set():
             what = "the session ended while run %s was prepared" % paths.run
             raise VerbError("cancelled", what)
-        if in_doubt.is_aborted(paths, plan_digest):
+        if in_doubt.is_abort_requested(paths, plan_digest):
             raise VerbError("ended", "run %s was rolled back while it was prepared" % paths.run)
 
     def end_session() -> None:

@@ -48,9 +48,9 @@ def resume_run(call: Call) -> Answer:
 def _refuse_if_superseded(paths: RunPaths) -> None:
     """Refuse if a run of the job was prepared on this host after this run. Raises VerbError
     superseded."""
-    prepared = paths.prepared()
-    for other in find.other_runs(paths):
-        if other.prepared() > prepared:
+    prepared = paths.prepared_time()
+    for other in find.other_runs_of_host(paths):
+        if other.prepared_time() > prepared:
             what = "a later run, %s, was prepared on this host" % other.run
             raise VerbError("superseded", what, advice="status_of_run", details={"run": other.run})
 

@@ -159,7 +159,7 @@ def list_runs(call: Call) -> List[Answer]:
             if paths is not None:
                 state = paths.state()
                 row = {**describe_run(paths, state), "run": run, "job": job}
-                runs.append((paths.prepared(), row, state, paths))
+                runs.append((paths.prepared_time(), row, state, paths))
             elif damage := find_damage(workdir, job, run):
                 state = wire.HostRunState(run, job, "_")  # the other fields cannot be read
                 runs.append((0.0, _damaged_row(state, damage), state, None))

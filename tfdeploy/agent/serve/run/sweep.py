@@ -26,7 +26,7 @@ def undo_unfinished_launches(workdir: str, host: str) -> None:
     A run that cannot be cleaned up, because its folder belongs to another user or is damaged, stays
     and is reported on standard error.
     """
-    for paths in in_doubt.list_in_doubt(workdir, host):
+    for paths in in_doubt.own_runs_in_doubt(workdir, host):
         try:
             _undo_unfinished_launch(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
@@ -43,7 +43,7 @@ def _undo_unfinished_launch(paths: RunPaths) -> None:
 
 
 def _end_or_remove_run(paths: RunPaths) -> None:
-    whole = paths.is_whole()
+    whole = paths.has_readable_part()
     if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
         return  # the run's minder is alive, and waits for the launch or ends the run
     if not liveness.was_committed(paths):
@@ -52,5 +52,5 @@ def _end_or_remove_run(paths: RunPaths) -> None:
         elif paths.state().phase != "ended":
             run_control.end_run_without_minder(paths, 0.0, WHY)
         else:
-            leftovers.put_back_keep(paths)
-    leftovers.forget_doubt(paths)
+            leftovers.restore_keep_if_aborted(paths)
+    leftovers.remove_doubt_files(paths)

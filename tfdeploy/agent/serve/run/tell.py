@@ -26,7 +26,7 @@ def report_known_end(call: Call) -> Answer:
     """
     paths = named_run_paths(call)
     part = paths.part()
-    knowledge = shared_state.from_json(paths.known() or {}, part)
+    knowledge = shared_state.from_json(paths.stored_shared_state() or {}, part)
     if not knowledge.is_over:
         return {"known": None}
     end = shared_state.select_run_end_fields(part.peers, knowledge)

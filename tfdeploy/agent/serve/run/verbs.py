@@ -70,8 +70,8 @@ def start_run(call: Call) -> Answer:
         return {}  # the run was started, and has already ended by itself
     refuse_if_ended(paths)
     # A repeated run.start restarts the time for which the minder waits for the commit.
-    if paths.word("start") is None or _phase(paths) == "started":
-        paths.leave_word("start", time=time.time())
+    if paths.minder_order("start") is None or _phase(paths) == "started":
+        paths.write_minder_order("start", time=time.time())
     _wait_until_reached(paths, lambda: _phase(paths) in STARTED and _have_all_tasks_begun(paths))
     refuse_if_ended(paths)
     return {}
@@ -97,7 +97,7 @@ def record_launch_alive(call: Call) -> Answer:
         raise VerbError("unknown_run", what)
     if not _is_committed(paths):
         refuse_if_ended(paths, refused_phases=("ending",))
-        paths.leave_word("renew", time=time.time())
+        paths.write_minder_order("renew", time=time.time())
     return {}
 
 
@@ -120,19 +120,19 @@ def commit_run(call: Call) -> Answer:
     if _is_committed(paths):
         return {}
     refuse_if_ended(paths)
-    if _phase(paths) == "prepared" and paths.word("start") is None:
+    if _phase(paths) == "prepared" and paths.minder_order("start") is None:
         raise VerbError("not_started", "run %s was not started on this host" % paths.run)
-    if paths.word("commit") is None:
-        paths.leave_word("commit", time=time.time())
+    if paths.minder_order("commit") is None:
+        paths.write_minder_order("commit", time=time.time())
     _wait_until_reached(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
     if not _is_committed(paths):
         refuse_if_ended(paths, refused_phases=("ending",))
-    old_secrets.forget_superseded(paths)
+    old_secrets.remove_other_runs_secrets(paths)
     return {}
 
 
 def _is_committed(paths: RunPaths) -> bool:
-    return paths.says_committed() and _phase(paths) != "started"
+    return paths.is_commit_recorded() and _phase(paths) != "started"
 
 
 @audited("launch", "rolled back")
@@ -169,7 +169,7 @@ def _stop_preparing(call: Call) -> None:
     if in_doubt.is_in_doubt(paths):
         in_doubt.request_abort(paths, digest)
         with prepare_lock.hold(paths, digest):
-            in_doubt.forget_abort(paths)
+            in_doubt.remove_abort_request(paths)
 
 
 @audited("stop", "stopped")
@@ -190,22 +190,24 @@ def stop_run(call: Call) -> Answer:
         if error.code != "unknown_run":
             raise
         run, grace_s = call.name("run"), grace_argument or 0.0
-        survivors = task_processes.end_strays(call.workdir, call.job, run, grace_s)
+        survivors = task_processes.end_leftover_processes(call.workdir, call.job, run, grace_s)
         if survivors is None:
             raise
     else:
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
-        had_ended = _phase(paths) == "ended" and not task_processes.find_members(paths, tasks)[0]
+        had_ended = (
+            _phase(paths) == "ended" and not task_processes.find_task_processes(paths, tasks)[0]
+        )
         grace_s = part.stop_grace_s if grace_argument is None else grace_argument
         if _phase(paths) != "ended" or _has_minder(paths):
-            before = paths.word("stop")
+            before = paths.minder_order("stop")
             if before is None or before.get("grace_s", grace_s) > grace_s:
                 _write_end_order(paths, "stop", grace_s=grace_s)
         survivors = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
         if not survivors and _phase(paths) == "ended":
             # A disk error may have prevented the removal of the secrets when the run ended.
-            leftovers.forget_secrets(paths)
+            leftovers.remove_secret_files(paths)
         has_minder = _has_minder(paths)
     return {
         "survivors": survivors,
@@ -222,7 +224,7 @@ def _write_end_order(paths: RunPaths, order: str, **fields: Any) -> None:
     """Write an order for the minder. If a full disk prevents that, tell the supervisors to end
     their tasks; the minder then sees that the tasks have ended."""
     try:
-        paths.leave_word(order, time=time.time(), **fields)
+        paths.write_minder_order(order, time=time.time(), **fields)
     except OSError:
         for spec in paths.part().tasks:
             tell_supervisor_to_stop(
@@ -286,14 +288,14 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
         pause = min(pause * 1.5, POLL_S)
-    pids = task_processes.find_members(paths, tasks)
+    pids = task_processes.find_task_processes(paths, tasks)
     deadline = max(deadline, time.monotonic() + ENDING_S)
     while pids[0] and time.monotonic() < deadline:
         time.sleep(pause)
-        pids = task_processes.find_members(paths, tasks)
+        pids = task_processes.find_task_processes(paths, tasks)
     if not pids[0]:
         # The minder may not have put back the `keep` folders yet, or may have failed to do so.
-        leftovers.put_back_keep(paths)
+        leftovers.restore_keep_if_aborted(paths)
     return task_processes.describe_survivors(*pids)
 
 
@@ -312,7 +314,7 @@ def _has_live_task(paths: RunPaths, tasks: List[str]) -> bool:
     waits to write the task's end does not count."""
     pending = [task for task in tasks if paths.status(task).state == "pending"]
     return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(
-        task_processes.find_members(paths, tasks)[0]
+        task_processes.find_task_processes(paths, tasks)[0]
     )
 
 
@@ -336,23 +338,23 @@ def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
         _end_supervisors(paths, tasks, grace_s, reason)
-        task_processes.end_tasks(paths, tasks, grace_s)
+        task_processes.end_task_processes(paths, tasks, grace_s)
         rebooted = paths.state().boot_id not in (None, processes.boot_id())
         outcome = ("lost", "host rebooted") if rebooted else ("stopped", reason)
         reaped = [reap.reap_task(paths, task, *outcome) for task in tasks]
         if all(reaped):
-            leftovers.forget_secrets(paths)
+            leftovers.remove_secret_files(paths)
             state = paths.state()
             state.phase, state.ended = "ended", clock.now(part)
-            state.stop_requested = state.stop_requested or paths.word("stop") is not None
-            if paths.word("abort") is not None:
+            state.stop_requested = state.stop_requested or paths.minder_order("stop") is not None
+            if paths.minder_order("abort") is not None:
                 state.abort_reason = state.abort_reason or reason
-            leftovers.restore_links(paths)
+            leftovers.restore_keep_links(paths)
             state.left_files = leftovers.list_new_files(paths, part)
             state.ended_tasks.update({task: make_ending(paths.status(task)) for task in tasks})
             paths.write_state(state)
-            leftovers.put_back_keep(paths)
-            leftovers.forget_doubt(paths)
+            leftovers.restore_keep_if_aborted(paths)
+            leftovers.remove_doubt_files(paths)
         return True
 
 
