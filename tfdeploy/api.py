@@ -82,7 +82,7 @@ _launching = threading.Lock()
 
 
 @contextmanager
-def _logged_messages() -> Iterator[None]:
+def _log_printed_messages() -> Iterator[None]:
     """Log the messages that the command line would print."""
     token = message_sink.set(_LOG.warning)
     try:
@@ -102,7 +102,7 @@ class Inventory(inventory_values.Inventory):
     """The hosts of an inventory, and their roles. `Inventory.load` reads a file."""
 
     @classmethod
-    @_logged_messages()
+    @_log_printed_messages()
     def load(cls, inventory: File | None = None) -> Inventory:
         """Return the inventory of the file `inventory`, as a command with `-i` reads it.
 
@@ -117,7 +117,7 @@ class Job(job_values.Job):
     """What to train. `Job.load` reads a job file; `dataclasses.replace` makes a variant."""
 
     @classmethod
-    @_logged_messages()
+    @_log_printed_messages()
     def load(cls, job: File | None = None) -> Job:
         """Return the job of the file `job`, as a command with `-j` reads it.
 
@@ -127,7 +127,7 @@ class Job(job_values.Job):
         return cls(**vars(load_job(_make_flags(CommonFlags, {"job": job}))))
 
 
-@_logged_messages()
+@_log_printed_messages()
 def plan(
     job: Job | File | None = None,
     *,
@@ -155,12 +155,12 @@ def plan(
 
     Asks the hosts and sends nothing. Raises TfdeployError as `launch` does.
     """
-    flags, request = _make_request({**locals(), "dry_run": True})
+    flags, request = _make_launch_request({**locals(), "dry_run": True})
     with open_fleet(flags, flags.bwlimit) as fleet:
-        return plan_to_json(probe_and_plan(request, fleet, _log_events(fleet)))
+        return plan_to_json(probe_and_plan(request, fleet, _make_event_logger(fleet)))
 
 
-@_logged_messages()
+@_log_printed_messages()
 def launch(
     job: Job | File | None = None,
     *,
@@ -190,11 +190,11 @@ def launch(
     searched for as on the command line. `command`: the command to run in place of the job's. Before
     TfdeployError or KeyboardInterrupt is raised, everything that was started is stopped.
     """
-    flags, request = _make_request(locals())
+    flags, request = _make_launch_request(locals())
     store = open_run_store()
     with ExitStack() as stack, closing(store.event_recorder(request.run)) as record:
         fleet = stack.enter_context(open_fleet(flags, flags.bwlimit))
-        log = _log_events(fleet)
+        log = _make_event_logger(fleet)
 
         def emit(event: Any) -> None:
             log(event)
@@ -203,7 +203,7 @@ def launch(
         run = Run.__new__(Run)
         with _launching:
             started = launch_run(request, fleet, store, emit)
-        run._begin(flags, started, request.inventory, fleet, stack)
+        run._set_up(flags, started, request.inventory, fleet, stack)
     return run
 
 
@@ -217,7 +217,7 @@ class Run:
 
     name: str
 
-    @_logged_messages()
+    @_log_printed_messages()
     def __init__(
         self,
         name: str | None = None,
@@ -239,11 +239,11 @@ class Run:
             scope = LookupScope(flags, hosts or load_whole_inventory(flags, known), known)
         with ExitStack() as stack:
             fleet = stack.enter_context(open_fleet(flags))
-            _log_events(fleet)
+            _make_event_logger(fleet)
             plan = choose_run(flags, fleet, scope=scope).plan
-            self._begin(flags, plan, scope.inventory if scope else None, fleet, stack)
+            self._set_up(flags, plan, scope.inventory if scope else None, fleet, stack)
 
-    def _begin(
+    def _set_up(
         self,
         flags: CommonFlags,
         plan: Plan,
@@ -266,12 +266,12 @@ class Run:
         """Close the connections. The run goes on."""
         self._close()
 
-    @_logged_messages()
+    @_log_printed_messages()
     def status(self, *, limit: str | None = None, exclude: str | None = None) -> RunAnswer:
         """Return the run's state and tasks. Raises HostUnreachable if no host answers."""
-        return run_view_json(self._ask(_make_flags(CommonFlags, locals())).view)
+        return run_view_json(self._ask_status(_make_flags(CommonFlags, locals())).view)
 
-    @_logged_messages()
+    @_log_printed_messages()
     def logs(
         self,
         *,
@@ -325,9 +325,9 @@ class Run:
                 "stream": "err" if each.stream == "err" else "out",
                 "line": each.line.decode("utf-8", "replace"),
             }
-        self._raise_errors("reading logs", errors)
+        self._raise_if_errors("reading logs", errors)
 
-    @_logged_messages()
+    @_log_printed_messages()
     def wait(self, timeout: float | None = None) -> RunAnswer:
         """Wait until the run ends, or for `timeout` seconds, and return its state and tasks.
 
@@ -339,7 +339,7 @@ class Run:
         if timeout is not None:
             timer.start()
         try:
-            view = follow_run(self._fleet, self._plan, _log_events(self._fleet), stop=stop)
+            view = follow_run(self._fleet, self._plan, _make_event_logger(self._fleet), stop=stop)
         finally:
             stop.set()
             timer.cancel()
@@ -351,7 +351,7 @@ class Run:
             )
         return self.status()
 
-    @_logged_messages()
+    @_log_printed_messages()
     def stop(self, *, grace: float | str | None = None, now: bool = False) -> StopAnswer:
         """Stop the run: TERM, `grace`, KILL, and a check that no process of it is left.
 
@@ -367,10 +367,10 @@ class Run:
             raise SurvivorsLeft(
                 f"processes are left: {survivors_by_host}", where=", ".join(survivors_by_host)
             )
-        self._raise_errors("stop", split_outcomes(results)[1])
+        self._raise_if_errors("stop", split_outcomes(results)[1])
         return answer
 
-    @_logged_messages()
+    @_log_printed_messages()
     def fetch(
         self,
         *,
@@ -392,9 +392,9 @@ class Run:
         """
         flags = _make_flags(fetch_flags.Flags, {**locals(), "parallel": self._parallel})
         with open_fleet(flags, flags.bwlimit) as fleet:
-            only, log = self._select_hosts(flags), _log_events(fleet)
+            only, log = self._select_hosts(flags), _make_event_logger(fleet)
             fetched, answer, _ = fetch_to_folder(flags, fleet, self._plan, only, log)
-        self._raise_errors("fetch", split_outcomes(fetched.hosts)[1])
+        self._raise_if_errors("fetch", split_outcomes(fetched.hosts)[1])
         return answer
 
     def watch(self, every: float = 2.0) -> None:
@@ -407,7 +407,7 @@ class Run:
         def tables() -> Iterator[Any]:
             final = False
             while not final:
-                table, final = self._make_table()
+                table, final = self._make_task_table()
                 yield table
                 time.sleep(0 if final else every)
 
@@ -416,37 +416,37 @@ class Run:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Return the table of tasks for a notebook, or the reason why there is none."""
         try:
-            table = self._make_table()[0]
+            table = self._make_task_table()[0]
         except TfdeployError as error:
             return {"text/plain": f"{self!r}: {error}"}
         bundle: dict[str, str] = table._repr_mimebundle_(include, exclude)
         return bundle
 
-    @_logged_messages()
-    def _make_table(self) -> tuple[Any, bool]:
+    @_log_printed_messages()
+    def _make_task_table(self) -> tuple[Any, bool]:
         """Return the table of tasks, and whether the run has ended."""
         # The import of rich is slow, and scripts need no table.
         from tfdeploy.ui.status_table import status_table
 
-        view = self._ask(CommonFlags()).view
+        view = self._ask_status(CommonFlags()).view
         return status_table(view, time.time()), view.final
 
-    def _ask(self, flags: CommonFlags) -> Status:
+    def _ask_status(self, flags: CommonFlags) -> Status:
         only = self._select_hosts(flags)
         current = ask_status(self._fleet, self._plan, only)
         if unreachable_code(self._plan, only, current.errors):
-            self._raise_errors("status", current.errors)
+            self._raise_if_errors("status", current.errors)
         return current
 
     def _select_hosts(self, flags: CommonFlags) -> frozenset[str] | None:
         return LookupScope(flags, self._inventory, None).select_run_hosts(self._plan)
 
-    def _raise_errors(self, action: str, errors: Mapping[str, TfdeployError]) -> None:
+    def _raise_if_errors(self, action: str, errors: Mapping[str, TfdeployError]) -> None:
         if errors:
             raise combine_errors(action, errors, len(self._plan.hosts))
 
 
-def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, LaunchRequest]:
+def _make_launch_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, LaunchRequest]:
     job, inventory, command = values["job"], values["inventory"], values["command"]
     if command is not None:
         values["after_dashes"] = tuple(command)
@@ -456,7 +456,7 @@ def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, LaunchReq
     return flags, make_launch_request(flags, known, hosts)
 
 
-def _log_events(fleet: SshFleet) -> Emit:
+def _make_event_logger(fleet: SshFleet) -> Emit:
     """Return a function that logs events. From now on, the fleet also logs why a host must wait."""
     view = PlainView(_LogTerminal(sys.stderr, None, False))
     fleet.on_notice = make_wait_warner(view)
@@ -466,14 +466,14 @@ def _log_events(fleet: SshFleet) -> Emit:
 def _make_flags(record: type[F], values: Mapping[str, Any]) -> F:
     """Return the flags of a verb. Texts are read as on the command line. Raises UsageError."""
     known = {
-        each.name: _read_value(each, values[each.name])
+        each.name: _read_flag_value(each, values[each.name])
         for each in fields(record)
         if values.get(each.name) is not None
     }
     return record(**{**known, "json": True, "quiet": True})
 
 
-def _read_value(field: Any, value: Any) -> Any:
+def _read_flag_value(field: Any, value: Any) -> Any:
     options = field.metadata.get("options", {})
     if isinstance(value, Job):
         # The inventory is searched for from the folder of the job file.

@@ -514,7 +514,7 @@ def test_false_lock_holder_does_not_stop_other_hosts(
         holder={"user": "me"},
         emit=lambda event: None,
     )
-    with lock.held_where_possible() as failed:
+    with lock.hold_where_possible() as failed:
         assert [host.name for host in lock.hosts] == [OTHER]
     assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what
 

@@ -74,7 +74,7 @@ class Taking(threading.Thread):
                 operation=self.operation,
                 holder=ANNA,
                 emit=emit,
-            ).held():
+            ).hold():
                 self.held.set()
                 self.let_go.wait(120)
         except TfdeployError as error:
@@ -129,7 +129,7 @@ def test_error_names_all_unreachable_hosts(fleets: Any) -> None:
             operation="launch",
             holder=ANNA,
             emit=lambda event: None,
-        ).held(),
+        ).hold(),
     ):
         pass
     assert caught.value.where == "n[1-3]"
@@ -145,7 +145,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
     with HostLocks(
         fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
-    ).held():
+    ).hold():
         agent = anna.session(host).agent()
         agent.call(DATA_BEGIN, where)
         os.kill(agent.hello.pid, signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
             operation="sync",
             holder=BERT,
             emit=lambda event: None,
-        ).held():
+        ).hold():
             new_agent = lost_for(anna, host, agent)
             error = refused(new_agent, where)
             bert.session(host).agent().call(DATA_BEGIN, where)
@@ -171,7 +171,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
         assert new_agent.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None
     with HostLocks(
         fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
-    ).held():
+    ).hold():
         anna.session(host).agent().call(DATA_BEGIN, where)
 
 
@@ -180,7 +180,7 @@ def test_operator_who_lost_only_session_keeps_lock(fleets: Any) -> None:
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
     with HostLocks(
         fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
-    ).held():
+    ).hold():
         anna.session(host).close()
         anna.session(host).agent().call(DATA_BEGIN, where)
         assert not ask(bert, host, "sync")

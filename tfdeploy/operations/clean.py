@@ -153,7 +153,7 @@ def remove_candidates(
         {item.job for items in candidates.removable_items.values() for item in items if item.job}
     ):
         lock = HostLocks(fleet, removal.hosts_with_candidates(job), job, "clean", holder, emit)
-        with lock.held_where_possible() as errors:
+        with lock.hold_where_possible() as errors:
             removal.errors.update(errors)
             removal.remove_items(lock.hosts, CLEAN_REMOVE, {"job": job, **args}, job)
     removal.remove_items(removal.hosts_with_candidates(""), CLEAN_WORKDIR, {"jobs": jobs}, "")

@@ -57,7 +57,7 @@ def copy_newest_keep_to(
                 where=name,
                 next=f"`tfdeploy stop {live.run}`, then run the same command again",
             )
-    with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).held():
+    with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).hold():
         copy_keep(
             fleet,
             KeepCopyRequest(job.name, job.keep, source_and_target[0]),

@@ -202,7 +202,7 @@ class LaunchSteps:
                     "launch",
                     request.holder,
                     self.emit,
-                ).held()
+                ).hold()
             )
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:

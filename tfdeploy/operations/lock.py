@@ -67,7 +67,7 @@ class HostLocks(JobLock):
     _released: set[str] = field(default_factory=set)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the lock on all hosts while the context is open.
 
         Raises one error for all hosts that cannot be locked. If another operation, such as a sync,
@@ -83,7 +83,7 @@ class HostLocks(JobLock):
             self.release()
 
     @contextmanager
-    def held_where_possible(self) -> Iterator[Errors]:
+    def hold_where_possible(self) -> Iterator[Errors]:
         """Hold the lock on as many hosts as possible while the context is open.
 
         For operations that can succeed on some hosts and fail on others. Yields the errors of the

@@ -99,7 +99,7 @@ def setup_job(
     if without_environment:
         pins = common_versions(split_outcomes(outcomes)[0].values())
         lock = HostLocks(fleet, without_environment, job.name, "setup", holder, emit)
-        with lock.held_where_possible() as failed:
+        with lock.hold_where_possible() as failed:
             outcomes.update({**failed, **setup.make_environments(lock, pins)})
     return {host.name: outcomes[host.name] for host in hosts}
 

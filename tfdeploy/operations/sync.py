@@ -87,7 +87,7 @@ def sync_job(
         wanted = hosts_except(wanted, settled)
         next_verbs = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
         lock = HostLocks(fleet, wanted, job.name, "sync", holder, emit, next_verbs)
-        with lock.held_where_possible() as failed:
+        with lock.hold_where_possible() as failed:
             refused = _refusals_by_host(fleet, lock.hosts, shipment, confirm, emit)
             results.update({**failed, **(refused or sync(fleet, lock.hosts, shipment, emit, lock))})
         changed = {

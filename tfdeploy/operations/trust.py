@@ -87,7 +87,7 @@ def _scan_by_jump_count(
                     jump,
                     name,
                 )
-        return _scan_target(name, target, connector)
+        return _scan_or_error(name, target, connector)
 
     with ThreadPoolExecutor(parallel) as pool:
         for distance in sorted(set(map(_count_jumps, machines))):
@@ -140,7 +140,7 @@ def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> Ho
     if target is None:
         return None
     with closing(Connector(on_notice=on_notice)) as connector:
-        return HostKeyScan(name, _scan_target(name, target, connector))
+        return HostKeyScan(name, _scan_or_error(name, target, connector))
 
 
 def _find_target(hosts: Hosts, name: str) -> Target | None:
@@ -194,7 +194,7 @@ def known_hosts_file_to_write(result: HostKeyScan) -> str:
     return result.outcome.files[0]
 
 
-def _scan_target(name: str, target: Target, connector: Connector) -> Outcome:
+def _scan_or_error(name: str, target: Target, connector: Connector) -> Outcome:
     try:
         return scan_one(name, target, connector)
     except TfdeployError as error:

@@ -189,7 +189,7 @@ def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
             operation="sync",
             holder={"user": "me", "machine": "m", "pid": 1, "time": 1.0},
             emit=ignore_event,
-        ).held():
+        ).hold():
             pass
 
     return run_alone(act)

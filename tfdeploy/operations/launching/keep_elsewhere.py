@@ -33,7 +33,7 @@ def rename_keep_on_others(
         session.agent().call(KEEP_ASIDE, {**plan.run_args, "keep": list(plan.keep)})
 
     lock = HostLocks(fleet, unused_hosts, plan.job, "launch", holder, emit)
-    with lock.held_where_possible() as failed:
+    with lock.hold_where_possible() as failed:
         failed.update(split_outcomes(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():
         text = (

@@ -58,9 +58,11 @@ class LineFilter:
             return []
         if not (self._matches_grep or self._excluded or self._query.errors):
             return batch
-        return search_interruptibly(max(map(len, map(_BYTES, batch))), lambda: self._select(batch))
+        return search_interruptibly(
+            max(map(len, map(_BYTES, batch))), lambda: self._select_matching(batch)
+        )
 
-    def _select(self, batch: list[LogLine]) -> list[LogLine]:
+    def _select_matching(self, batch: list[LogLine]) -> list[LogLine]:
         if self._matches is not None:
             return self._matches.matching_lines(batch)
         excluded = self._excluded
