@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.agent.metric_names import Figures, Scalar, select_figures, sort_metrics
+from tfdeploy.agent.metric_names import EventProgress, Scalar, select_progress, sort_metrics
 
-NONE = Figures({})
+NONE = EventProgress({})
 
 
-def shown_figures(*each: tuple[str, str, float, int, float]) -> Figures:
+def shown_figures(*each: tuple[str, str, float, int, float]) -> EventProgress:
     """Return what tfdeploy shows for these scalars. Each is given as (folder, tag, value, step,
     time)."""
-    return select_figures(
+    return select_progress(
         {
             f"{folder}/{tag}": Scalar(folder=folder, tag=tag, value=value, step=step, time=time)
             for folder, tag, value, step, time in each
@@ -33,11 +33,11 @@ def test_of_several_writers_the_one_that_trains_and_is_furthest_counts() -> None
         ("small", "loss", 0.1, 3, 60.0),
         ("eval", "accuracy", 0.25, 900, 60.0),
     )
-    assert answers == Figures({"step": 900, "loss": 0.5}, 50.0)
+    assert answers == EventProgress({"step": 900, "loss": 0.5}, 50.0)
 
 
 def test_the_only_writer_counts_whatever_its_folder_is_called() -> None:
-    assert shown_figures(("test", "accuracy_1", 0.9, 10, 5.0)) == Figures(
+    assert shown_figures(("test", "accuracy_1", 0.9, 10, 5.0)) == EventProgress(
         {"step": 10, "accuracy": 0.9}, 5.0
     )
     assert shown_figures(("test", "loss", 0.9, 10, 5.0), ("eval", "loss", 0.9, 10, 5.0)) == NONE
@@ -45,12 +45,12 @@ def test_the_only_writer_counts_whatever_its_folder_is_called() -> None:
 
 def test_what_an_earlier_attempt_wrote_is_no_step_of_this_one() -> None:
     answers = shown_figures(("run1", "loss", 0.25, 5000, 100.0), ("run2", "loss", 2.0, 10, 1000.0))
-    assert answers == Figures({"step": 10, "loss": 2.0}, 1000.0)
+    assert answers == EventProgress({"step": 10, "loss": 2.0}, 1000.0)
 
 
 @pytest.mark.parametrize(("tag", "step"), [("loss", 0), ("epoch_loss", 3)])
 def test_a_writer_without_steps_and_an_epoch_are_no_step(tag: str, step: int) -> None:
-    assert shown_figures(("train", tag, 0.5, step, 5.0)) == Figures({"loss": 0.5})
+    assert shown_figures(("train", tag, 0.5, step, 5.0)) == EventProgress({"loss": 0.5})
 
 
 def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None:
@@ -59,7 +59,7 @@ def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None
         ("logs", "epoch_accuracy", 0.75, 2, 60.0),
         ("logs", "lr", 0.1, 3, 60.0),
     )
-    assert answers == Figures({"step": 900, "loss": 0.5, "accuracy": 0.75}, 50.0)
+    assert answers == EventProgress({"step": 900, "loss": 0.5, "accuracy": 0.75}, 50.0)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from tfdeploy.agent.metric_lines import MATCHED_CHARS
 from tfdeploy.agent.metric_reader import (
     BURST_CPU_S,
     TASKS_STOPPED,
+    CpuLimitReached,
     MetricPatterns,
     MetricReader,
-    TooSlow,
     call_with_cpu_limit,
 )
 
@@ -108,7 +108,7 @@ def test_the_cpu_time_of_other_threads_does_not_count() -> None:
 
     try:
         call_with_cpu_limit(0.2, work)
-        with pytest.raises(TooSlow):
+        with pytest.raises(CpuLimitReached):
             call_with_cpu_limit(0.005, work)
     finally:
         ended.set()

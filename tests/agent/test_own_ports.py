@@ -17,7 +17,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import diagnose, monitor
-from tfdeploy.agent.health.peers import SignsAnswer
+from tfdeploy.agent.health.peers import SignsResponder
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import LocalTask
@@ -243,9 +243,9 @@ def test_nobody_knocks_at_it_while_the_program_runs(
 
     monkeypatch.setattr(monitor.reach, "try_ports", tried)
     rounds = monitor.Monitor(
-        RunPaths(str(tmp_path / "j/runs/r/hosts/n1")), mine, None, SignsAnswer(), lambda: None
+        RunPaths(str(tmp_path / "j/runs/r/hosts/n1")), mine, None, SignsResponder(), lambda: None
     )
-    facts = diagnose.Facts(
+    facts = diagnose.StallFacts(
         host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={}
     )
     assert rounds._extend_facts(facts, set(), 1.0).ports == {"worker:1": "open"}

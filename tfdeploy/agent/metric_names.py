@@ -57,7 +57,7 @@ class Scalar(NamedTuple):
     time: float
 
 
-class Figures(NamedTuple):
+class EventProgress(NamedTuple):
     """The progress of a task, as its event files show it. `values`: step, loss and accuracy; a
     value that is ambiguous is left out. `step_time`: when the step was written, in UTC seconds, or
     0.0 if there is no step."""
@@ -84,13 +84,13 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
     )
 
 
-def select_figures(scalars: Scalars) -> Figures:
+def select_progress(scalars: Scalars) -> EventProgress:
     """Return step, loss and accuracy of the folder to which the training writes. If there are
     several such folders, the one with the highest step is used."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _EVALUATION.search(folder)]
     if not trains and len(folders) != 1:
-        return Figures({})
+        return EventProgress({})
     candidates = trains or list(folders)
     counted = [
         each for each in scalars.values() if _counts_steps(each) and each.folder in candidates
@@ -108,7 +108,7 @@ def select_figures(scalars: Scalars) -> Figures:
         LOSS: _best_value(of_main, _LOSS),
         ACCURACY: _best_value(of_main, _ACCURACY),
     }
-    return Figures(
+    return EventProgress(
         {name: value for name, value in values.items() if value is not None},
         newest.time if newest else 0.0,
     )

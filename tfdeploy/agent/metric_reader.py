@@ -61,7 +61,7 @@ TASKS_STOPPED = 3
 _KERAS = ""  # the time to read lines that Keras prints is counted under this name
 
 
-class TooSlow(Exception):
+class CpuLimitReached(Exception):
     """The CPU time that was allowed is used up."""
 
 
@@ -139,7 +139,7 @@ class MetricReader:
                     limit_s,
                     lambda: self._match_patterns(texts, self._patterns, is_possible, metrics),
                 )
-            except TooSlow:
+            except CpuLimitReached:
                 self._switch_pattern(_KERAS)
         if self._budget_s < _LEAST_CPU_S:
             self._stop_costliest_pattern()
@@ -198,9 +198,9 @@ _deadline: Optional[float] = None
 
 
 def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
-    """Call `work`. Must be called in the main thread. Raises TooSlow when `work` has used `cpu_s`
-    seconds of CPU time. Garbage is not collected during the call, because a TooSlow that is raised
-    in a finalizer would be lost."""
+    """Call `work`. Must be called in the main thread. Raises CpuLimitReached when `work` has used
+    `cpu_s` seconds of CPU time. Garbage is not collected during the call, because a CpuLimitReached
+    that is raised in a finalizer would be lost."""
     global _deadline
     signal.signal(signal.SIGVTALRM, _raise_if_too_slow)
     collects = gc.isenabled()
@@ -209,7 +209,7 @@ def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
     try:
         work()
-        # Set to None before `finally`, so that TooSlow cannot interrupt the cleanup there.
+        # Set to None before `finally`, so that CpuLimitReached cannot interrupt the cleanup there.
         _deadline = None
     finally:
         _deadline = None
@@ -219,11 +219,11 @@ def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
 
 
 def _raise_if_too_slow(signum: int, frame: Any) -> None:
-    """Raise TooSlow if this thread has used its CPU time. The timer counts the time of all threads,
-    so the signal may come too early; in this case the timer is set again."""
+    """Raise CpuLimitReached if this thread has used its CPU time. The timer counts the time of all
+    threads, so the signal may come too early; in this case the timer is set again."""
     if _deadline is None:
         return
     left_s = _deadline - time.thread_time()
     if left_s <= 0:
-        raise TooSlow
+        raise CpuLimitReached
     signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, 0.001))

@@ -73,7 +73,7 @@ class Pieces:
         """Return how many pieces the segment has: SEGMENT, or fewer for the last one."""
         return min(SEGMENT, self.count - segment * SEGMENT)
 
-    def all_pieces(self, segment: int) -> int:
+    def full_bitmap(self, segment: int) -> int:
         """Return the bitmap of all pieces of the segment."""
         return (1 << self.count_pieces(segment)) - 1
 

@@ -217,7 +217,7 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
             world.members["n1"].accept_from_control(0, leaves[:-1] + b"?")
         with pytest.raises(WrongSum):
             # The member has not accepted the checksums of this piece yet, so it refuses the piece.
-            world.members["n1"].put_from_control(0, 0, world.piece(0, 0))
+            world.members["n1"].store_from_control(0, 0, world.piece(0, 0))
         world.members["n1"].accept_from_control(0, leaves)
         for segment, index, content in (
             (0, 0, world.piece(0, 1)),
@@ -226,7 +226,7 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
             (0, 0, b""),
         ):
             with pytest.raises(WrongSum):
-                world.members["n1"].put_from_control(segment, index, content)
+                world.members["n1"].store_from_control(segment, index, content)
         assert world.members["n1"].holdings.have_bytes == 0
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import activity
-from tfdeploy.agent.health.activity import Sign, TaskActivity
+from tfdeploy.agent.health.activity import LifeSigns, TaskActivity
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.log.format import LogWriter
@@ -102,7 +102,7 @@ class Patient:
         self.process.stdin.flush()
         assert self.line() == "done"
 
-    def observe_after(self, passed_s: float) -> Sign:
+    def observe_after(self, passed_s: float) -> LifeSigns:
         self.now += passed_s
         return self.vitals.observe(
             self.now,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.health.activity import Sign
-from tfdeploy.agent.health.diagnose import Facts, Finding, diagnose, find_late_tasks
+from tfdeploy.agent.health.activity import LifeSigns
+from tfdeploy.agent.health.diagnose import Finding, StallFacts, diagnose, find_late_tasks
 from tfdeploy.agent.wire import Peer
 from tfdeploy.model.modes import rules_of
 
@@ -22,15 +22,15 @@ PEERS = {
         Peer(task="worker:2", role="worker", host="n4", address="10.0.0.4:2222"),
     )
 }
-BUSY, STILL = Sign(still_s=0.5), Sign(still_s=400.0)
+BUSY, STILL = LifeSigns(still_s=0.5), LifeSigns(still_s=400.0)
 ALL_STILL = {"ps:0": STILL, "worker:0": STILL, "worker:1": STILL, "worker:2": STILL}
 KILLED = {"outcome": "killed", "signal": 9, "time": 1.0}
 DONE = {"outcome": "succeeded", "time": 1.0, "up": True}
-WAITS = Sign(still_s=40.0, waits=("worker:1",), waiting_s=30.0)
+WAITS = LifeSigns(still_s=40.0, waits=("worker:1",), waiting_s=30.0)
 ALONE = Finding("no output, no CPU use, no traffic, and no visible problem in other tasks", True)
 
 
-def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
+def facts(mode: str = "async", host: str = "n2", **given: Any) -> StallFacts:
     """Return the facts from which host n2 diagnoses its task worker:0.
 
     `signs` is {task: its signs of life}. Tasks that are not in `signs` are busy.
@@ -44,7 +44,7 @@ def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
     }
     signs = {task: sign for task, sign in signs.items() if sign is not None}
     given = {"host": host, "lockstep": rules_of(mode).lockstep, **given}  # type: ignore[arg-type]
-    return Facts(after_s=300.0, peers=PEERS, signs=signs, **given)
+    return StallFacts(after_s=300.0, peers=PEERS, signs=signs, **given)
 
 
 def waits(*blamed: str) -> Finding:
@@ -52,26 +52,29 @@ def waits(*blamed: str) -> Finding:
 
 
 FROZEN_1 = "worker:1 on n3: frozen: its process 42 is stopped; on n3 `kill -CONT 42` continues it"
-CASES: dict[str, tuple[Facts, Finding | None]] = {
+CASES: dict[str, tuple[StallFacts, Finding | None]] = {
     "all is well": (facts(), None),
-    "not yet for long enough": (facts(signs={"worker:0": Sign(still_s=299.0)}), None),
-    "just starting": (facts(signs={"worker:0": Sign(still_s=400.0, starting=True)}), None),
+    "not yet for long enough": (facts(signs={"worker:0": LifeSigns(still_s=299.0)}), None),
+    "just starting": (facts(signs={"worker:0": LifeSigns(still_s=400.0, starting=True)}), None),
     "stands still alone, asynchronous": (facts(signs={"worker:0": STILL}), ALONE),
     "waits for slower ones that compute, synchronous": (facts("sync", signs={"worker:0": STILL}), None),
     "waits for slower ones that compute, mirrored": (facts("mirrored", signs={"worker:0": STILL, "worker:1": STILL}), None),
     "all stand still, synchronous": (facts("sync", signs=ALL_STILL), ALONE),
     "only the servers are busy": (facts("sync", signs={**ALL_STILL, "ps:0": BUSY}), ALONE),
     "frozen itself": (
-        facts(signs={"worker:0": Sign(still_s=400.0, stopped=7)}),
+        facts(signs={"worker:0": LifeSigns(still_s=400.0, stopped=7)}),
         Finding("frozen: its process 7 is stopped; on n2 `kill -CONT 7` continues it", True),
     ),
-    "frozen for a moment": (facts(signs={"worker:0": Sign(still_s=3.0, stopped=7)}), None),
+    "frozen for a moment": (facts(signs={"worker:0": LifeSigns(still_s=3.0, stopped=7)}), None),
     "a frozen server": (
-        facts(host="n1", signs={"ps:0": Sign(still_s=400.0, stopped=7)}),
+        facts(host="n1", signs={"ps:0": LifeSigns(still_s=400.0, stopped=7)}),
         Finding("frozen: its process 7 is stopped; on n1 `kill -CONT 7` continues it", True),
     ),
     "a server that waits for work": (facts(host="n1", signs=ALL_STILL), None),
-    "another is frozen": (facts("sync", signs={**ALL_STILL, "worker:1": Sign(still_s=400.0, stopped=42)}), waits(FROZEN_1)),
+    "another is frozen": (
+        facts("sync", signs={**ALL_STILL, "worker:1": LifeSigns(still_s=400.0, stopped=42)}),
+        waits(FROZEN_1),
+    ),
     "another was killed": (
         facts("sync", signs={**ALL_STILL, "worker:1": None}, ended={"worker:1": KILLED}),
         waits("worker:1 on n3: it has ended (killed by signal 9)"),
@@ -109,7 +112,7 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
         waits("ps:0 on n1: its port 2222 cannot be reached from n2 (no answer)"),
     ),
     "a server does not listen any more": (
-        facts(signs={"worker:0": STILL, "ps:0": Sign(still_s=9.0, listens=False)}),
+        facts(signs={"worker:0": STILL, "ps:0": LifeSigns(still_s=9.0, listens=False)}),
         waits("ps:0 on n1: its port 2222 is closed: no process listens there"),
     ),
     "a server's port is closed": (
@@ -131,10 +134,13 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
     ),
     "says it waits, and that one imports TensorFlow": (facts(signs={"worker:0": WAITS}), None),
     "says it waits, and that one just starts": (
-        facts(signs={"worker:0": WAITS, "worker:1": Sign(still_s=40.0, starting=True)}),
+        facts(signs={"worker:0": WAITS, "worker:1": LifeSigns(still_s=40.0, starting=True)}),
         None,
     ),
-    "says it waits, not for long": (facts(signs={"worker:0": Sign(still_s=12.0, waits=("worker:1",), waiting_s=12.0)}), None),
+    "says it waits, not for long": (
+        facts(signs={"worker:0": LifeSigns(still_s=12.0, waits=("worker:1",), waiting_s=12.0)}),
+        None,
+    ),
     "says it waits for one that stands still and answers": (
         facts(signs={"worker:0": WAITS, "worker:1": STILL}, ports={"worker:1": "open"}),
         Finding("waits for worker:1 on n3, which can be reached and does not answer", True),
@@ -150,15 +156,21 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
             "no_proxy leaves out the other tasks", True),
     ),
     "a disk that does not answer": (
-        facts(signs={"worker:0": Sign(still_s=400.0, disk=9)}),
+        facts(signs={"worker:0": LifeSigns(still_s=400.0, disk=9)}),
         Finding("its process 9 waits for a disk (state D)", True),
     ),
     "another stood still first": (
-        facts("sync", signs={**ALL_STILL, "worker:1": Sign(still_s=440.0)}),
+        facts("sync", signs={**ALL_STILL, "worker:1": LifeSigns(still_s=440.0)}),
         Finding("probably waits for worker:1 on n3, which stalled earlier", False),
     ),
     "many to blame": (
-        facts("sync", signs={task: Sign(still_s=400.0, stopped=1) if task != "worker:0" else STILL for task in PEERS}),
+        facts(
+            "sync",
+            signs={
+                task: LifeSigns(still_s=400.0, stopped=1) if task != "worker:0" else STILL
+                for task in PEERS
+            },
+        ),
         waits(*(FROZEN_1.replace("worker:1 on n3", at).replace("42", "1").replace("n3", at[-2:]) for at in
                 ("ps:0 on n1", "worker:1 on n3", "worker:2 on n4"))),
     ),

@@ -22,7 +22,7 @@ from support.stopwatch import Stopwatch
 from tfdeploy.agent import wire
 from tfdeploy.agent.broadcast import keep_transfer
 from tfdeploy.agent.health import peers, reach
-from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.activity import LifeSigns
 from tfdeploy.agent.health.diagnose import OPEN
 from tfdeploy.agent.host import parallel
 from tfdeploy.agent.host.network import sockets
@@ -33,7 +33,7 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
 # No field has its default value. So the tests notice if a field does not arrive.
-SIGN = Sign(
+SIGN = LifeSigns(
     still_s=7.0,
     waits=("worker:0",),
     waiting_s=3.0,
@@ -86,7 +86,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     listeners = {
         name: sockets.bind_exclusively(cluster.hosts[name].mesh_port, 5.0) for name in NAMES
     }
-    signs_answer = peers.SignsAnswer()
+    signs_answer = peers.SignsResponder()
     signs_answer.signs = {"worker:2": SIGN}
 
     def offer(host: str, question: Any, channel: ssl.SSLSocket) -> None:
@@ -111,11 +111,13 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 
 def test_the_sign_that_is_sent_here_has_no_default() -> None:
-    """No field of SIGN may have its default value. A peer drops a field of a Sign that its check
+    """No field of SIGN may have its default value. A peer drops a field of LifeSigns that its check
     does not know. The dropped field then has its default value, so the tests notice the loss only
     if another value was sent.
     """
-    assert [name for name in Sign._fields if getattr(SIGN, name) == getattr(Sign(), name)] == []
+    assert [
+        name for name in LifeSigns._fields if getattr(SIGN, name) == getattr(LifeSigns(), name)
+    ] == []
 
 
 def test_who_does_not_end_is_waited_for_once_and_not_one_after_the_other() -> None:

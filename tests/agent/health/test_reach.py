@@ -12,7 +12,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.health import peers, reach
-from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.activity import LifeSigns
 
 
 def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
@@ -101,7 +101,7 @@ PART = wire.HostPart(
         wire.Peer(task="worker:0", role="worker", host="n2"),
     ],
 )
-GOOD = Sign(
+GOOD = LifeSigns(
     still_s=3.0, waits=("ps:0",), waiting_s=1.0, stopped=7, disk=0, listens=False, starting=False
 )
 

@@ -118,7 +118,9 @@ SIGN = {
 
 def test_the_signs_of_another_host_are_values_of_one_type() -> None:
     (sign,) = peers._check_answer({"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2").values()
-    assert sign == peers.Sign(still_s=1.0, waits=("worker:0",)) and isinstance(sign.still_s, float)
+    assert sign == peers.LifeSigns(still_s=1.0, waits=("worker:0",)) and isinstance(
+        sign.still_s, float
+    )
     told = peers._check_answer(
         {"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2"
     )

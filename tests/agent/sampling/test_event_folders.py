@@ -76,7 +76,7 @@ def test_what_is_an_event_file(paths: RunPaths) -> None:
         Path(paths.cwd, name).touch()
     Path(paths.cwd, "events.out.tfevents.1.folder").mkdir()
     assert sorted(
-        event_file.born for event_file in EventFolders(paths, part()).find_files().values()
+        event_file.created_s for event_file in EventFolders(paths, part()).find_files().values()
     ) == [
         7,
         8,
@@ -166,11 +166,11 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
     assert len(EventFolders(paths, part()).find_files()) == 1
     assert EventFolders(paths, part(decides="n2")).find_files() == {}
     write(paths.cwd)
-    assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
-        True
-    ]
     assert [
-        event_file.own
+        event_file.is_own for event_file in EventFolders(paths, part()).find_files().values()
+    ] == [True]
+    assert [
+        event_file.is_own
         for event_file in EventFolders(paths, part(decides="n2")).find_files().values()
     ] == [True]
 
@@ -192,9 +192,9 @@ def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> No
     add a suffix.
     """
     write(paths.cwd, host=HERE + rest)
-    assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
-        own
-    ]
+    assert [
+        event_file.is_own for event_file in EventFolders(paths, part()).find_files().values()
+    ] == [own]
 
 
 def test_a_large_tree_is_walked_over_several_looks(

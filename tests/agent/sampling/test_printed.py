@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.agent.metric_patterns import LOSS, MOST_CHARS, STEP
-from tfdeploy.agent.sampling.printed import READ_BYTES, PrintedMetrics, compile_named
+from tfdeploy.agent.sampling.printed import READ_BYTES, PrintedMetrics, compile_short_named
 
-PATTERNS = compile_named(
+PATTERNS = compile_short_named(
     {"step": r"step (\d+)", "loss": r"loss ([\d.]+)", "bad": "(", "none": "x", "n" * 65: "(x)"}
 )
 
@@ -35,7 +35,7 @@ def test_patterns_that_cannot_be_used_are_left_out() -> None:
 
 def test_an_expression_that_takes_long_to_compile_is_left_out() -> None:
     at_most = "(" + "x" * (MOST_CHARS - 2) + ")"
-    patterns = compile_named(
+    patterns = compile_short_named(
         {"a": at_most, "b": at_most.replace("x", "xx", 1), "step": STEP, "loss": LOSS}
     )
     assert list(patterns) == ["a", "step", "loss"]
@@ -105,6 +105,6 @@ def test_steps_have_the_time_at_which_they_were_written_and_no_step_jumps_furthe
 
 
 def test_a_loss_that_is_no_number_any_more_is_known_as_text(log: Path) -> None:
-    one = PrintedMetrics(str(log.parent), compile_named({"loss": LOSS}))
+    one = PrintedMetrics(str(log.parent), compile_short_named({"loss": LOSS}))
     log.write_text("loss: nan\n")
     assert looked(one) == {} and one.finite == {} and one.not_finite == {"loss": "nan"}

@@ -91,7 +91,7 @@ class Members:
             port=self.ports[name],
             token=token,
             stripes=stripes,
-            wanted=frozenset(wanted or range(stripes)),
+            wanted_stripes=frozenset(wanted or range(stripes)),
         )
 
     def feed(self, child: str, *parents: str) -> None:
@@ -105,11 +105,11 @@ class Members:
             if name != "here"
         }
         here = frozenset(number for number, name in enumerate(parents) if name == "here")
-        self.members[child].set_feeds(stripes, fed, here)
+        self.members[child].set_senders(stripes, fed, here)
 
     def roots(self, *names: str) -> None:
         for name in names or self.members:
-            self.members[name].holdings.add_roots(
+            self.members[name].holdings.add_root_hashes(
                 0, [pieces.hash_leaves(each) for each in self.leaves]
             )
 
@@ -124,7 +124,7 @@ class Members:
             ):
                 if sent >= most:
                     return sent
-                self.members[name].put_from_control(segment, index, self.piece(segment, index))
+                self.members[name].store_from_control(segment, index, self.piece(segment, index))
                 sent += 1
         return sent
 

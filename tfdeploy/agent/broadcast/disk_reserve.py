@@ -19,13 +19,13 @@ class DiskReserve:
         self._lock = threading.Lock()
         self._unchecked = CHECK_BYTES  # bytes reserved since the free space was last checked
 
-    def reserve(self, count: int) -> None:
-        """Check that `count` bytes may be written; call this before every write. Raises OSError
+    def check_space(self, new_bytes: int) -> None:
+        """Check that `new_bytes` bytes may be written; call this before every write. Raises OSError
         (ENOSPC) if too few bytes would stay free. Reads the free space once per CHECK_BYTES."""
         if not self._reserve:
             return
         with self._lock:
-            self._unchecked += count
+            self._unchecked += new_bytes
             if self._unchecked < CHECK_BYTES:
                 return
             self._unchecked = 0

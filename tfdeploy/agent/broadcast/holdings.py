@@ -57,12 +57,12 @@ class Holdings:
 
     # --- hashes of segments
 
-    def add_roots(self, first: int, roots: List[bytes]) -> None:
+    def add_root_hashes(self, first_segment: int, roots: List[bytes]) -> None:
         with self._changed:
-            self._roots.update(enumerate(roots, first))
+            self._roots.update(enumerate(roots, first_segment))
             self._changed.notify_all()
 
-    def root(self, segment: int) -> bytes:
+    def root_hash(self, segment: int) -> bytes:
         """Return the root hash of the segment. If the root has not arrived within ROOT_TIMEOUT_S,
         raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
         deadline = time.monotonic() + ROOT_TIMEOUT_S
@@ -76,16 +76,16 @@ class Holdings:
                 self._changed.wait(left_s)
             return self._roots[segment]
 
-    def accept(self, segment: int, leaves: bytes, *, own: bool = False) -> None:
+    def accept_leaves(self, segment: int, leaves: bytes, *, are_own: bool = False) -> None:
         """Accept the leaves of a segment, which are the hashes of its pieces. Then search this
-        host's files for these pieces. If `own` is True, the leaves were computed from this host's
-        files. This host then has all pieces, and no search is needed.
+        host's files for these pieces. If `are_own` is True, the leaves were computed from this
+        host's files. This host then has all pieces, and no search is needed.
 
         The leaves can be sent on to other hosts before the search ends, so that all hosts search
         their files at the same time. Raises WrongSum, BroadcastEnded, OSError.
         """
         if (
-            pieces.hash_leaves(leaves) != self.root(segment)
+            pieces.hash_leaves(leaves) != self.root_hash(segment)
             or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
             raise WrongSum("the hashes of segment %d are wrong" % segment)
@@ -100,9 +100,9 @@ class Holdings:
         self._notify_listeners()
         try:
             held_pieces = (
-                self.cut.all_pieces(segment)
-                if own
-                else self._files.find_in(self.pieces_of(segment), leaves)
+                self.cut.full_bitmap(segment)
+                if are_own
+                else self._files.find_pieces(self.pieces_of(segment), leaves)
             )
             with self._changed:
                 for index in pieces.marked_numbers(held_pieces):
@@ -125,9 +125,9 @@ class Holdings:
 
     # --- pieces that this host has
 
-    def lacking_pieces(self, segment: int) -> int:
+    def lacking_bitmap(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
-        return self.cut.all_pieces(segment) & ~self.held[segment]
+        return self.cut.full_bitmap(segment) & ~self.held[segment]
 
     def store_piece(self, segment: int, index: int, content: memoryview) -> None:
         """Check a received piece and write it. A piece that this host already has is dropped.
@@ -177,18 +177,18 @@ class Holdings:
 
     # --- callbacks after changes
 
-    def add_listener(self, changed: Callable[[], None]) -> None:
-        """Register the callback `changed`. It is called from any thread after each change, and must
+    def add_listener(self, on_change: Callable[[], None]) -> None:
+        """Register a callback that is called, from any thread, after each change. It must
         not block."""
         with self._changed:
-            self._listeners.append(changed)
+            self._listeners.append(on_change)
 
-    def remove_listener(self, changed: Callable[[], None]) -> None:
+    def remove_listener(self, on_change: Callable[[], None]) -> None:
         with self._changed:
-            if changed in self._listeners:
-                self._listeners.remove(changed)
+            if on_change in self._listeners:
+                self._listeners.remove(on_change)
 
-    def end(self) -> None:
+    def end_broadcast(self) -> None:
         with self._changed:
             self.ended = True
             self._changed.notify_all()

@@ -73,11 +73,11 @@ class Member:
 
     # --- hosts that receive from this one
 
-    def listen(self, first: int, last: int) -> Optional[int]:
-        """Listen on a free port between `first` and `last`, and return this port. Return None if no
+    def listen(self, first_port: int, last_port: int) -> Optional[int]:
+        """Listen on a free port from `first_port` to `last_port`, and return it. Return None if no
         port is free."""
         # Start from the high end, because runs take their ports from the low end of the range.
-        for port in range(last, first - 1, -1):
+        for port in range(last_port, first_port - 1, -1):
             try:
                 bound = sockets.bind_exclusively(port)
             except OSError:
@@ -98,7 +98,7 @@ class Member:
 
     # --- hosts that send to this one
 
-    def set_feeds(
+    def set_senders(
         self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
     ) -> None:
         """Set the hosts that send to this host from now on. The connections to hosts that already
@@ -122,14 +122,14 @@ class Member:
                     )
             alone, self._has_no_sender = self._has_no_sender, not parents and not control_stripes
         if self._has_no_sender and not alone:
-            start_thread(self._search_own_files)
+            start_thread(self._hash_own_files)
 
     def _report_failure(self, parent: str, failure: str, reason: str) -> None:
         with self._lock:
             self._parents.pop(parent, None)
         self.reports.put((parent, failure, reason))
 
-    def _search_own_files(self) -> None:
+    def _hash_own_files(self) -> None:
         """Hash this host's files, so that this host can send them to others. The files have the
         right sizes and times, so they are expected to be complete. If the hash of a segment differs
         from its root hash, report this and stop. Segments whose leaves are known are skipped."""
@@ -139,9 +139,9 @@ class Member:
             if segment in self.holdings.leaves:
                 continue
             try:
-                self.holdings.root(segment)
+                self.holdings.root_hash(segment)
                 leaves = self.holdings.compute_leaves(segment)
-                self.holdings.accept(segment, leaves or b"", own=True)
+                self.holdings.accept_leaves(segment, leaves or b"", are_own=True)
             except BroadcastEnded:
                 return
             except (WrongSum, OSError) as error:
@@ -154,12 +154,12 @@ class Member:
         """Accept the leaves (hashes of the pieces) of a segment from the control machine. Return
         the bitmap of the pieces that the control machine must send. Raises WrongSum,
         BroadcastEnded, OSError."""
-        self.holdings.accept(segment, leaves)
-        return self.holdings.lacking_pieces(segment) & messages.in_stripes(
+        self.holdings.accept_leaves(segment, leaves)
+        return self.holdings.lacking_bitmap(segment) & messages.stripes_bitmap(
             self._stripes, self._control_stripes, segment
         )
 
-    def put_from_control(self, segment: int, index: int, content: bytes) -> None:
+    def store_from_control(self, segment: int, index: int, content: bytes) -> None:
         """Store a piece from the control machine. Raises WrongSum, OSError."""
         self._receive_limit.wait_for_bytes(len(content))
         try:
@@ -169,7 +169,7 @@ class Member:
             raise
 
     def close(self) -> None:
-        self.holdings.end()
+        self.holdings.end_broadcast()
         with self._lock:
             self._has_no_sender = False
             parents, self._parents = dict(self._parents), {}

@@ -52,7 +52,7 @@ def receive_into(channel: Any, buffer: memoryview) -> None:
         buffer = buffer[count:]
 
 
-def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
+def stripes_bitmap(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
     """Return the bitmap of the segment's pieces that belong to one of the stripes `wanted`. Piece p
     of the broadcast, counted over all segments, belongs to stripe p % stripes."""
     if stripes <= 1:

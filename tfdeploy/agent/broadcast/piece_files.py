@@ -97,7 +97,7 @@ class PieceFiles:
             moved.lacking = moved.partial = True
         return moved
 
-    def find_in(self, segment: List[Piece], leaves: bytes) -> int:
+    def find_pieces(self, segment: List[Piece], leaves: bytes) -> int:
         """Return the bitmap of the segment's pieces that this host already has."""
         new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):
@@ -141,13 +141,13 @@ class PieceFiles:
             # In a sparse file, a piece that contains only zeros takes no space on the disk.
             for file, _, _ in piece:
                 os.close(self._open(file))
-            self._count(piece)
+            self._mark_present(piece)
             return True
         if (
             all(each.partial or not each.lacking for each in moved)
             and self._content_if_right(piece, self._path_of, leaf) is not None
         ):
-            self._count(piece)
+            self._mark_present(piece)
             return True
         if not is_lacking:
             self._copy_to_staging(piece)
@@ -182,7 +182,7 @@ class PieceFiles:
             if self._broadcast_file(file).lacking:
                 self._write(file, offset, content[at : at + length])
             at += length
-        self._count(piece)
+        self._mark_present(piece)
 
     # --- reading and writing one file
 
@@ -233,8 +233,8 @@ class PieceFiles:
             raise
         return opened
 
-    def _count(self, piece: Piece) -> None:
-        """Count the piece as present. If this completes a file, set the file's modification time.
+    def _mark_present(self, piece: Piece) -> None:
+        """Mark the piece as present. If this completes a file, set the file's modification time.
         A later broadcast recognises a complete file by its size and modification time."""
         for file, _, length in piece:
             moved = self._broadcast_file(file)

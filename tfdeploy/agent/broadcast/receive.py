@@ -32,7 +32,7 @@ class Parent(NamedTuple):
     port: int
     token: str
     stripes: int
-    wanted: FrozenSet[int]  # the stripes that this parent sends to this host
+    wanted_stripes: FrozenSet[int]  # the stripes that this parent sends to this host
 
 
 class Receiver:
@@ -83,7 +83,7 @@ class Receiver:
                 break
             except (OSError, ValueError, EOFError) as error:
                 reason = str(error) or type(error).__name__
-                if isinstance(error, _Disk):
+                if isinstance(error, _DiskError):
                     failure, reason = DISK, str(error.__cause__)
                     break
                 if failure == UNREACHED:
@@ -102,7 +102,7 @@ class Receiver:
         hello = {
             "broadcast": self._id,
             "stripes": parent.stripes,
-            "wants": sorted(parent.wanted),
+            "wants": sorted(parent.wanted_stripes),
         }
         channel.sendall(json_text.encode(hello) + b"\n")
         return channel
@@ -126,15 +126,17 @@ class Receiver:
                     continue
                 if kind != messages.LEAVES:
                     raise messages.InvalidMessage("the sending host sent an unexpected message")
-                self._holdings.accept(segment, bytes(content))
+                self._holdings.accept_leaves(segment, bytes(content))
             except OSError as error:
-                raise _Disk() from error
-            wanted = self._holdings.lacking_pieces(segment)
-            wanted &= messages.in_stripes(self.parent.stripes, self.parent.wanted, segment)
+                raise _DiskError() from error
+            wanted = self._holdings.lacking_bitmap(segment)
+            wanted &= messages.stripes_bitmap(
+                self.parent.stripes, self.parent.wanted_stripes, segment
+            )
             if wanted:
                 bitmap = pieces.bitmap_bytes(wanted)
                 channel.sendall(messages.encode(messages.WANT, segment, 0, bitmap))
 
 
-class _Disk(OSError):
+class _DiskError(OSError):
     """Raised if this host's disk is the cause of the failure, and not the connection."""

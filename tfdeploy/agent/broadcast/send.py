@@ -45,17 +45,17 @@ class Sender:
             )
             if not isinstance(hello, dict) or hello.get("broadcast") != id_:
                 raise messages.InvalidMessage("the connected host asks for another broadcast")
-            self._holdings.add_listener(self._changed)
+            self._holdings.add_listener(self._wake)
             self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
                 self._send_some()
         finally:
-            self._holdings.remove_listener(self._changed)
+            self._holdings.remove_listener(self._wake)
             os.close(self._wake_reading)
             writing, self._wake_writing = self._wake_writing, -1
             os.close(writing)
 
-    def _changed(self) -> None:
+    def _wake(self) -> None:
         try:
             os.write(self._wake_writing, b"x")
         except OSError:
@@ -104,5 +104,5 @@ class Sender:
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
             raise messages.InvalidMessage("the receiving host sent an invalid request")
-        all_pieces = self._holdings.cut.all_pieces(segment)
+        all_pieces = self._holdings.cut.full_bitmap(segment)
         self._wanted[segment] = pieces.bitmap_from(content) & all_pieces

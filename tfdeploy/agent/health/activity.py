@@ -25,7 +25,7 @@ BUSY_BYTES_S = 1000.0
 WAIT_EXPIRES_S = 25.0
 
 
-class Sign(NamedTuple):
+class LifeSigns(NamedTuple):
     """The signs of life of one task, as its host reports them."""
 
     still_s: float = 0.0  # seconds since the task was last active
@@ -68,7 +68,7 @@ class TaskActivity:
         now: float,
         list_pids: Callable[[], Set[int]],
         read_traffic: Callable[[], Optional[Traffic]],
-    ) -> Sign:
+    ) -> LifeSigns:
         """Return the signs of life of the task. `list_pids` returns the pids of the task's
         processes, and `read_traffic` returns the traffic of the whole host. Both calls are costly,
         so they are made only if needed."""
@@ -90,7 +90,7 @@ class TaskActivity:
             self._active_at = now
         self._update_waits(messages.waits, messages.has_own_output, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
-        return Sign(
+        return LifeSigns(
             now - self._active_at,
             tuple(self._waits),
             waiting_s,

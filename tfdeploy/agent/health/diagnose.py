@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Set
-from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.activity import LifeSigns
 from tfdeploy.agent.mesh.shared_state import is_final, is_server
 from tfdeploy.agent.record import NamedTuple
 
@@ -26,7 +26,7 @@ _NAMED_MOST = 3  # limits how many tasks the text of one finding names
 OPEN, CLOSED = "open", "closed"
 
 
-class Facts(NamedTuple):
+class StallFacts(NamedTuple):
     """What this host knows about all tasks.
 
     `lockstep`: True if each step waits for the slowest task. `after_s`: the setting `stall.after`.
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
     lockstep: bool  # True if each step waits for the slowest task
     after_s: float
     peers: Dict[str, wire.Peer]
-    signs: Dict[str, Sign]
+    signs: Dict[str, LifeSigns]
     ended: Dict[str, Ending] = {}  # how tasks have ended, as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
     culprit: bool  # True if a restart of this task may help
 
 
-def find_late_tasks(facts: Facts) -> Set[str]:
+def find_late_tasks(facts: StallFacts) -> Set[str]:
     """Return the tasks of this host that may be stalled and need a closer check."""
     return {
         task
@@ -66,7 +66,7 @@ def find_late_tasks(facts: Facts) -> Set[str]:
     }
 
 
-def diagnose(facts: Facts) -> Dict[str, Finding]:
+def diagnose(facts: StallFacts) -> Dict[str, Finding]:
     """Return {task: what is wrong with it}, for the stalled tasks of this host only."""
     findings = {}
     for task in sorted(find_late_tasks(facts)):
@@ -76,13 +76,13 @@ def diagnose(facts: Facts) -> Dict[str, Finding]:
     return findings
 
 
-def _is_late(facts: Facts, sign: Sign) -> bool:
+def _is_late(facts: StallFacts, sign: LifeSigns) -> bool:
     return not sign.starting and (
         sign.still_s >= facts.after_s or sign.waiting_s >= min(WAITING_S, facts.after_s)
     )
 
 
-def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
+def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
     sign = facts.signs[task]
     if sign.stopped:
         return Finding(_describe_frozen(facts, task), True)
@@ -134,7 +134,9 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
 # --- what may be wrong with another task
 
 
-def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: bool) -> List[str]:
+def _describe_culprits(
+    facts: StallFacts, task: str, others: List[str], is_named: bool
+) -> List[str]:
     """Return one text, with the reason, for each of the tasks `others` that holds up `task`.
     `is_named`: True if `task` itself has logged that it waits for these tasks."""
     problems = ((other, _find_problem(facts, other, is_named)) for other in others)
@@ -152,7 +154,7 @@ def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: boo
     return blamed
 
 
-def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
+def _find_problem(facts: StallFacts, other: str, is_named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
     if end is not None and is_final(end):
@@ -180,11 +182,11 @@ def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
     return None
 
 
-def _is_host_silent(facts: Facts, host: str) -> bool:
+def _is_host_silent(facts: StallFacts, host: str) -> bool:
     return facts.hosts.get(host, OPEN) not in (OPEN, CLOSED)
 
 
-def _describe_frozen(facts: Facts, task: str) -> str:
+def _describe_frozen(facts: StallFacts, task: str) -> str:
     pid = facts.signs[task].stopped
     return "frozen: its process %d is stopped; on %s `kill -CONT %d` continues it" % (
         pid,
@@ -208,19 +210,19 @@ def is_training(peer: wire.Peer) -> bool:
     return not is_server(peer) and peer.role != "evaluator"
 
 
-def _is_working(facts: Facts, task: str) -> bool:
+def _is_working(facts: StallFacts, task: str) -> bool:
     sign, end = facts.signs.get(task), facts.ended.get(task)
     if sign is None or sign.starting or (end is not None and is_final(end)):
         return False
     return is_training(facts.peers[task]) and not _is_late(facts, sign)
 
 
-def _is_starting(facts: Facts, task: str) -> bool:
+def _is_starting(facts: StallFacts, task: str) -> bool:
     sign = facts.signs.get(task)
     return sign is not None and sign.starting
 
 
-def _other_tasks(facts: Facts, task: str) -> Iterable[str]:
+def _other_tasks(facts: StallFacts, task: str) -> Iterable[str]:
     """Return the tasks other than `task`. Servers come first, because a task usually waits for a
     server."""
     return sorted(
@@ -229,9 +231,9 @@ def _other_tasks(facts: Facts, task: str) -> Iterable[str]:
     )
 
 
-def _other_hosts(facts: Facts) -> List[str]:
+def _other_hosts(facts: StallFacts) -> List[str]:
     return sorted({peer.host for peer in facts.peers.values()} - {facts.host})
 
 
-def _name_with_host(facts: Facts, task: str) -> str:
+def _name_with_host(facts: StallFacts, task: str) -> str:
     return "%s on %s" % (task, facts.peers[task].host)

@@ -14,8 +14,8 @@ from functools import lru_cache, partial
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Optional, Set, Tuple
 from tfdeploy.agent.health import activity, diagnose, peers, reach
-from tfdeploy.agent.health.activity import Sign, TaskActivity
-from tfdeploy.agent.health.diagnose import Facts, Finding
+from tfdeploy.agent.health.activity import LifeSigns, TaskActivity
+from tfdeploy.agent.health.diagnose import Finding, StallFacts
 from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.host.threads import start_thread
@@ -68,7 +68,7 @@ class Monitor:
         paths: RunPaths,
         part: wire.HostPart,
         mesh: Optional[Mesh],
-        signs_answer: peers.SignsAnswer,
+        signs_answer: peers.SignsResponder,
         changed: Callable[[], None],
     ) -> None:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
@@ -129,7 +129,7 @@ class Monitor:
         seconds."""
         signs = self._observe_tasks(now)
         self._answer.signs = signs
-        facts = Facts(
+        facts = StallFacts(
             self._part.host,
             self._part.lockstep,
             self._part.stall_after_s,
@@ -152,14 +152,14 @@ class Monitor:
         else:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
 
-    def _observe_tasks(self, now: float) -> Dict[str, Sign]:
+    def _observe_tasks(self, now: float) -> Dict[str, LifeSigns]:
         read_processes = lru_cache(None)(processes.all_processes)
         read_traffic = lru_cache(None)(tcp_diag.read_traffic)
         signs = {}
         for spec in self._part.tasks:
             task, status = spec.task, self._paths.status(spec.task)
             if status.state == "starting":
-                signs[task] = Sign(starting=True)
+                signs[task] = LifeSigns(starting=True)
             elif status.state == "running":
                 attempt, observed = self._watched.get(task, (0, None))
                 if observed is None or attempt != status.attempt:
@@ -170,7 +170,7 @@ class Monitor:
                 )
         return signs
 
-    def _extend_facts(self, facts: Facts, late: Set[str], now: float) -> Facts:
+    def _extend_facts(self, facts: StallFacts, late: Set[str], now: float) -> StallFacts:
         """Return the facts, extended by the signs of life from other hosts and by problems in the
         connections to these hosts."""
         # The order in which to ask about the tasks of other hosts: first the tasks for which a
@@ -232,7 +232,7 @@ class Monitor:
     # --- publishing the results
 
     def _make_stalls(
-        self, signs: Dict[str, Sign], findings: Dict[str, Finding]
+        self, signs: Dict[str, LifeSigns], findings: Dict[str, Finding]
     ) -> Dict[str, Stall]:
         self._repeated = {
             task: self._repeated.get(task, 0) + 1

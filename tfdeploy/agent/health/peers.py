@@ -11,7 +11,7 @@ import ssl
 from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.health import reach
-from tfdeploy.agent.health.activity import Sign
+from tfdeploy.agent.health.activity import LifeSigns
 from tfdeploy.agent.health.diagnose import OPEN
 from tfdeploy.agent.mesh import bounded_json, listener, tls
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -29,7 +29,7 @@ class PeerSigns(NamedTuple):
     """The answers of other hosts. `signs`: task -> its signs of life. `hosts`: host -> "open",
     "closed" or why it did not answer."""
 
-    signs: Dict[str, Sign]
+    signs: Dict[str, LifeSigns]
     hosts: Dict[str, str]
 
 
@@ -40,7 +40,7 @@ def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSign
 
     addresses = {address.host: address for address in part.mesh if address.host != part.host}
     asked = [addresses[host] for host in hosts[:MOST_HOSTS] if host in addresses]
-    no_answer: Tuple[Dict[str, Sign], str] = ({}, reach.NO_ANSWER)
+    no_answer: Tuple[Dict[str, LifeSigns], str] = ({}, reach.NO_ANSWER)
     answers = dict.fromkeys((address.host for address in asked), no_answer)
 
     def store_answer(address: wire.MeshHost) -> None:
@@ -55,7 +55,7 @@ def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSign
 
 def _ask_host(
     mesh: Mesh, part: wire.HostPart, address: wire.MeshHost
-) -> Tuple[Dict[str, Sign], str]:
+) -> Tuple[Dict[str, LifeSigns], str]:
     try:
         with mesh.connect(address) as channel:
             mesh.send_question(channel, {"signs": True})
@@ -68,7 +68,7 @@ def _ask_host(
         return {}, reach.describe_error(error)
 
 
-def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
+def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeSigns]:
     """Check an answer, and return task -> its signs of life, for tasks of the host `host` only.
     Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
@@ -76,7 +76,7 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
     received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
     checks = {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}
     return {
-        task: Sign(**bounded_json.check_fields(fields, checks, ("still_s",)))
+        task: LifeSigns(**bounded_json.check_fields(fields, checks, ("still_s",)))
         for task, fields in received["signs"].items()
         if task in own_tasks
     }
@@ -100,12 +100,12 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 }
 
 
-class SignsAnswer:
+class SignsResponder:
     """Answers other hosts that ask for the signs of life of this host's tasks. The thread that
     observes the tasks always replaces the whole dict `signs`, so no lock is needed."""
 
     def __init__(self) -> None:
-        self.signs: Dict[str, Sign] = {}
+        self.signs: Dict[str, LifeSigns] = {}
 
     def answer(self, channel: ssl.SSLSocket) -> None:
         signs = {task: sign._asdict() for task, sign in self.signs.items()}

@@ -19,7 +19,7 @@ import time
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
-from tfdeploy.agent.health.peers import SignsAnswer
+from tfdeploy.agent.health.peers import SignsResponder
 from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
@@ -95,7 +95,7 @@ class Minder:
         self.supervisors.guarded = self.guarded
         if not self.takes_over:
             self.own_ports.hold_all()
-        self.signs = SignsAnswer()
+        self.signs = SignsResponder()
         self.mesh = self._join_mesh()
         self.effects = Effects(
             self.store, self.supervisors, self.mesh, holders, self.own_ports, self.guarded

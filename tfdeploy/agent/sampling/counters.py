@@ -12,7 +12,7 @@ _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _SECTOR = 512
 
 
-class Machine(NamedTuple):
+class MachineCounters(NamedTuple):
     """The counters of the whole machine. A value is None if the kernel does not report it."""
 
     busy_s: Optional[float]  # CPU seconds of all cores together since the boot
@@ -26,11 +26,11 @@ class Machine(NamedTuple):
     written: Optional[int]  # bytes written to all disks
 
 
-def read_machine() -> Machine:
+def read_machine_counters() -> MachineCounters:
     memory, total = _read_memory()
     received, sent = _read_network()
     read, written = _read_disks()
-    return Machine(_read_busy_s(), memory, total, received, sent, read, written)
+    return MachineCounters(_read_busy_s(), memory, total, received, sent, read, written)
 
 
 def _read_busy_s() -> Optional[float]:

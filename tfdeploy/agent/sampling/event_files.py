@@ -208,7 +208,7 @@ class EventMetrics:
             if read and time.process_time() - begin_s > CALL_CPU_S:
                 break
             self._files[path].last_call = self._calls
-            read.append((at[path].born, path, self._read(path)))
+            read.append((at[path].created_s, path, self._read(path)))
         figures: Dict[str, float] = {}
         # Files of later attempts are merged last, so that their values replace earlier ones.
         for _, path, values in sorted(read, key=lambda each: each[:2]):
@@ -237,7 +237,9 @@ class EventMetrics:
         """Return the files with content that was not read yet. Files that have waited longest come
         first."""
         grown = [path for path in files if self._files[path].has_grown(path, files[path].inode)]
-        return sorted(grown, key=lambda path: (self._files[path].last_call, files[path].born, path))
+        return sorted(
+            grown, key=lambda path: (self._files[path].last_call, files[path].created_s, path)
+        )
 
     def _read(self, path: str) -> Dict[str, Written]:
         file = self._files[path]

@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 
 class FoundEventFile(NamedTuple):
-    """One event file. `inode`: (device, inode). `changed`: its modification time in UTC seconds.
-    `born`: the time in its name, in UTC seconds. `own`: True if a process of this machine wrote
-    it."""
+    """One event file. `inode`: (device, inode). `modified_s`: its modification time in UTC seconds.
+    `created_s`: the time in its name, in UTC seconds. `is_own`: True if a process of this machine
+    wrote it."""
 
     folder: PathParts
     name: str
     inode: Tuple[int, int]
-    changed: float
-    born: int
-    own: bool
+    modified_s: float
+    created_s: int
+    is_own: bool
 
 
 class EventFolders:
@@ -78,16 +78,18 @@ class EventFolders:
             if next(self._walk, self) is self:
                 self._walk = self._walk_step_by_step()
                 break
-        owned = {file.folder for file in self._files.values() if file.own}
+        owned = {file.folder for file in self._files.values() if file.is_own}
         return {
-            path: file for path, file in self._files.items() if file.own or file.folder not in owned
+            path: file
+            for path, file in self._files.items()
+            if file.is_own or file.folder not in owned
         }
 
     def _walk_step_by_step(self) -> Iterator[None]:
         """Walk through the folders and record their event files, one folder entry per step. Links
         are not followed."""
         if not self._since:
-            self._since = self._prepared()
+            self._since = self._prepared_time()
         present: Set[str] = set()
         folders: Deque[Tuple[str, PathParts]] = deque(self._roots())
         walked = 0
@@ -117,7 +119,7 @@ class EventFolders:
                 os.close(descriptor)
         self._files = {path: file for path, file in self._files.items() if path in present}
 
-    def _prepared(self) -> float:
+    def _prepared_time(self) -> float:
         try:
             return self._paths.prepared_time()
         except OSError:
@@ -155,8 +157,8 @@ class EventFolders:
         if not name:
             return False
         if path not in self._files and len(self._files) >= MOST_FILES:
-            oldest = min(self._files, key=lambda path: self._files[path].changed)
-            self._since = max(self._since, self._files.pop(oldest).changed)
+            oldest = min(self._files, key=lambda path: self._files[path].modified_s)
+            self._since = max(self._since, self._files.pop(oldest).modified_s)
         inode, born = (about.st_dev, about.st_ino), int(match.group(1))
         self._files[path] = FoundEventFile(folder, name, inode, about.st_mtime, born, is_own)
         return True
@@ -166,9 +168,9 @@ class EventFolders:
         too many names already."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
-        parts = _without_times(folder)
+        parts = _drop_time_names(folder)
         tails = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)] or [TOP]
-        taken = {name for other, name in self._names.items() if _without_times(other) != parts}
+        taken = {name for other, name in self._names.items() if _drop_time_names(other) != parts}
         self._names[folder] = next(
             (tail for tail in tails if tail not in taken), "%s/%s" % (TOP, tails[-1])
         )
@@ -181,7 +183,7 @@ def _resolve_parents(folder: str) -> str:
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 
-def _without_times(folder: PathParts) -> PathParts:
+def _drop_time_names(folder: PathParts) -> PathParts:
     return tuple(name for name in folder if not _TIME.match(name))
 
 

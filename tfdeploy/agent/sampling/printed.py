@@ -27,7 +27,7 @@ MOST_METRICS, MOST_NAME_CHARS = 32, 64
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
-def compile_named(metrics: Mapping[str, str]) -> MetricPatterns:
+def compile_short_named(metrics: Mapping[str, str]) -> MetricPatterns:
     """Return the compiled patterns of the metrics whose names have at most MOST_NAME_CHARS
     characters."""
     return compile_patterns(

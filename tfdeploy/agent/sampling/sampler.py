@@ -35,7 +35,7 @@ from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters, gpus
 from tfdeploy.agent.sampling.event_files import EventMetrics
-from tfdeploy.agent.sampling.printed import MOST_METRICS, PrintedMetrics, compile_named
+from tfdeploy.agent.sampling.printed import MOST_METRICS, PrintedMetrics, compile_short_named
 from tfdeploy.agent.sampling.series import Series
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ MOST_SAMPLED = 2 * MOST_METRICS
 
 class Sampler:
     def __init__(self, paths: RunPaths, part: wire.HostPart, reads: bool = True) -> None:
-        patterns = compile_named(part.metrics)
+        patterns = compile_short_named(part.metrics)
         self._unread = [] if reads else list(patterns)[:MOST_METRICS]
         self._paths, self._part = paths, part
         self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
@@ -77,7 +77,7 @@ class Sampler:
         self._writer = _choose_event_file_task(part)
         self._cpu_s: Dict[str, float] = {}
         self._attempts: Dict[str, int] = {}  # task -> number of its attempt at the last sample
-        self._machine: Optional[counters.Machine] = None
+        self._machine: Optional[counters.MachineCounters] = None
         self._newest: Optional[NewestSamples] = None
         self._sampled_at = 0.0  # when the last sample was taken, in monotonic seconds
         uses_gpus = any(spec.gpus for spec in part.tasks)
@@ -168,14 +168,16 @@ class Sampler:
             self._printed[task].read_new(ended)
             printed = self._printed[task].take_new_values()
         written = self._events.read_new_values() if task == self._writer else {}
-        return _merge_metrics(printed, self._read_figures(task)[0] if written else {}, written)
+        return _merge_metrics(
+            printed, self._read_event_progress(task)[0] if written else {}, written
+        )
 
     def _add_known_metrics(self, task: str, sample: TaskSample) -> TaskSample:
         """Return the sample, extended by the newest value of each metric. The last sample alone may
         lack a metric that the task prints only once in an epoch, or printed before a long
         traceback."""
         reader = self._printed.get(task)
-        figures, time = self._read_figures(task)
+        figures, time = self._read_event_progress(task)
         written = self._events.known_values if task == self._writer else {}
         known = _merge_metrics(reader.finite if reader else {}, figures, written)
         metrics: Dict[str, Any] = {"printed": known, "stopped": self._unread}
@@ -192,18 +194,18 @@ class Sampler:
     def _run_time(self, host_time: float) -> float:
         return round(clock.to_run_time(self._part, host_time), 3)
 
-    def _read_figures(self, task: str) -> Tuple[Dict[str, float], float]:
+    def _read_event_progress(self, task: str) -> Tuple[Dict[str, float], float]:
         """Return (values of step, loss and accuracy from event files, time of the step). Values
         that the task also prints are left out."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
-        figures = metric_names.select_figures(self._events.scalars)
+        figures = metric_names.select_progress(self._events.scalars)
         values = {name: value for name, value in figures.values.items() if name not in known}
         return values, self._run_time(figures.step_time) if figures.step_time else 0.0
 
     def _sample_host(self, sampled_at: float, passed_s: float) -> HostSample:
-        before, now = self._machine, counters.read_machine()
+        before, now = self._machine, counters.read_machine_counters()
         self._machine = now
         sample: HostSample = {"time": sampled_at}
         if now.memory is not None:

@@ -62,7 +62,7 @@ def join_broadcast(call: Call) -> Answer:
         call,
         Holdings(
             Pieces(array("Q", (each.size for each in files))),
-            PieceFiles(files, old, new, reserve_file.reserve, later),
+            PieceFiles(files, old, new, reserve_file.check_space, later),
         ),
     )
 
@@ -152,7 +152,7 @@ def set_parents(call: Call) -> Answer:
     for name, address, port, wanted in call.rows("parents", str, str, int, list):
         token = handshake_gate.server_name_token(member.authority, name)
         parents[name] = Parent(name, address, port, token, stripes, frozenset(wanted))
-    member.set_feeds(stripes, parents, frozenset(call.rows("here")))
+    member.set_senders(stripes, parents, frozenset(call.rows("here")))
     return {}
 
 
@@ -169,7 +169,7 @@ def _store_root_hashes(call: Call, member: Member) -> None:
     roots = [str(each) for each in call.rows("roots")]
     if not all(map(_ROOT.match, roots)):
         raise VerbError("bad_argument", "a root hash is not 64 hexadecimal digits")
-    member.holdings.add_roots(call.integer("first"), list(map(bytes.fromhex, roots)))
+    member.holdings.add_root_hashes(call.integer("first"), list(map(bytes.fromhex, roots)))
 
 
 def accept_piece_hashes(call: Call) -> Answer:
@@ -196,7 +196,7 @@ def store_piece(call: Call) -> Answer:
     Raises VerbError wrong_sum, disk.
     """
     try:
-        _find_member(call).put_from_control(
+        _find_member(call).store_from_control(
             call.integer("segment"), call.integer("index"), call.blob
         )
     except WrongSum as error:

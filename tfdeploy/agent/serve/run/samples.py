@@ -41,7 +41,7 @@ def send_samples(call: Call) -> Answer:
         call.item({"task": task}, frames.compress(content))
     return {
         "cores": os.cpu_count() or 1,
-        "memory": counters.read_machine().memory_total,
+        "memory": counters.read_machine_counters().memory_total,
         "attempts": {task: list_attempts(paths, task) for task in tasks},
     }
 
