@@ -393,7 +393,7 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
         unsent_imports={
             each.module
             for each in imports
-            if _is_module_in(os.path.join(job.code, program.base), each.module)
+            if _is_module_in(os.path.join(job.code, program.import_folder), each.module)
         },
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         requirements_found=_requirements_path(job),

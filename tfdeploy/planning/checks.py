@@ -190,11 +190,15 @@ def program_needed_on_path(job: Job) -> str | None:
     return None if first in ("", *PYTHON) or {"/", "{"} & {*first} else first
 
 
-def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByHost) -> None:
+def refuse_missing_program(
+    job: Job, tasks: Collection[TaskPlan], facts_by_host: FactsByHost
+) -> None:
     """Raise Refused if a host with a task does not have the command's program on PATH."""
     name = program_needed_on_path(job)
     lacking = dict.fromkeys(
-        task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program
+        task.host
+        for task in tasks
+        if task.argv[:1] == (name,) and facts_by_host[task.host].lacks_program
     )
     if lacking and name:
         install = f"install it there, or write its whole path, or ./{name} if it is in the code"
@@ -209,11 +213,11 @@ def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByH
         )
 
 
-def refuse_missing_module(job: Job, used: FactsByHost, files: Collection[str]) -> None:
+def refuse_missing_module(job: Job, facts_by_host: FactsByHost, files: Collection[str]) -> None:
     """Raise Refused if the module after `python -m` is neither in the code nor on the hosts."""
     word, is_module = python_target(job.command)
     name, own = word.partition(".")[0], own_modules(files)
-    lacking = [host for host, facts in used.items() if facts.modules.get(name) is False]
+    lacking = [host for host, facts in facts_by_host.items() if facts.modules.get(name) is False]
     if is_module and lacking and files and name not in own and "PYTHONPATH" not in job.env:
         install = (
             f"install the module on these hosts, or check that the code ({job.code}) contains it, "

@@ -24,7 +24,7 @@ class Description(NamedTuple):
     notes: Notes
 
 
-def describe(plan: Plan) -> Description:
+def describe_plan(plan: Plan) -> Description:
     """Return the parts of the plan that an operator should check, in the order of reading."""
     return Description(
         heading=(

@@ -24,13 +24,13 @@ RESERVE_BYTES = 64 << 20  # disk space for the run folder, the agent and the fir
 CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a note
 
 
-def refuse_same_machine(used: FactsByHost) -> None:
+def refuse_same_machine(facts_by_host: FactsByHost) -> None:
     """Raise Refused if two host names of the inventory lead to the same machine, user and workdir.
 
     The tasks of both hosts would share one folder.
     """
     seen: dict[tuple[str, ...], str] = {}
-    for name, facts in used.items():
+    for name, facts in facts_by_host.items():
         same = seen.setdefault((facts.boot_id, facts.hostname, facts.user, facts.workdir), name)
         if same != name and facts.boot_id:
             raise Refused(
@@ -42,9 +42,9 @@ def refuse_same_machine(used: FactsByHost) -> None:
             )
 
 
-def refuse_live_run(used: FactsByHost) -> None:
+def refuse_live_run(facts_by_host: FactsByHost) -> None:
     """Raise Refused if the job already has a live run on a host."""
-    for facts in used.values():
+    for facts in facts_by_host.values():
         for run in facts.live_runs[:1]:
             started = datetime.fromtimestamp(run.started or 0, timezone.utc)
             since = "" if run.started is None else f" since {started:%Y-%m-%d %H:%M:%S} UTC"
@@ -120,16 +120,16 @@ def _as_on_most_hosts(python: str | None) -> str:
     return f"{shlex.quote(python)}, as most hosts have it" if python else ""
 
 
-def tensorflow_notes(used: FactsByHost) -> Notes:
+def tensorflow_notes(facts_by_host: FactsByHost) -> Notes:
     """Return a note for each host whose TensorFlow version differs from the most frequent one."""
-    versions = Counter(facts.tensorflow for facts in used.values() if facts.tensorflow)
+    versions = Counter(facts.tensorflow for facts in facts_by_host.values() if facts.tensorflow)
     if not versions:
         return ()
     usual = min(versions, key=lambda version: (-versions[version], version))
     return tuple(
         f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
         f"{'most hosts have' if versions[usual] > 1 else 'another host has'} {usual}"
-        for name, facts in used.items()
+        for name, facts in facts_by_host.items()
         if facts.tensorflow != usual
     )
 

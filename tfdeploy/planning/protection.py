@@ -68,7 +68,7 @@ def find_hindrances(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level,
         level: {
             name: why
             for name, host_facts in facts.items()
-            if (why := _hindrance(level, host_facts, length))
+            if (why := _why_not_provided(level, host_facts, length))
         }
         for level in LEVELS
     }
@@ -243,7 +243,7 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
     return lines
 
 
-def _hindrance(level: Level, facts: HostFacts, filter_length: int) -> str:
+def _why_not_provided(level: Level, facts: HostFacts, filter_length: int) -> str:
     """Return why a host cannot provide this level of protection; "" if it can provide it.
 
     `filter_length`: number of instructions in the packet filter that the run needs.

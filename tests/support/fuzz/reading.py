@@ -25,7 +25,7 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json, without_ssh_settings
 from tfdeploy.model.planform import plan_from_file, plan_to_file
-from tfdeploy.planning.describe import describe
+from tfdeploy.planning.describe import describe_plan
 from tfdeploy.planning.host_parts import host_parts, shared_part
 
 # The most characters in one part of an error message.
@@ -145,7 +145,7 @@ def check_plan(plan: Plan) -> None:
     )
     host_parts(plan, {})
     shared_part(plan)
-    describe(plan)
+    describe_plan(plan)
 
 
 def check_command_line(args: list[str]) -> None:

@@ -476,11 +476,11 @@ def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
 
 def test_description_names_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     plan = make()
-    description = describe.describe(plan)
+    description = describe.describe_plan(plan)
     assert [row[:3] for row in description.rows] == [
         (planned_task.task, planned_task.host, planned_task.address) for planned_task in plan.tasks
     ]
-    kept = dict(describe.describe(replace(plan, keep=("checkpoints",))).heading)["on a death"]
+    kept = dict(describe.describe_plan(replace(plan, keep=("checkpoints",))).heading)["on a death"]
     assert kept.endswith("; a restarted task continues from what is in checkpoints")
     assert dict(description.heading)["on a death"].endswith(
         "; a restarted task finds the files of its earlier attempts in the run's own folder; "

@@ -29,7 +29,7 @@ from tfdeploy.operations.launch import LaunchRequest, launch, probe_and_plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.run_lookup.run_names import refuse_taken_run_name
 from tfdeploy.planning import checks
-from tfdeploy.planning.describe import COLUMNS, describe
+from tfdeploy.planning.describe import COLUMNS, describe_plan
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.jsonl import EventsFile
 from tfdeploy.ui.reports import show_plan
@@ -162,6 +162,6 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
     if flags.json:
         print(json.dumps(plan_to_json(plan), indent=2))
         return 0
-    shown = describe(plan)
+    shown = describe_plan(plan)
     show_plan(flags.out, shown.heading, COLUMNS, shown.rows, shown.commands, shown.notes)
     return 0

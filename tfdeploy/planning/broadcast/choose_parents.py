@@ -108,17 +108,17 @@ class _ParentChooser:
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED
 
-    def _can_take_over(self, name: str, child: str, stripe: int, descendants: int) -> bool:
-        has_room = self._load[name] + self._load_on_parent(child, stripe) <= self._forest.stripes
-        is_near = self._members[name].site == self._members[child].site
-        is_above = self._members[name].is_complete or not descendants
-        return has_room and is_near and is_above and self._may_send(name, child, stripe)
+    def _can_take_over(self, parent: str, child: str, stripe: int, descendants: int) -> bool:
+        has_room = self._load[parent] + self._load_on_parent(child, stripe) <= self._forest.stripes
+        is_near = self._members[parent].site == self._members[child].site
+        is_above = self._members[parent].is_complete or not descendants
+        return has_room and is_near and is_above and self._may_send(parent, child, stripe)
 
-    def _attach_sort_key(self, name: str, stripe: int) -> tuple[bool, int, int]:
+    def _attach_sort_key(self, child: str, stripe: int) -> tuple[bool, int, int]:
         return (
-            name not in self._relays,
-            -self._members[name].intake(stripe).have_bytes,
-            self._number[name],
+            child not in self._relays,
+            -self._members[child].progress_in(stripe).have_bytes,
+            self._number[child],
         )
 
     def _load_on_parent(self, child: str, stripe: int) -> float:
@@ -128,7 +128,9 @@ class _ParentChooser:
         """
         if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0
-        return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
+        return min(
+            1.0, (self._members[child].progress_in(stripe).rate or 0.0) / self._usual[stripe]
+        )
 
     def _count_child(self, parent: str, child: str, stripe: int, change: int) -> None:
         self._children[parent] += change
@@ -168,32 +170,32 @@ class _ParentChooser:
         )
 
     def _parent_sort_key(
-        self, name: str, child: str, stripe: int, ancestor_ranks: dict[str, int]
+        self, parent: str, child: str, stripe: int, ancestor_ranks: dict[str, int]
     ) -> tuple[float, ...]:
-        """Return a sort key for `name` as a parent of the child. The lowest key is the best parent.
+        """Return the sort key of a possible parent. The lowest key is the best parent.
 
         If no host has free capacity, a host with few descendants is best, because all descendants
         of an overloaded host receive more slowly.
         """
-        is_far = self._members[name].site != self._members[child].site
-        excess = self._load[name] + self._load_on_parent(child, stripe) - self._forest.stripes
-        descendants = sum(each.get(name, 0) for each in self._rooted)
+        is_far = self._members[parent].site != self._members[child].site
+        excess = self._load[parent] + self._load_on_parent(child, stripe) - self._forest.stripes
+        descendants = sum(each.get(parent, 0) for each in self._rooted)
         crowd = (excess, descendants) if excess > CROWDED else (0.0, 0)
         return (
             is_far,
-            self._has_less_data(name, child, stripe),
+            self._has_less_data(parent, child, stripe),
             *crowd,
-            ancestor_ranks.get(name, len(ancestor_ranks)),
-            self._children[name],
-            self._number[name],
+            ancestor_ranks.get(parent, len(ancestor_ranks)),
+            self._children[parent],
+            self._number[parent],
         )
 
     def _has_less_data(self, parent: str, child: str, stripe: int) -> bool:
         if self._members[parent].is_complete:
             return False
         parent_intake, intake = (
-            self._members[parent].intake(stripe),
-            self._members[child].intake(stripe),
+            self._members[parent].progress_in(stripe),
+            self._members[child].progress_in(stripe),
         )
         rate = max(parent_intake.rate or 0.0, intake.rate or 0.0)
         return intake.have_bytes - parent_intake.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
@@ -202,7 +204,7 @@ class _ParentChooser:
 def _usual_rate(forest: Forest) -> list[float]:
     """Return one number for each stripe: the median rate of the members that have a parent."""
     rates = [
-        [forest.members[child].intake(stripe).rate or 0.0 for child in each]
+        [forest.members[child].progress_in(stripe).rate or 0.0 for child in each]
         for stripe, each in enumerate(forest.parents)
     ]
     return [median(each) if each else 0.0 for each in rates]

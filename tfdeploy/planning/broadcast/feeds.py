@@ -47,7 +47,7 @@ class Member:
     def is_complete(self) -> bool:
         return self.have_bytes >= self.wanted_bytes
 
-    def intake(self, stripe: int) -> StripeProgress:
+    def progress_in(self, stripe: int) -> StripeProgress:
         """Return the member's progress in this stripe, or in total if only the total is known."""
         if self.intakes:
             return self.intakes[stripe]
@@ -122,12 +122,12 @@ class FeedPlan:
 
 def make_move(child: Member, stripe: int, parent: Member | None) -> Move:
     """Return a Move that records the child's new parent. None stands for the control machine."""
-    intake = child.intake(stripe)
+    intake = child.progress_in(stripe)
     return Move(
         child=child.name,
         stripe=stripe,
         have_bytes=intake.have_bytes,
-        parent_bytes=parent.intake(stripe).have_bytes if parent else 0,
+        parent_bytes=parent.progress_in(stripe).have_bytes if parent else 0,
         starved_s=intake.starved_s,
     )
 

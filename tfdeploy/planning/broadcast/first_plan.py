@@ -42,7 +42,9 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     members_by_name = {member.name: member for member in members}
     # The receiving hosts (children) of these feeds had already waited before the broadcast began. A
     # Move records how long each of them had waited, so that this time is not counted later.
-    waited = (feed for feed in feeds if members_by_name[feed.child].intake(feed.stripe).starved_s)
+    waited = (
+        feed for feed in feeds if members_by_name[feed.child].progress_in(feed.stripe).starved_s
+    )
     moves = tuple(
         make_move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
         for feed in waited

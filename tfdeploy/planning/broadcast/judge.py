@@ -74,7 +74,7 @@ def judge_feeds(plan: FeedPlan, forest: Forest) -> Verdict:
             SuspectFeed(child, parent): None for child, parent in evaluator.slow_feeds(stripe)
         }
     if plan.stripes == 1:
-        doubts |= dict.fromkeys(evaluator.doubt_first_host(list(doubts)))
+        doubts |= dict.fromkeys(evaluator.suspect_first_host(list(doubts)))
     return Verdict(
         doubts=tuple(doubts),
         blame=assign_blame(doubts, forest.members),
@@ -153,7 +153,7 @@ class _FeedEvaluator:
             ):
                 yield child, parent
 
-    def doubt_first_host(self, doubts: list[SuspectFeed]) -> Iterator[SuspectFeed]:
+    def suspect_first_host(self, doubts: list[SuspectFeed]) -> Iterator[SuspectFeed]:
         """Yield the feed of a chain's first host as suspect, so that this host is moved to the end.
 
         This is done only once. All other hosts receive at the rate of the first host, so only
@@ -246,7 +246,7 @@ class _FeedEvaluator:
         )
 
     def _intake(self, name: str, stripe: int) -> StripeProgress:
-        return self._members[name].intake(stripe)
+        return self._members[name].progress_in(stripe)
 
     def _rate(self, name: str, stripe: int) -> float:
         return self._intake(name, stripe).rate or 0.0

@@ -128,21 +128,27 @@ class _RolePlacement:
             names.sort(key=self.order.index)
         return tuple(self._take_seat(index, name) for index, name in enumerate(names))
 
-    def _free_places(self, name: str) -> int:
-        return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
+    def _free_places(self, host_name: str) -> int:
+        return (
+            len(self.free[host_name]) // self.each[host_name]
+            if self.each[host_name]
+            else ANY_NUMBER
+        )
 
-    def _most_tasks(self, name: str) -> int:
+    def _most_tasks(self, host_name: str) -> int:
         """Return the largest number of tasks of the role that the host can get.
 
         If no total number of tasks is requested for the role, the host gets this largest number.
         """
-        room, request = self._free_places(name), self.request
-        number = request.slots.get(name) if request.per_host is None else request.per_host
+        room, request = self._free_places(host_name), self.request
+        number = request.slots.get(host_name) if request.per_host is None else request.per_host
         wants_gpu = request.gpus is None and request.share in ("one", "all")
-        if wants_gpu and gpus.are_all_gpus_busy(self.hosts[name], self.facts[name]):
+        if wants_gpu and gpus.are_all_gpus_busy(self.hosts[host_name], self.facts[host_name]):
             if request.total is None:
                 raise gpus.busy_gpus_error(
-                    self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}"
+                    self.hosts[host_name],
+                    self.facts[host_name],
+                    f"other processes fill the GPUs of {host_name}",
                 )
             return 0
         if request.total is not None:
@@ -150,48 +156,48 @@ class _RolePlacement:
         if number is not None or (request.gpus and not room):
             count = 1 if number is None else number
             if count > room:
-                raise self._too_few_gpus_error(name, count)
+                raise self._too_few_gpus_error(host_name, count)
             return count
-        fills = request.role == "worker" and request.share == "one" and self.each[name]
+        fills = request.role == "worker" and request.share == "one" and self.each[host_name]
         return room if fills else 1
 
-    def _take_seat(self, index: int, name: str) -> Seat:
-        given = tuple(self.free.get(name, ())[: self.each[name]])
+    def _take_seat(self, index: int, host_name: str) -> Seat:
+        given = tuple(self.free.get(host_name, ())[: self.each[host_name]])
         if given:
-            del self.free[name][: len(given)]
-        why = f"{self._why_here(name)}; {self._why_gpus(name, given)}"
-        return Seat(self.request.role, index, name, given, why)
+            del self.free[host_name][: len(given)]
+        why = f"{self._why_here(host_name)}; {self._why_gpus(host_name, given)}"
+        return Seat(self.request.role, index, host_name, given, why)
 
-    def _why_here(self, name: str) -> str:
-        request, at = self.request, self.request.hosts.index(name) + 1
+    def _why_here(self, host_name: str) -> str:
+        request, at = self.request, self.request.hosts.index(host_name) + 1
         link = "since" if request.host_role != request.role else "for"
         because = f", {link} {request.because}" if request.because else ""
         return f"host {at} of {len(request.hosts)} in the role {request.host_role}{because}"
 
-    def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:
+    def _why_gpus(self, host_name: str, given: tuple[int, ...]) -> str:
         if given:
-            return gpus.gpus_text(self.facts[name], given)
+            return gpus.gpus_text(self.facts[host_name], given)
         if self.request.share == "none" and not self.request.gpus:
             return f"a {self.request.role} uses no GPU"
         if self.request.gpus == 0:
             return f"`roles: {self.request.role}` asks for no GPU"
-        if self.usable_gpus.get(name):
+        if self.usable_gpus.get(host_name):
             return "no GPU is left there"
-        by_inventory = self.hosts[name].gpus == "none"
+        by_inventory = self.hosts[host_name].gpus == "none"
         return "`gpus: none` in the inventory" if by_inventory else "no GPU there"
 
-    def _too_few_gpus_error(self, name: str, count: int) -> Refused:
+    def _too_few_gpus_error(self, host_name: str, count: int) -> Refused:
         request, had, left = (
             self.request,
-            self.usable_gpus[name],
-            ", ".join(map(str, self.free[name])),
+            self.usable_gpus[host_name],
+            ", ".join(map(str, self.free[host_name])),
         )
-        needed = f"{count} {request.role} with {self.each[name]} GPU each"
-        asked_by = "`slots`" if name in request.slots else f"`roles: {request.role}`"
+        needed = f"{count} {request.role} with {self.each[host_name]} GPU each"
+        asked_by = "`slots`" if host_name in request.slots else f"`roles: {request.role}`"
         has = f"GPU {left} left" if left else "none left" if had else "none"
         return Refused(
-            f"{request.role} on {name} cannot be placed: {needed}, and {name} has {has}",
-            where=f"host {name}",
+            f"{request.role} on {host_name} cannot be placed: {needed}, and {host_name} has {has}",
+            where=f"host {host_name}",
             next=f"ask for fewer tasks under {asked_by}"
             if had
             else f"write `gpus: 0` below `roles: {request.role}` ({request.place}), to train on "

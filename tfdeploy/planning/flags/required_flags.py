@@ -62,7 +62,7 @@ def supply_flags(
     Raises Refused if the value of such a flag is not known. `cluster_flags`: the flags that
     describe the cluster. `given_flags`: the flags that the tasks already get.
     """
-    if job.flags not in (None, "auto") or program.unread_reason or len(program.roots) > 1:
+    if job.flags not in (None, "auto") or program.unread_reason or len(program.entry_files) > 1:
         return SuppliedFlags()
     settled = {flag.dest for flag in given_flags}
     lacking = {

@@ -26,7 +26,7 @@ _FLAG = re.compile(r"(--[\w-]+)(=.*)?", re.DOTALL)
 
 def refuse_undefined_flags(job: Job, program: Program) -> None:
     """Raise Refused if the command contains a flag that the program does not define."""
-    if job.flags not in (None, "auto") or program.unread_reason or len(program.roots) > 1:
+    if job.flags not in (None, "auto") or program.unread_reason or len(program.entry_files) > 1:
         return
     words = job.command[(program_index(job.command) or 0) + 1 : flags_end_index(job.command)]
     given = [match[1] for word in words if (match := _FLAG.fullmatch(word))]

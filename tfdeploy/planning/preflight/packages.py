@@ -30,7 +30,9 @@ def packages(case: HostCase) -> Iterator[Problem]:
     fixes = {each: _missing_module_fix(case, each) for each in lacking}
     for sure, level in _LEVELS.items():
         for fix in dict.fromkeys(fixes.values()):
-            missing = [each for each in lacking if each.sure is sure and fixes[each] == fix]
+            missing = [
+                each for each in lacking if each.always_reached is sure and fixes[each] == fix
+            ]
             modules = list_first([f"{each.module} ({each.where})" for each in missing], _SHOWN)
             imports, them = "imports" if sure else "may import", "them" if missing[1:] else "it"
             if missing:

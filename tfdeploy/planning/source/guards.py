@@ -43,14 +43,14 @@ def guarded_nodes(program: Program) -> frozenset[int]:
     """
     results = frozenset(name for module in program.modules for name in _feature_flag_names(module))
     ids = {
-        each.path: _guarded_in_module(each, results, imported=each.path not in program.roots)
+        each.path: _guarded_in_module(each, results, imported=each.path not in program.entry_files)
         for each in program.modules
     }
     imports: defaultdict[str, set[str]] = defaultdict(set)
     for path, node in program.imports:
         if id(node) not in ids[path]:
             imports[path].update(imported_files(program, path, node))
-    imported = dict.fromkeys(program.roots)
+    imported = dict.fromkeys(program.entry_files)
     waiting = list(imported)
     for path in waiting:
         new = imports[path] - imported.keys()

@@ -33,11 +33,11 @@ _OF_THE_CODE = """
 
 
 class Import(NamedTuple):
-    """An imported module. `sure`: every run of the program reaches this import."""
+    """An imported module. `always_reached`: every run of the program reaches this import."""
 
     module: str  # "pandas": the first part of the name
     where: str  # "train.py:3"
-    sure: bool
+    always_reached: bool
 
 
 def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
     before_program = job.command[: program_index(job.command) or 0]
     if any(re.search(r"/python[^/]*\Z", word) for word in before_program):
         return ()
-    own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
+    own_python = bool(job.command) and job.command[0] in PYTHON and len(program.entry_files) == 1
     certain = own_python and not _has_other_folders(job, program)
     own = own_modules(files) | {"tensorflow"}
     executed = (
@@ -70,7 +70,7 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
         if module not in own:
             each = Import(module, where, id(node) in executed)
             first = outside.setdefault(module, each)
-            if each.sure and not first.sure:
+            if each.always_reached and not first.always_reached:
                 outside[module] = each
     return tuple(outside.values())
 

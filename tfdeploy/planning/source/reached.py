@@ -56,12 +56,12 @@ class _ReachedCollector:
 
     def __init__(self, program: Program, workers: bool) -> None:
         self.nodes: set[int] = set()
-        self.files: dict[str, None] = dict.fromkeys(program.roots)
+        self.files: dict[str, None] = dict.fromkeys(program.entry_files)
         self._program, self._workers, self._scopes = program, workers, scopes_of(program)
         self._guarded = guards.guarded_nodes(program)
         self._waiting = [
             (program.by_path[path].tree.body, self._scopes.module_scope(path))
-            for path in program.roots
+            for path in program.entry_files
         ]
         while self._waiting:
             self._walk_block(*self._waiting.pop())
@@ -98,7 +98,7 @@ class _ReachedCollector:
 
     def _walk_if(self, node: ast.If, scope: Scope) -> bool:
         self._walk_expression(node.test, scope)
-        holds = guards.fixed_value(node.test, is_main=scope.path in self._program.roots)
+        holds = guards.fixed_value(node.test, is_main=scope.path in self._program.entry_files)
         if holds is not None:
             return self._walk_block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._certain_outcomes(node.test)

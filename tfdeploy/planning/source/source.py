@@ -47,8 +47,8 @@ class Program:
     # Places with Python 2 syntax: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
     # The files that the command can start: one file, or one for each kind of task.
-    roots: tuple[str, ...] = ()
-    base: str = ""  # the folder in which imports are looked up
+    entry_files: tuple[str, ...] = ()
+    import_folder: str = ""  # the folder in which imports are looked up
 
     @cached_property
     def by_path(self) -> dict[str, ParsedFile]:
@@ -122,14 +122,14 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
         if root in broken:
             program = Program(path, unread_reason=_unreadable_text(root, broken[root]))
             return _with_parse_errors(program, {root: broken[root]}, sources, certain=True)
-    program = Program(path, tuple(modules.values()), roots=tuple(roots), base=base)
+    program = Program(path, tuple(modules.values()), entry_files=tuple(roots), import_folder=base)
     return _with_parse_errors(program, broken, sources, certain=False)
 
 
 def merge_programs(programs: Sequence[Program]) -> Program:
     """Return one program with the files of all these programs, and the path of the first program.
 
-    If the first program could not be read, `unread` of the result says why.
+    If the first program could not be read, `unread_reason` of the result says why.
     """
     first = programs[0]
     if len(programs) == 1:
@@ -139,14 +139,16 @@ def merge_programs(programs: Sequence[Program]) -> Program:
         field: tuple(
             dict.fromkeys(each for program in programs for each in getattr(program, field))
         )
-        for field in ("roots", "unparsed", "python2")
+        for field in ("entry_files", "unparsed", "python2")
     }
     return replace(first, modules=tuple(modules.values()), **joined)
 
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     """Yield the files of the program that this import statement in the file `path` executes."""
-    return _files_imported_by(node, getattr(node, "names", []), path, program.base, program.files)
+    return _files_imported_by(
+        node, getattr(node, "names", []), path, program.import_folder, program.files
+    )
 
 
 def resolve_imported_name(
@@ -157,7 +159,7 @@ def resolve_imported_name(
     The result is (path of the file, whether the name stands for the module in this file). The path
     is None for a module outside the code.
     """
-    base, files = program.base, program.files
+    base, files = program.import_folder, program.files
     of_name = list(_files_imported_by(node, [alias], path, base, files))
     around = list(_files_imported_by(node, [], path, base, files))
     # For `from a import b`, `around` is the list of the files of `a`. `of_name` contains this list

@@ -193,13 +193,13 @@ def _keras2_calls(program: Program, uses: list[NameUse]) -> Iterator[Keras2Use]:
                 yield Keras2Use(f"{module.path}:{node.lineno}", what)
 
 
-def _optimizer_variables(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
+def _optimizer_variables(module: ParsedFile, class_node_ids: Container[int]) -> Iterator[str]:
     """Yield the names of variables that contain a Keras optimizer: "opt" for `opt` or `self.opt`.
 
-    `classes`: the ids of the syntax nodes that stand for an optimizer class.
+    `class_node_ids`: the ids of the syntax nodes that stand for an optimizer class.
     """
     for node in module.find(ast.Assign):
-        if isinstance(node.value, ast.Call) and id(node.value.func) in classes:
+        if isinstance(node.value, ast.Call) and id(node.value.func) in class_node_ids:
             yield from filter(None, map(last_name, node.targets))
 
 

@@ -18,14 +18,14 @@ def test_imports_of_programs_of_all_roles_are_checked_and_none_is_certain(
     job = Job(name="two", mode="async", command=("python", "worker.py"), code=str(tmp_path))
     alone = read_shipment(job, None).program(job)
     assert [
-        (module_import.module, module_import.sure)
+        (module_import.module, module_import.always_reached)
         for module_import in outside_imports(job, alone, ("worker.py", "ps.py"))
     ] == [("pandas", True)]
     job = replace(job, roles={"ps": RoleRule(command=("python", "ps.py"))})
     all_programs = read_shipment(job, None).program(job)
     assert {"pandas", "zmq"} <= set(modules_to_probe(job, all_programs))
     imports = outside_imports(job, all_programs, ("worker.py", "ps.py"))
-    assert {module_import.module: module_import.sure for module_import in imports} == {
+    assert {module_import.module: module_import.always_reached for module_import in imports} == {
         "pandas": False,
         "zmq": False,
     }

@@ -571,9 +571,9 @@ def test_unmet_needs_of_job_are_errors(facts_of: FactsOf) -> None:
 
 
 IMPORTS = (
-    Import("cv2", "train.py:2", sure=True),
-    Import("gym", "env.py:9", sure=False),
-    Import("numpy", "train.py:1", sure=True),
+    Import("cv2", "train.py:2", always_reached=True),
+    Import("gym", "env.py:9", always_reached=False),
+    Import("numpy", "train.py:1", always_reached=True),
 )
 
 
@@ -629,7 +629,7 @@ def test_fix_names_python_of_other_hosts_that_has_package(
 
 
 def test_misspelt_import_of_own_module_is_recognised(facts_of: FactsOf) -> None:
-    imports = (Import("helper", "train.py:2", sure=True),)
+    imports = (Import("helper", "train.py:2", always_reached=True),)
     [failure] = failed_package_checks(
         facts_of, Needs(imports=imports, own_modules={"helpers", "train"}), "helper"
     )
@@ -667,7 +667,9 @@ def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
 def test_module_without_known_package(
     facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
 ) -> None:
-    needs = Needs(imports=(Import(module, "train.py:3", sure=True),), unsent_imports=left_out)
+    needs = Needs(
+        imports=(Import(module, "train.py:3", always_reached=True),), unsent_imports=left_out
+    )
     [failure] = failed_package_checks(facts_of, needs, module)
     assert (failure.level, (failure.fix or "")[: len(fix)]) == ("error", fix)
 

@@ -26,7 +26,7 @@ def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     }
     program = source.read_program(job.command, sources)
     return {
-        module_import.module: module_import.sure
+        module_import.module: module_import.always_reached
         for module_import in imports.outside_imports(
             job, program, [*sources, "native.cpython-312.so", "linked/"]
         )
@@ -137,7 +137,7 @@ def test_imports_of_programs_of_single_roles_are_not_certain() -> None:
     job = replace(JOB, command=("python", "{job_name}.py"))
     sources = {"ps.py": "import pandas", "worker.py": "import gym"}
     read = imports.outside_imports(job, source.read_program(job.command, sources), sources)
-    assert {module_import.module: module_import.sure for module_import in read} == {
+    assert {module_import.module: module_import.always_reached for module_import in read} == {
         "pandas": False,
         "gym": False,
     }
