@@ -468,7 +468,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     def write(text: str) -> None:
         (tmp_path / ".ssh/config").write_text(f"Host *\n{text}\n")
         ssh_config.read_settings.cache_clear()
-        ssh_config._is_relevant.cache_clear()
+        ssh_config._has_relevant_keyword.cache_clear()
 
     return write
 

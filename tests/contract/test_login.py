@@ -122,7 +122,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     def write(text: str) -> None:
         (home / ".ssh/config").write_text(text)
         ssh_config.read_settings.cache_clear()
-        ssh_config._is_relevant.cache_clear()
+        ssh_config._has_relevant_keyword.cache_clear()
 
     return write
 

@@ -203,7 +203,9 @@ def test_old_key_in_system_file_is_named(
     trust.replace_key(machine)
     assert system.read_text() == before
     assert trust.scan_host_keys((sshd.host,))[0].state == "known"
-    monkeypatch.setattr("tfdeploy.transport.ssh.host_keys.recording.is_ours", lambda _: False)
+    monkeypatch.setattr(
+        "tfdeploy.transport.ssh.host_keys.recording.is_outside_system_folder", lambda _: False
+    )
     with pytest.raises(HostFailed, match="no known_hosts file of yours"):
         trust.replace_key(machine)
 

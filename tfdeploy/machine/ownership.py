@@ -107,8 +107,8 @@ def _find_foreign_owner(path: str, file_stat: os.stat_result) -> Exposure | None
     flag = "-h " if stat.S_ISLNK(file_stat.st_mode) else ""
     return Exposure(
         path,
-        f"{path} belongs to user {_name(pwd.getpwuid, file_stat.st_uid)}",
-        f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(path)}",
+        f"{path} belongs to user {_account_name(pwd.getpwuid, file_stat.st_uid)}",
+        f"sudo chown {flag}{_account_name(pwd.getpwuid, trusted[0])} {shlex.quote(path)}",
         is_foreign=True,
     )
 
@@ -129,7 +129,7 @@ def _find_other_writers(path: str, file_stat: os.stat_result) -> Exposure | None
     who = (
         "everybody on this machine"
         if "o" in bits
-        else f"the group {_name(grp.getgrgid, file_stat.st_gid)}"
+        else f"the group {_account_name(grp.getgrgid, file_stat.st_gid)}"
     )
     return Exposure(
         path,
@@ -175,7 +175,7 @@ def _has_acl(path: str) -> bool:
         return False
 
 
-def _name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
+def _account_name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
     """Return the name of a user or group. If there is no entry for the number, return the number.
 
     `entry_of`: pwd.getpwuid or grp.getgrgid, whose entries begin with the name.

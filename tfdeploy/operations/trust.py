@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Hosts
-from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
-from tfdeploy.transport.ssh.errors import copy_error, refused_key, unusable_jump
+from tfdeploy.transport.ssh.connect import Connector, OnNotice, drop_notice
+from tfdeploy.transport.ssh.errors import copy_error, refused_key_error, jump_host_error
 from tfdeploy.transport.ssh.host_keys import recording
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
@@ -38,7 +38,7 @@ class HostKeyScan:
 
 
 def scan_host_keys(
-    hosts: Hosts, parallel: int = PARALLEL, on_notice: OnNotice = no_notice
+    hosts: Hosts, parallel: int = PARALLEL, on_notice: OnNotice = drop_notice
 ) -> list[HostKeyScan]:
     """Return the host keys of all jump hosts, then those of `hosts` in order.
 
@@ -80,10 +80,10 @@ def _scan_by_jump_count(
         if (jump := target.jump) is not None:
             outcome = scans[_without_login_fields(jump)]
             if not isinstance(outcome, HostKey):
-                return unusable_jump(outcome, jump, name)
+                return jump_host_error(outcome, jump, name)
             if outcome.state != "known":
-                return unusable_jump(
-                    refused_key(name, jump, outcome.keytype, outcome.key, outcome.judged),
+                return jump_host_error(
+                    refused_key_error(name, jump, outcome.keytype, outcome.key, outcome.judged),
                     jump,
                     name,
                 )
@@ -131,7 +131,7 @@ def _count_jumps(target: Target) -> int:
     return 0 if target.jump is None else 1 + _count_jumps(target.jump)
 
 
-def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> HostKeyScan | None:
+def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = drop_notice) -> HostKeyScan | None:
     """Scan the host of this name, or else the jump host of this name.
 
     Returns None if neither exists.

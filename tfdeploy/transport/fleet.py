@@ -23,7 +23,7 @@ from tfdeploy.transport.protocols import OnDone, Outcomes, Session
 from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
-from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
+from tfdeploy.transport.ssh.connect import Connector, OnNotice, drop_notice
 from tfdeploy.transport.ssh.target import Target
 
 PARALLEL = 32  # by default, this many hosts are served at the same time
@@ -54,7 +54,7 @@ class SshFleet:
         parallel: int = PARALLEL,
         operator: str = "",
         bwlimit: int | None = None,
-        on_notice: OnNotice = no_notice,
+        on_notice: OnNotice = drop_notice,
     ) -> None:
         """Store the settings and raise the limit of file descriptors.
 
@@ -132,7 +132,7 @@ class SshFleet:
             self._last_each = (began, time.monotonic())
         return {host.name: outcomes[host.name] for host in hosts}
 
-    def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
+    def _recent_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
         """Return the time-out error of the host if the error is recent, else None.
 
         The error is recent if it came in a call of `each` that has just ended. A command that calls
@@ -250,7 +250,7 @@ class SshFleet:
         """Run `action` on the host's session. Return the result or the raised error."""
         try:
             entry = self._entry(host)
-            if not retries and (error := self._known_timeout(entry)):
+            if not retries and (error := self._recent_timeout(entry)):
                 return error
             with entry.use():
                 session = self.session(host)

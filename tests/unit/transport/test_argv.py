@@ -20,7 +20,7 @@ from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.rsync import messages
 from tfdeploy.transport.rsync.transfer import push_argv
-from tfdeploy.transport.ssh.argv import rsync_shell, shell_argv, ssh_argv
+from tfdeploy.transport.ssh.argv import quote_for_rsync, shell_argv, ssh_argv
 from tfdeploy.transport.ssh.target import Target
 
 TARGET = Target(
@@ -86,18 +86,20 @@ def test_shell_gets_same_words_and_terminal_only_if_present() -> None:
 
 
 def test_quoting_for_rsync() -> None:
-    assert rsync_shell(("ssh", "-o", "A='b' c")) == "'ssh' '-o' 'A=''b'' c'"
+    assert quote_for_rsync(("ssh", "-o", "A='b' c")) == "'ssh' '-o' 'A=''b'' c'"
 
 
 def test_arguments_of_rsync_cannot_become_options() -> None:
-    words = push_argv("/tree", "/there", names=True, delete=False, anew=False)
+    words = push_argv("/tree", "/there", names=True, delete=False, compare_content=False)
     assert words[-3:] == ["--", "/tree/", "target:/there/"]
     assert "--from0" in words
     assert "--delete-delay" not in words
-    assert "--delete-delay" in push_argv("/tree", "/there", names=False, delete=True, anew=False)
+    assert "--delete-delay" in push_argv(
+        "/tree", "/there", names=False, delete=True, compare_content=False
+    )
     for bad in ("there", "-e", "", "/a\nb"):
         with pytest.raises(Refused):
-            push_argv("/tree", bad, names=False, delete=False, anew=False)
+            push_argv("/tree", bad, names=False, delete=False, compare_content=False)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +150,10 @@ def test_progress_and_totals() -> None:
     ) == (1238099, 12)
     assert messages.parse_progress(b"sending incremental file list") is None
     assert messages.parse_totals(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == (123, 45)
-    assert messages.is_turned_away(
+    assert messages.is_refused_before_login(
         255, b"kex_exchange_identification: read: Connection reset by peer"
     )
-    assert not messages.is_turned_away(255, b"Permission denied (publickey)")
+    assert not messages.is_refused_before_login(255, b"Permission denied (publickey)")
 
 
 @given(

@@ -31,7 +31,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
+from tfdeploy.transport.ssh.argv import quote_for_rsync, ssh_argv
 from tfdeploy.transport.ssh.target import Target, resolve
 
 AS_YAML = {value: quoted(value) for value in VALUES}
@@ -283,7 +283,7 @@ def test_ssh_and_rsync_read_key_paths_unchanged(tmp_path: Path, recorder: Path) 
     for number, (value, target) in enumerate(_targets(tmp_path)):
         words = ssh_argv(target)
         if number % 6 == 0:
-            rsync = ["rsync", "-e", rsync_shell(words), "--", "target:/x/", f"{tmp_path}/"]
+            rsync = ["rsync", "-e", quote_for_rsync(words), "--", "target:/x/", f"{tmp_path}/"]
             assert tuple(_recorded(recorder, rsync, tmp_path)[: len(words) - 1]) == words[1:], value
             proxy = (
                 next(word for word in words if word.startswith("ProxyCommand="))

@@ -44,7 +44,7 @@ def push_data(
             session, request_data_folder(agent, job, name, listing, session.host.name).folder
         )
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
-        rsync_options = {"delete": listing.is_folder, "anew": attempt > 0}
+        rsync_options = {"delete": listing.is_folder, "compare_content": attempt > 0}
         sent = (sent or 0) + push_with_progress(
             session,
             listing.root,
@@ -104,7 +104,7 @@ def push_with_progress(
     emit: Emit,
     *,
     delete: bool,
-    anew: bool = False,
+    compare_content: bool = False,
 ) -> int:
     """Send files by rsync, with progress events. Return the bytes sent."""
     host = session.host.name
@@ -120,7 +120,7 @@ def push_with_progress(
             names,
             folder,
             delete=delete,
-            anew=anew,
+            compare_content=compare_content,
             on_progress=report_progress,
             session=session,
             total_bytes=total,

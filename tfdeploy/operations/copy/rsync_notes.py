@@ -26,7 +26,7 @@ def warn_of_rsync_risks(emit: Emit) -> None:
     Call this before rsync receives files.
     """
     warn_of_rsync_flaws(emit)
-    missing = confinement.describe_gap()
+    missing = confinement.describe_confinement_gap()
     if missing is not None:
         emit_note(
             emit,

@@ -95,14 +95,17 @@ def _is_short_and_printable(path: str) -> bool:
 
 
 def _ssh_private_keys() -> Iterator[str]:
-    named = [*glob.glob(os.path.expanduser(DEFAULT_KEYS)), *ssh_config.named_files("identityfile")]
+    named = [
+        *glob.glob(os.path.expanduser(DEFAULT_KEYS)),
+        *ssh_config.list_files_in_config("identityfile"),
+    ]
     return (path for path in named if not path.endswith(".pub") and _contains_private_key(path))
 
 
 def _ssh_known_hosts_files() -> Iterator[str]:
     yield from (*USER_KNOWN_HOSTS, *GLOBAL_KNOWN_HOSTS)
     for keyword in ("userknownhostsfile", "globalknownhostsfile"):
-        yield from ssh_config.named_files(keyword)
+        yield from ssh_config.list_files_in_config(keyword)
 
 
 def _contains_private_key(path: str) -> bool:

@@ -31,13 +31,13 @@ _LOCK = threading.Lock()
 def agent_name() -> str:
     """Return the zip's name: 32 hex digits, which depend on the content only."""
     with _LOCK:
-        return _name()
+        return _agent_name()
 
 
 def agent_zip() -> bytes:
     """Return the bytes of the zip."""
     with _LOCK:
-        return _packed()
+        return _agent_zip()
 
 
 def name_of(members: dict[str, bytes]) -> str:
@@ -67,22 +67,22 @@ def pack(members: dict[str, bytes]) -> bytes:
 
 
 @cache
-def _name() -> str:
-    return name_of(_agent())
+def _agent_name() -> str:
+    return name_of(_agent_members())
 
 
 @cache
-def _packed() -> bytes:
-    return pack(_agent())
+def _agent_zip() -> bytes:
+    return pack(_agent_members())
 
 
 @cache
-def _agent() -> dict[str, bytes]:
+def _agent_members() -> dict[str, bytes]:
     """Return {path in the zip: content}."""
-    return {"__main__.py": _MAIN, **dict(_members(Path(tfdeploy.__file__).parent))}
+    return {"__main__.py": _MAIN, **dict(_read_members(Path(tfdeploy.__file__).parent))}
 
 
-def _members(package: Path) -> Iterator[tuple[str, bytes]]:
+def _read_members(package: Path) -> Iterator[tuple[str, bytes]]:
     files = [package / "__init__.py", package / "errors.py"]
     for folder in ("agent", "runtime"):
         files += sorted((package / folder).rglob("*.py"))

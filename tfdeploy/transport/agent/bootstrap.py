@@ -71,7 +71,7 @@ def command(python: str) -> str:
     return f"exec /bin/sh -c '{script}'"
 
 
-class Started(NamedTuple):
+class StartedAgent(NamedTuple):
     """An agent that has been started.
 
     `reader`: reads the agent's output. `unread`: the bytes that came after the agent's greeting.
@@ -83,7 +83,7 @@ class Started(NamedTuple):
     noise: str
 
 
-def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> Started:
+def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> StartedAgent:
     """Install the agent on the host if the host lacks it, and start it.
 
     Raises Refused (no Python 3.8+, a workdir that cannot be created or that other users can change,
@@ -101,7 +101,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
         startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
     startup.line(frames.GREETING)
     channel.settimeout(None)
-    return Started(startup.reader, startup.unread, printable_line(startup.noise))
+    return StartedAgent(startup.reader, startup.unread, printable_line(startup.noise))
 
 
 class _Startup:
@@ -147,7 +147,7 @@ class _Startup:
                 self.unread = self.unread[start:]
                 return line
             if line.startswith(b"=tfdeploy-fail="):
-                raise _failure_error(line[15:].strip(), self._host)
+                raise _reported_failure_error(line[15:].strip(), self._host)
             if line.startswith(b"=tfdeploy-python="):
                 self._python = printable_line(line[17:])
                 continue
@@ -160,7 +160,7 @@ class _Startup:
         received = self.reader.read(max(0.0, remaining_s))
         late = time.monotonic() >= self._deadline
         if received is None and not late:
-            raise self._ended()
+            raise self._early_end_error()
         out, err = received or (b"", b"")
         self.unread += out
         self._output = (self._output + err)[-4096:]
@@ -173,11 +173,11 @@ class _Startup:
         if late:
             interpreter = f" on {self._python}" if self._python else ""
             raise HostFailed(
-                f"the agent did not start within {START_S:g} s{interpreter}{self._quoted()}",
+                f"the agent did not start within {START_S:g} s{interpreter}{self._quote_output()}",
                 where=self._host,
             )
 
-    def _ended(self) -> TfdeployError:
+    def _early_end_error(self) -> TfdeployError:
         """Return the error for a shell, an interpreter or PROGRAM that ended too early."""
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
@@ -193,21 +193,23 @@ class _Startup:
         code = f" with exit code {status}" if status >= 0 else ""
         if self._program_runs:
             return HostFailed(
-                f"the agent ended{code} before it could answer{self._quoted()}", where=self._host
+                f"the agent ended{code} before it could answer{self._quote_output()}",
+                where=self._host,
             )
         if self._python:
             return Refused(
-                f"{self._python} ended{code} before it ran tfdeploy's program{self._quoted()}",
+                f"{self._python} ended{code} before it ran tfdeploy's program"
+                f"{self._quote_output()}",
                 where=self._host,
                 next="write `python: PATH` of a Python interpreter, 3.8 or newer, in the inventory",
             )
         return HostFailed(
-            f"the login shell ended{code} before it ran tfdeploy's command{self._quoted()}",
+            f"the login shell ended{code} before it ran tfdeploy's command{self._quote_output()}",
             where=self._host,
             next="the account needs a login shell that runs commands: `ssh HOST true`",
         )
 
-    def _quoted(self) -> str:
+    def _quote_output(self) -> str:
         """Return the last characters of the output, which usually name the cause of an error."""
         text = printable_line((self._output + b" " + self.unread)[-300:])
         return f"; it said: {text!r}" if text else ""
@@ -220,7 +222,7 @@ _REASONS = {
 }
 
 
-def _failure_error(text: bytes, host: str) -> TfdeployError:
+def _reported_failure_error(text: bytes, host: str) -> TfdeployError:
     """Return the error for a line in which PROGRAM or the shell command reports a failure.
 
     The error's `next` (the advice to the operator) comes from tfdeploy, never from the host.

@@ -92,7 +92,7 @@ class FramedChannel:
             self._channel, workdir, self._host, python
         )
         self._frames = Frames(unread)
-        self.hello = convert_value(self._first_frame(), Hello, "hello", self._host)
+        self.hello = convert_value(self._wait_for_hello(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
         start_thread(self._read, name=f"agent-{self._host}")
 
@@ -189,7 +189,7 @@ class FramedChannel:
         parts = frames.encode_frame_parts(header, blob)
         try:
             with self._sending:
-                for part in self._slices(parts):
+                for part in self._cut_into_slices(parts):
                     self._limit.wait_for_bytes(len(part))
                     self._channel.sendall(part)
         except BROKEN as error:
@@ -197,7 +197,7 @@ class FramedChannel:
             self._fail_all(ended)
             raise copy_error(self._lost or ended) from error
 
-    def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
+    def _cut_into_slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
         """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
 
         An agent that receives nothing for SILENCE_S seconds ends its session. To prevent this, a
@@ -209,7 +209,7 @@ class FramedChannel:
 
     # --- reading ---
 
-    def _first_frame(self) -> Any:
+    def _wait_for_hello(self) -> Any:
         """Wait for the agent's first frame, the hello, and return it. Raises HostUnreachable."""
         deadline = time.monotonic() + START_S
         while True:
@@ -225,7 +225,7 @@ class FramedChannel:
                 not self._receive(max(0.1, deadline - time.monotonic()))
                 or time.monotonic() > deadline
             ):
-                raise self._end_error()
+                raise self._channel_end_error()
 
     def _read(self) -> None:
         """Read frames until the channel is lost. Runs in the reader thread."""
@@ -234,7 +234,7 @@ class FramedChannel:
             while self._lost is None:
                 self._ping_when_due()
                 if not self._receive(1.0):
-                    error = self._end_error()
+                    error = self._channel_end_error()
                     break
                 for frame in self._frames.complete_frames():
                     self._dispatch(frame)
@@ -365,7 +365,7 @@ class FramedChannel:
         for answer in waiting:
             answer.fail(error)
 
-    def _end_error(self) -> TfdeployError:
+    def _channel_end_error(self) -> TfdeployError:
         """Return the error for a channel that has ended. The error names the cause."""
         if not self._channel.get_transport().is_active():
             return self._unreachable("the connection ended")

@@ -126,7 +126,7 @@ def install_if_missing(workdir, name):
 """
 
 
-def _text(module: str) -> bytes:
+def _read_agent_source(module: str) -> bytes:
     """Return the source of `tfdeploy.agent.MODULE` without its imports of other agent modules.
 
     PROGRAM does not need these imports. It already contains the modules that its code uses, and
@@ -137,8 +137,16 @@ def _text(module: str) -> bytes:
 
 _REST = (
     _FUTURE
-    + _text("ownership")
+    + _read_agent_source("ownership")
     + _INSTALL
-    + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
+    + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_read_agent_source('mending')!r}\n".encode()
 )
-PROGRAM = _FUTURE + _BEGIN + _text("seen") + b"REST = " + repr(_REST).encode() + b"\n" + _START
+PROGRAM = (
+    _FUTURE
+    + _BEGIN
+    + _read_agent_source("seen")
+    + b"REST = "
+    + repr(_REST).encode()
+    + b"\n"
+    + _START
+)

@@ -28,7 +28,7 @@ class Frame(NamedTuple):
         return field in self.header or self.header.get("packed") == field
 
     @property
-    def own_blob(self) -> bytes:
+    def unpacked_blob(self) -> bytes:
         """Return the blob that the sender gave; b"" if the blob is only a field that was packed."""
         return b"" if "packed" in self.header else self.blob
 
@@ -75,12 +75,12 @@ class Frames:
             self._available = len(data) - start
 
 
-def _refuse(constant: str) -> float:
+def _refuse_nonfinite(constant: str) -> float:
     """Raise WireError for the words NaN and Infinity, which Python accepts but JSON does not."""
     raise frames.WireError(f"a frame with the number {constant}")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_nonfinite)
 
 
 def _header(text: bytes) -> dict[str, Any]:

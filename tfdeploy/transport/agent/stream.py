@@ -157,7 +157,7 @@ class VerbStream(Generic[I, V]):
         name, host = self.flow.name, self.answer.host
         try:
             while (frame := self._next(name)) is not None:
-                yield read_field(frame, "item", self.flow.item, name, host), frame.own_blob
+                yield read_field(frame, "item", self.flow.item, name, host), frame.unpacked_blob
         except BadAnswer:
             self.close()  # after a bad item, the host need not send more
             raise

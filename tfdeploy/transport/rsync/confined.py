@@ -86,7 +86,7 @@ def main() -> None:
     command = sys.argv[separator + 1 :]
     _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     restrict_files(folder, readable)
-    refuse_sockets(os.uname().machine)
+    forbid_sockets(os.uname().machine)
     os.execvp(command[0], command)
 
 
@@ -137,7 +137,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(fd)
 
 
-def refuse_sockets(machine: str) -> None:
+def forbid_sockets(machine: str) -> None:
     """Forbid this process, with seccomp, to create sockets other than stream socket pairs.
 
     seccomp is needed because Landlock restricts neither UDP nor unix sockets with a path.

@@ -50,7 +50,7 @@ def rsync_environment() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def describe_gap() -> str | None:
+def describe_confinement_gap() -> str | None:
     """Return why a local rsync is not fully confined, or None if it is fully confined."""
     if not can_confine():
         return (
@@ -82,12 +82,12 @@ def can_confine() -> bool:
             "import array, socket",
         ]
         return all(
-            _runs(command)
+            _succeeds(command)
             for command in (python, [*confining_command(folder), "rsync", "--version"])
         )
 
 
-def _runs(command: list[str]) -> bool:
+def _succeeds(command: list[str]) -> bool:
     try:
         completed = subprocess.run(
             command, env=rsync_environment(), capture_output=True, timeout=TRIAL_S, check=False

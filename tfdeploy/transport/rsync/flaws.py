@@ -21,7 +21,7 @@ _QUERY_S = 10.0  # seconds after which a program that this module runs is killed
 def describe_flaws() -> tuple[str, str] | None:
     """Return (what is wrong and why, what to do), or None if rsync has no known vulnerability."""
     installed = version_of(_output("rsync", "--version"))
-    if installed is None or installed >= MENDED or _mended_by_distribution():
+    if installed is None or installed >= MENDED or _is_fixed_by_distribution():
         return None
     number = ".".join(map(str, installed))
     return (
@@ -38,7 +38,7 @@ def version_of(text: bytes) -> tuple[int, int, int] | None:
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
-def _mended_by_distribution() -> bool:
+def _is_fixed_by_distribution() -> bool:
     """True if the distribution has fixed the vulnerabilities of the installed version.
 
     A distribution fixes an old version without a new version number, and names the fix in the
@@ -46,12 +46,12 @@ def _mended_by_distribution() -> bool:
     """
     if shutil.which("rsync") not in ("/usr/bin/rsync", "/bin/rsync"):
         return False
-    return any(_NAMED in _unpacked(_DOCS / name) for name in _CHANGELOGS) or _NAMED in _output(
+    return any(_NAMED in _read_gzip(_DOCS / name) for name in _CHANGELOGS) or _NAMED in _output(
         "rpm", "-q", "--changelog", "rsync"
     )
 
 
-def _unpacked(path: Path) -> bytes:
+def _read_gzip(path: Path) -> bytes:
     """Return the uncompressed content of a gzip file, or b"" if it cannot be read."""
     import gzip
 

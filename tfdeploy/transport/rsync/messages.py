@@ -32,12 +32,12 @@ def parse_totals(line: bytes) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def is_turned_away(code: int, stderr: bytes) -> bool:
+def is_refused_before_login(code: int, stderr: bytes) -> bool:
     """True if sshd closed the connection before login (MaxStartups), so that a retry may help."""
     return code == 255 and any(text in stderr for text in _TURNED_AWAY)
 
 
-def is_noisy(code: int, stderr: bytes) -> bool:
+def has_shell_noise(code: int, stderr: bytes) -> bool:
     """True if rsync failed because the login shell printed something first."""
     return code in (2, 12) and b"is your shell clean" in stderr
 

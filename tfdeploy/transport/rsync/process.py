@@ -20,9 +20,9 @@ from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.protocols import RemoteCommand
 from tfdeploy.transport.rsync import confinement, messages, running
 from tfdeploy.transport.rsync.remote_shell import RemoteShell, SshCommand, Start
-from tfdeploy.transport.ssh.argv import rsync_shell, ssh_argv
+from tfdeploy.transport.ssh.argv import quote_for_rsync, ssh_argv
 from tfdeploy.transport.ssh.closings import HELD_OFF
-from tfdeploy.transport.ssh.patience import Patience
+from tfdeploy.transport.ssh.patience import RetrySchedule
 from tfdeploy.transport.ssh.target import Target
 
 SUCCESS = (0, messages.VANISHED)
@@ -57,7 +57,7 @@ class RsyncProcess:
     max_s: float | None = None
     # rsync may write only to this folder, if the kernel can enforce that. If None, rsync may write
     # to any folder.
-    only_into: str | None = None
+    only_writable_folder: str | None = None
     start: Start | None = None
     drops_noise: bool = False
     code: int = 0
@@ -81,7 +81,7 @@ class RsyncProcess:
             process = self._start(shell)
             running.add(process, self.target)
             time_limit = threading.Timer(
-                self.max_s or threading.TIMEOUT_MAX, self._end_late, (process,)
+                self.max_s or threading.TIMEOUT_MAX, self._end_overdue, (process,)
             )
             try:
                 if self.max_s is not None:
@@ -107,8 +107,8 @@ class RsyncProcess:
         return SshCommand(ssh_argv(self.target), _environment(), line)
 
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
-        """Start rsync. If `only_into` is set and the kernel can confine rsync, confine it."""
-        folder = self.only_into
+        """Start rsync, confined if `only_writable_folder` is set and the kernel can do that."""
+        folder = self.only_writable_folder
         program, *options = self.argv
         # rsync expects the limit in KiB per second.
         limit = [f"--bwlimit={max(1, self.target.bwlimit >> 10)}"] if self.target.bwlimit else []
@@ -118,7 +118,7 @@ class RsyncProcess:
             if folder is not None and confinement.can_confine()
             else []
         )
-        remote_shell = rsync_shell(confinement.remote_shell_command(shell.theirs.fileno()))
+        remote_shell = quote_for_rsync(confinement.remote_shell_command(shell.theirs.fileno()))
         process = subprocess.Popen(
             [*confining, program, "-e", remote_shell, *limit, *path, *options],
             stdin=subprocess.PIPE,
@@ -155,7 +155,7 @@ class RsyncProcess:
         for thread in threads:
             thread.join(END_S)
 
-    def _end_late(self, process: subprocess.Popen[bytes]) -> None:
+    def _end_overdue(self, process: subprocess.Popen[bytes]) -> None:
         """End rsync because it has run for more than `max_s` seconds."""
         self.too_slow = True
         running.send_signal(process, signal.SIGTERM)
@@ -213,7 +213,7 @@ def transfer(settings: RsyncProcess) -> RsyncProcess:
     # ssh does not show why sshd closed the connection. So the connection is retried for as long as
     # in the case HELD_OFF of closings.py. The operator gets no notice, because a session to the
     # same host was accepted just before.
-    patience = Patience(lambda text: None)
+    patience = RetrySchedule(lambda text: None)
     while True:
         rsync = replace(settings, drops_noise=drops_noise)
         rsync.run()
@@ -223,10 +223,10 @@ def transfer(settings: RsyncProcess) -> RsyncProcess:
             raise Interrupted(
                 "the transfer was interrupted", where=rsync.target.name or rsync.target.where
             )
-        if messages.is_noisy(rsync.code, rsync.stderr) and not drops_noise:
+        if messages.has_shell_noise(rsync.code, rsync.stderr) and not drops_noise:
             drops_noise = True
             continue
-        turned_away = messages.is_turned_away(rsync.code, rsync.stderr)
+        turned_away = messages.is_refused_before_login(rsync.code, rsync.stderr)
         delay_s = patience.delay_s(HELD_OFF) if turned_away else None
         if delay_s is None:
             break

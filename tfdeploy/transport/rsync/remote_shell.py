@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.transport.protocols import Pipes, RemoteCommand
-from tfdeploy.transport.ssh.joined import copy_after
+from tfdeploy.transport.ssh.joined import copy_after_mark
 
 WORDS_BYTES = 64 << 10  # most bytes of a request
 END_S = 3.0  # seconds to wait until the thread ends
@@ -135,7 +135,9 @@ class SshCommand:
             )
         if process.stdout is not None:
             with contextlib.suppress(OSError), process.stdout as stdout:
-                copy_after(mark, iter(lambda: os.read(stdout.fileno(), 1 << 18), b""), pipes[1])
+                copy_after_mark(
+                    mark, iter(lambda: os.read(stdout.fileno(), 1 << 18), b""), pipes[1]
+                )
         return process.wait()
 
     def close(self) -> None:

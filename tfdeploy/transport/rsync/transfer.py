@@ -35,7 +35,7 @@ def push(
     destination: str,
     *,
     delete: bool,
-    anew: bool = False,
+    compare_content: bool = False,
     on_progress: Progress | None = None,
     session: Session | None = None,
     total_bytes: int = 0,
@@ -44,7 +44,7 @@ def push(
 
     `names`: relative paths of files and links below `source_root`. These are sent even if the
     host's files have the same size and time. If `names` is None, all files of the tree are sent
-    that differ from the host's in size or time (with `anew`: in content).
+    that differ from the host's in size or time (with `compare_content`: in content).
     `on_progress(bytes done, total or None)`: called while bytes are sent.
     `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
     carries them.
@@ -55,7 +55,13 @@ def push(
     source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
-    argv = push_argv(source_root, destination, names=names is not None, delete=delete, anew=anew)
+    argv = push_argv(
+        source_root,
+        destination,
+        names=names is not None,
+        delete=delete,
+        compare_content=compare_content,
+    )
     _check_source(source_root, delete)
     rsync = transfer(
         RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
@@ -148,7 +154,7 @@ def _check_source(root: str, delete: bool) -> None:
 
 
 def push_argv(
-    source_root: str, destination: str, *, names: bool, delete: bool, anew: bool
+    source_root: str, destination: str, *, names: bool, delete: bool, compare_content: bool
 ) -> list[str]:
     """Return the rsync command of a push, without the remote shell.
 
@@ -157,7 +163,7 @@ def push_argv(
     _check_paths(source_root, destination)
     command = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
     command += ["--files-from=-", "--from0"] if names else ["-r"]
-    command += ["--ignore-times"] if names or anew else []
+    command += ["--ignore-times"] if names or compare_content else []
     command += ["--delete-delay"] if delete else []
     return [*command, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
 

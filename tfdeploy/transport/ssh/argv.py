@@ -92,7 +92,7 @@ def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tupl
     )
 
 
-def rsync_shell(command: tuple[str, ...]) -> str:
+def quote_for_rsync(command: tuple[str, ...]) -> str:
     """Return the words as one string, quoted for rsync's option `-e`.
 
     rsync knows quotes but no backslashes, so a quote inside quotes is doubled.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Closing:
+class EarlyClosing:
     """One way in which sshd closes a connection before login.
 
     The texts `cause` and `remedy` may contain {place} (host and port), {user}, {address} (of this
@@ -34,7 +34,7 @@ _RETRIES = "tfdeploy retries for up to {patience:g} s"
 # OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. sshd enforces
 # a penalty only if it exceeds 15 s. Six failed logins add up to a penalty of 30 s, so retries for
 # 40 s last longer than the penalty. A connection during a penalty does not make the penalty longer.
-HELD_OFF = Closing(
+HELD_OFF = EarlyClosing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,
     notice="sshd holds this address off (PerSourcePenalties, or MaxStartups): " + _RETRIES,
@@ -43,20 +43,20 @@ HELD_OFF = Closing(
     remedy="wait some minutes, or add PerSourcePenaltyExemptList {address} to its sshd_config",
 )
 # OpenSSH up to 9.7 sends the sentence below.
-CROWDED = Closing(
+CROWDED = EarlyClosing(
     sentence=b"Exceeded MaxStartups",
     patience_s=20.0,
     notice="too many connections are logging in (MaxStartups): " + _RETRIES,
     cause="{place} drops connections: too many are logging in (MaxStartups)",
     remedy="raise MaxStartups (and PerSourceMaxStartups) in its sshd_config",
 )
-SILENT = Closing(
+SILENT = EarlyClosing(
     patience_s=8.0,
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="`ssh -v {login}`",
 )
 # sshd may have closed the connection that the ProxyCommand opened, so this case is retried too.
-PROXY_FAILED = Closing(
+PROXY_FAILED = EarlyClosing(
     patience_s=8.0,
     cause="the ProxyCommand for {place} {failure}",
     remedy="correct `ProxyCommand` in {config}",
@@ -68,14 +68,14 @@ PROXY_MISSING = replace(
 )
 # sshd has sent its greeting, so it counts each such connection as one without a login. Many such
 # connections lead to a penalty, so the retries end soon.
-INTERRUPTED = Closing(
+INTERRUPTED = EarlyClosing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",
     remedy="`ssh -v {login}`",
 )
 # With `RefuseConnection yes` (OpenSSH 9.9 and newer), sshd closes the connection at the first login
 # request, and adds a penalty of 10 s.
-UNANSWERED = Closing(
+UNANSWERED = EarlyClosing(
     patience_s=0.0,
     cause="{place} ends the connection of user {user} without an answer to the login "
     "(RefuseConnection, or its sshd process failed)",
@@ -85,7 +85,7 @@ UNANSWERED = Closing(
 _WITH_SENTENCE = (HELD_OFF, CROWDED)
 
 
-def before_login(greeting: bytes) -> Closing | None:
+def find_closing_cause(greeting: bytes) -> EarlyClosing | None:
     """Return how sshd closed a connection before the key exchange was complete.
 
     `greeting`: the first bytes received. Returns None if these are not from an SSH server.

@@ -13,7 +13,7 @@ from tfdeploy.transport.ssh.channel_reader import BROKEN
 START_S = 60.0  # most seconds until sshd confirms that a command has started
 
 
-class _Request:
+class _ChannelRequest:
     """A request on a channel. `connect_timeout` ends the request by closing the channel.
 
     paramiko itself would wait for the reply without a time-out.
@@ -37,7 +37,7 @@ def start_command(channel: paramiko.Channel, line: str, host: str) -> None:
     errors of paramiko.
     """
     with connect_timeout.time_limit(START_S) as wait:
-        wait.link = _Request(channel)
+        wait.link = _ChannelRequest(channel)
         try:
             channel.exec_command(line)
         except (paramiko.SSHException, OSError) as error:

@@ -23,7 +23,7 @@ from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
 from tfdeploy.transport.ssh.errors import copy_error
 from tfdeploy.transport.ssh.host_keys import accepted_keys
 from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, Offer
-from tfdeploy.transport.ssh.patience import Patience
+from tfdeploy.transport.ssh.patience import RetrySchedule
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
@@ -47,7 +47,7 @@ V = TypeVar("V")
 OnNotice = Callable[[str, str], None]  # parameters: host, text
 
 
-def no_notice(host: str, text: str) -> None:
+def drop_notice(host: str, text: str) -> None:
     """Drop the notice. This is the default of `on_notice`."""
 
 
@@ -87,7 +87,7 @@ class Connector:
     connections from this machine.
     """
 
-    def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
+    def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = drop_notice) -> None:
         self._handshakes = Slots(handshakes)
         self._on_notice = on_notice
         self._lock = threading.Lock()
@@ -120,7 +120,9 @@ class Connector:
 
         The retries end after the time that `closings.py` defines for the case.
         """
-        patience = Patience(lambda text: self._on_notice(host, _notice(host, target, text)))
+        patience = RetrySchedule(
+            lambda text: self._on_notice(host, _prefix_jump_host(host, target, text))
+        )
         while True:
             attempt = errors.Attempt(host, target, CONNECT_S)
             try:
@@ -129,7 +131,7 @@ class Connector:
                 error.where = error.where or host
                 raise
             except (*BROKEN, UnicodeError) as error:
-                if (limit_error := descriptors.limit_reached(error)) is not None:
+                if (limit_error := descriptors.descriptor_limit_error(error)) is not None:
                     raise limit_error from error
                 closing = attempt.closing
                 delay_s = None if closing is None else patience.delay_s(closing)
@@ -154,7 +156,7 @@ class Connector:
         target = attempt.target
         with contextlib.closing(Offer(target)) as offer:
             if offer.empty:
-                raise errors.no_keys(attempt.host, target, offer.notes)
+                raise errors.no_keys_error(attempt.host, target, offer.notes)
             attempt.offer = offer
             connection = _connection(target, attempt.host)
             with self._open_link(attempt) as (link, wait), self._handshakes.slot(wait):
@@ -230,12 +232,12 @@ class _JumpHost:
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
                 if self._failure is not None and self._failure[0] > began:
-                    raise errors.unusable_jump(self._failure[1], self._target, host)
+                    raise errors.jump_host_error(self._failure[1], self._target, host)
                 try:
                     self._connection = self._connector.connect(host, self._target)
                 except TfdeployError as error:
                     self._failure = (time.monotonic(), error)
-                    raise errors.unusable_jump(error, self._target, host) from error
+                    raise errors.jump_host_error(error, self._target, host) from error
             transport: paramiko.Transport = self._connection.transport
             return transport
 
@@ -274,7 +276,7 @@ class _JumpHost:
 fabric.config.get_local_user = lambda: None
 
 
-class _NoConfig(paramiko.SSHConfig):
+class _EmptySshConfig(paramiko.SSHConfig):
     """An empty ssh configuration for fabric, because `target.py` has read the real one.
 
     paramiko's own `lookup` fails if the local user has no name on this machine.
@@ -291,10 +293,10 @@ def _connection(target: Target, host: str) -> fabric.Connection:
         user=target.user,
         port=target.port,
         # fabric changes the configuration of a connection, so each connection needs its own.
-        config=fabric.Config(ssh_config=_NoConfig(), lazy=True),
+        config=fabric.Config(ssh_config=_EmptySshConfig(), lazy=True),
         gateway=False,
     )
-    connection.client.set_missing_host_key_policy(errors.KnownOnly(host, target))
+    connection.client.set_missing_host_key_policy(errors.KnownHostsPolicy(host, target))
     return connection
 
 
@@ -327,7 +329,7 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
     return transport
 
 
-def _notice(host: str, target: Target, text: str) -> str:
+def _prefix_jump_host(host: str, target: Target, text: str) -> str:
     """Return the notice `text`, as it is shown for `host`.
 
     If `target` is a jump host of `host`, the notice names the jump host.

@@ -38,7 +38,7 @@ def count_free() -> int:
     return max(0, limit - used - RESERVE)
 
 
-def limit_reached(error: BaseException) -> Refused | None:
+def descriptor_limit_error(error: BaseException) -> Refused | None:
     """Return an error for the operator if `error` means that too many files are open, else None."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None

@@ -32,7 +32,7 @@ def start_connections(hosts: Iterable[Host]) -> None:
     for host in hosts:
         if remaining <= 0:
             return
-        remaining -= _begin(host)
+        remaining -= _start_connection(host)
 
 
 def take_early_connection(hostname: str, port: int) -> socket.socket | None:
@@ -51,7 +51,7 @@ def close_unused() -> None:
             _started.popitem()[1].close()
 
 
-def _begin(host: Host) -> bool:
+def _start_connection(host: Host) -> bool:
     """Start a connection to one host. Return True if it was started."""
     try:
         target = resolve(host)

@@ -13,7 +13,7 @@ import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import closings, ssh_config
-from tfdeploy.transport.ssh.closings import Closing
+from tfdeploy.transport.ssh.closings import EarlyClosing
 from tfdeploy.transport.ssh.host_keys import known_hosts
 from tfdeploy.transport.ssh.host_keys.accepted_keys import Judgement, judge
 from tfdeploy.transport.ssh.identities import Offer
@@ -59,14 +59,14 @@ class Attempt:
         return getattr(self.transport, "disconnect_text", "")
 
     @property
-    def closing(self) -> Closing | None:
+    def closing(self) -> EarlyClosing | None:
         """Return in which way sshd closed the connection before login, or None if it did not."""
         if self.link is None or self.timed_out:
             return None
         if not self.key_exchange_done:
             if failure := self.link.proxy_failure:
                 return closings.PROXY_MISSING if " 127:" in failure else closings.PROXY_FAILED
-            return closings.before_login(self.greeting)
+            return closings.find_closing_cause(self.greeting)
         offered = self.offer is not None and self.offer.tried and not self.offer.answered
         return (
             closings.UNANSWERED
@@ -88,7 +88,7 @@ class HostKeyRefused(paramiko.SSHException):
         self.error = error
 
 
-class KnownOnly(paramiko.RejectPolicy):
+class KnownHostsPolicy(paramiko.RejectPolicy):
     """A policy for paramiko that accepts only host keys in known_hosts.
 
     paramiko asks this policy about every host key, because paramiko's own list of known keys is
@@ -104,10 +104,10 @@ class KnownOnly(paramiko.RejectPolicy):
         keytype, blob = key.get_name(), key.asbytes()
         if judge(self._target, blob, authorities=False).state != "known":
             judged = judge(self._target, blob)
-            raise HostKeyRefused(refused_key(self._host, self._target, keytype, blob, judged))
+            raise HostKeyRefused(refused_key_error(self._host, self._target, keytype, blob, judged))
 
 
-def refused_key(
+def refused_key_error(
     host: str,
     target: Target,
     keytype: str,
@@ -121,7 +121,7 @@ def refused_key(
     ]
     what, remedy = describe(host, target, judged, shown)
     return HostUnreachable(
-        f"the host key of {target.known_name} {what}", where=host, next=remedy, retries=0
+        f"the host key of {target.known_hosts_name} {what}", where=host, next=remedy, retries=0
     )
 
 
@@ -232,7 +232,7 @@ def _exclude_hint(attempt: Attempt) -> str:
     return f"to go on without it: --exclude {attempt.host}"
 
 
-def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
+def _closing_cause(closing: EarlyClosing, attempt: Attempt) -> tuple[str, str]:
     """Return (cause, remedy) of a connection that sshd closed before login."""
     target = attempt.target
     fields = {
@@ -242,7 +242,7 @@ def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
         "address": (attempt.link and attempt.link.own_address) or "ADDRESS (of the jump host)",
         "failure": attempt.link.proxy_failure if attempt.link is not None else "",
         "program": (target.proxy_command or "").split(" ")[0],
-        "config": ssh_config.file_with("proxycommand"),
+        "config": ssh_config.config_file_with("proxycommand"),
     }
     cause = closing.cause.format(**fields)
     if closing.notice and attempt.waited_s >= 1:
@@ -276,12 +276,12 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
     return (
         what,
-        f"{_copy_id(target)}; or, if there is no user {target.user} there, set "
+        f"{_copy_id_command(target)}; or, if there is no user {target.user} there, set "
         f"{target.user_setting}",
     )
 
 
-def _copy_id(target: Target) -> str:
+def _copy_id_command(target: Target) -> str:
     """Return the command that authorises the offered key on the host.
 
     The option -i is added only if the key's .pub file exists, because ssh-copy-id needs this file.
@@ -294,7 +294,7 @@ def _copy_id(target: Target) -> str:
     return f"`ssh-copy-id {identity_option}{_ssh_arguments(target)}`, or {alternative}"
 
 
-def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
+def no_keys_error(host: str, target: Target, notes: list[str]) -> HostUnreachable:
     """Return the error for a target that has no usable key and is therefore not dialled."""
     what = "; ".join(notes)
     what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
@@ -329,7 +329,7 @@ def printable_line(raw: bytes, limit: int = 300) -> str:
     return " ".join(printable.split())[:limit]
 
 
-def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
+def jump_host_error(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
     """Return the error for `host`: its jump host `jump` failed with `error`."""
     copy = copy_error(error)
     if copy.next is not None and error.where:

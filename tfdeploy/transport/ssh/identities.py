@@ -222,7 +222,7 @@ def load_key_file(
     data = Path(path).read_bytes()
     if data.startswith((b"ssh-", b"ecdsa-")):
         problem = f"{path} is a public key and no ssh-agent holds the private key"
-        return None, _public_line(data), problem
+        return None, _decode_public_line(data), problem
     try:
         key = paramiko.PKey.from_path(path)
         # paramiko also loads a certificate next to the key file. This certificate is dropped,
@@ -254,7 +254,7 @@ def _is_encrypted(data: bytes) -> bool:
 def _read_public_key(path: str, data: bytes) -> bytes | None:
     """Return the public key of a private key file, from its .pub file or from the file itself."""
     try:
-        return _public_line(Path(path + ".pub").read_bytes())
+        return _decode_public_line(Path(path + ".pub").read_bytes())
     except OSError:
         fields = _openssh_fields(data)
         return None if fields is None else fields[1]
@@ -277,7 +277,7 @@ def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
         return None
 
 
-def _public_line(data: bytes) -> bytes | None:
+def _decode_public_line(data: bytes) -> bytes | None:
     """Return the public key in a line `TYPE BASE64 [COMMENT]`, or None for other lines."""
     try:
         return base64.b64decode(data.split()[1])

@@ -31,7 +31,7 @@ class ChannelCommand:
     def join(self, pipes: Pipes, mark: bytes = b"") -> int:
         start_thread(self._feed, os.dup(pipes[0]))
         with contextlib.suppress(*BROKEN):
-            copy_after(mark, self._output(pipes[2]), pipes[1])
+            copy_after_mark(mark, self._output(pipes[2]), pipes[1])
             self._channel.status_event.wait(STATUS_S)
         self.close()
         if self._channel.exit_status >= 0:
@@ -62,7 +62,7 @@ class ChannelCommand:
             yield blocks[0]
 
 
-def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
+def copy_after_mark(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
     """Write the bytes that come after `mark` to the descriptor `target`. Raises OSError.
 
     A login shell may print something before the command prints `mark`. If `mark` is not in the

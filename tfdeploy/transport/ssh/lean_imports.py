@@ -33,7 +33,7 @@ def import_invoke() -> None:
             del sys.modules[name]
 
 
-def defer_metadata() -> None:
+def defer_metadata_import() -> None:
     """Delay the import of `importlib.metadata` until something really needs it.
 
     When paramiko is imported, it asks for its own version, which `_version_of_folder` returns.

@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable
 
-from tfdeploy.transport.ssh.closings import Closing
+from tfdeploy.transport.ssh.closings import EarlyClosing
 
 # Seconds until the operator gets a notice. If the only cause is a burst of connections, sshd
 # accepts them in less time.
@@ -17,7 +17,7 @@ NOTICE_S = 2.0
 MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 
 
-class Patience:
+class RetrySchedule:
     """The retries of one host.
 
     `notify`: called once, with a notice for the operator, after NOTICE_S seconds.
@@ -35,7 +35,7 @@ class Patience:
         """Return the seconds since the host first closed a connection, or 0.0 if it has not."""
         return 0.0 if self._first_closing is None else time.monotonic() - self._first_closing
 
-    def delay_s(self, closing: Closing) -> float | None:
+    def delay_s(self, closing: EarlyClosing) -> float | None:
         """Return the seconds to wait before the next attempt, with jitter, or None to give up."""
         if self._first_closing is None:
             self._first_closing = time.monotonic()

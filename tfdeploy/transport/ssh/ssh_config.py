@@ -36,7 +36,7 @@ _USED_WORDS = """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _USED = frozenset(_USED_WORDS.split())
 
-Answers = dict[str, tuple[str, ...]]
+SshSettings = dict[str, tuple[str, ...]]
 
 
 def user_config() -> str:
@@ -45,15 +45,15 @@ def user_config() -> str:
 
 
 @lru_cache(maxsize=4096)
-def read_settings(address: str, port: int | None, user: str | None) -> Answers:
+def read_settings(address: str, port: int | None, user: str | None) -> SshSettings:
     """Return {keyword in lower case: its values}. Each value is one line in the output of `ssh -G`.
 
     The result is empty if no configuration file has a relevant keyword. Raises ConfigError with
     ssh's message if the configuration is invalid.
     """
     return (
-        read_answers(_run_ssh(address, port, user))
-        if _is_relevant(user_config(), SYSTEM_CONFIG)
+        parse_ssh_settings(_run_ssh(address, port, user))
+        if _has_relevant_keyword(user_config(), SYSTEM_CONFIG)
         else {}
     )
 
@@ -96,7 +96,7 @@ def _run_ssh(address: str, port: int | None, user: str | None) -> str:
     return completed.stdout.decode(errors="surrogateescape")
 
 
-def read_answers(text: str) -> Answers:
+def parse_ssh_settings(text: str) -> SshSettings:
     """Parse the output of `ssh -G`, and return only the keywords that tfdeploy uses."""
     answers: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -106,7 +106,7 @@ def read_answers(text: str) -> Answers:
     return {key: tuple(values) for key, values in answers.items()}
 
 
-def file_with(keyword: str) -> str:
+def config_file_with(keyword: str) -> str:
     """Return the configuration file that has `keyword`, itself or in a file that it includes."""
     for path in (user_config(), SYSTEM_CONFIG):
         if any(words and words[0].lower() == keyword for words in _read_lines(path)):
@@ -114,7 +114,7 @@ def file_with(keyword: str) -> str:
     return user_config()
 
 
-def named_files(keyword: str) -> list[str]:
+def list_files_in_config(keyword: str) -> list[str]:
     """Return the existing files that the ssh configuration names with `keyword`, for any host.
 
     `keyword` is in lower case. A token such as `%h` matches any text. ssh is not started for this.
@@ -146,7 +146,7 @@ def _expand_globs(text: str) -> list[str]:
     return matching
 
 
-def in_own_home(paths: Iterable[str]) -> str:
+def expand_home_like_ssh(paths: Iterable[str]) -> str:
     """Return the paths, joined by blanks, with `~` replaced by the home folder in the passwd entry.
 
     ssh replaces `~` in this way. tfdeploy itself uses $HOME, which may be another folder.
@@ -164,7 +164,7 @@ def _config_option() -> list[str]:
     Raises ConfigError if another user can change the file.
     """
     config = user_config()
-    if config == in_own_home(["~/.ssh/config"]) or not os.path.exists(config):
+    if config == expand_home_like_ssh(["~/.ssh/config"]) or not os.path.exists(config):
         return []
     # ssh checks who may write its default configuration file, but does not check a file that -F
     # names.
@@ -179,7 +179,7 @@ def _config_option() -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _is_relevant(*paths: str) -> bool:
+def _has_relevant_keyword(*paths: str) -> bool:
     """True if ssh is installed and a configuration file has a relevant keyword."""
     return shutil.which("ssh") is not None and any(
         words is None or words[0].lower() not in _HARMLESS

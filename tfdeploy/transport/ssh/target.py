@@ -61,7 +61,7 @@ class Target:
     bwlimit: int | None = field(default=None, compare=False)  # bytes per second, for rsync
 
     @property
-    def known_name(self) -> str:
+    def known_hosts_name(self) -> str:
         """Return the host's name in known_hosts: the alias, or `host`, or `[host]:port`."""
         if self.host_key_alias:
             return self.host_key_alias.lower()
@@ -69,7 +69,7 @@ class Target:
         return name if self.port == 22 else f"[{name}]:{self.port}"
 
     @property
-    def bare_name(self) -> str | None:
+    def fallback_known_name(self) -> str | None:
         """Return the name that OpenSSH looks up in known_hosts if `[host]:port` has no key.
 
         Return None if OpenSSH looks up no second name.
@@ -97,9 +97,11 @@ def resolve(host: Host) -> Target:
 
     Raises ConfigError if an address, user or alias has characters that are not allowed.
     """
-    address = _check_pattern(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
+    address = _refuse_unmatched(
+        ADDRESS, host.address.strip("[]"), "address", host.source or host.name
+    )
     answers = ssh_config.read_settings(address, host.port, host.user)
-    configured = _check_pattern(
+    configured = _refuse_unmatched(
         ADDRESS,
         _last_value(answers, "hostname", address).strip("[]"),
         "address",
@@ -107,7 +109,7 @@ def resolve(host: Host) -> Target:
     )
     hostname = _canonical_address(configured)
     port = host.port or int(_last_value(answers, "port", "22"))
-    user = _check_pattern(
+    user = _refuse_unmatched(
         USER,
         host.user or _last_value(answers, "user", "") or _login_name(),
         "user",
@@ -175,7 +177,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
 
 
 def _resolve_route(
-    host: Host, answers: ssh_config.Answers, tokens: dict[str, str]
+    host: Host, answers: ssh_config.SshSettings, tokens: dict[str, str]
 ) -> tuple[Target | None, str | None]:
     """Return (jump host, proxy command) of the host. At least one of them is None."""
     if host.jump is not None:
@@ -217,7 +219,7 @@ def _resolve_jumps(text: str, host: Host) -> Target:
             identity_files=tuple(dict.fromkeys(files)),
             jump=previous,
             proxy_command=command,
-            address_setting=f"`ProxyJump` ({ssh_config.file_with('proxyjump')})"
+            address_setting=f"`ProxyJump` ({ssh_config.config_file_with('proxyjump')})"
             if host.jump is None
             else host.setting("jump"),
         )
@@ -266,7 +268,7 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     return re.sub("%(.?)", expand_token, text)
 
 
-def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
+def _identities(answers: ssh_config.SshSettings, tokens: dict[str, str]) -> tuple[str, ...]:
     """Return the existing identity files that ssh's configuration names.
 
     If the configuration names no existing file, return the existing default files.
@@ -276,19 +278,21 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[st
     return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
 
 
-def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) -> tuple[str, ...]:
+def _key_files(
+    answers: ssh_config.SshSettings, key: str, tokens: dict[str, str]
+) -> tuple[str, ...]:
     """Return the paths that ssh's configuration gives for `key`, with %-tokens replaced."""
     return tuple(
         _absolute_path(_expand_tokens(name, tokens)) for name in _configured_values(answers, key)
     )
 
 
-def _configured_values(answers: ssh_config.Answers, key: str) -> list[str]:
+def _configured_values(answers: ssh_config.SshSettings, key: str) -> list[str]:
     """Return the values that ssh's configuration gives for `key`, without `none`."""
     return [name for name in answers.get(key, ()) if name.lower() != "none"]
 
 
-def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
+def _paths(answers: ssh_config.SshSettings, key: str, defaults: tuple[str, ...]) -> tuple[str, ...]:
     """Return the paths that ssh's configuration gives for `key`, or `defaults`.
 
     `ssh -G` replaces tokens but does not quote blanks. A blank before `/` or `~` therefore counts
@@ -297,7 +301,7 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
     configured = _last_value(answers, key, "")
     paths = (
         re.split(r" (?=[/~])", configured)
-        if configured and configured != ssh_config.in_own_home(defaults)
+        if configured and configured != ssh_config.expand_home_like_ssh(defaults)
         else defaults
     )
     return tuple(
@@ -317,20 +321,22 @@ def _canonical_address(hostname: str) -> str:
         return hostname
 
 
-def _host_key_alias(answers: ssh_config.Answers) -> str | None:
+def _host_key_alias(answers: ssh_config.SshSettings) -> str | None:
     alias = _last_value(answers, "hostkeyalias", "")
-    return _check_pattern(ALIAS, alias, "HostKeyAlias", ssh_config.user_config()) if alias else None
+    return (
+        _refuse_unmatched(ALIAS, alias, "HostKeyAlias", ssh_config.user_config()) if alias else None
+    )
 
 
 def _absolute_path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def _last_value(answers: ssh_config.Answers, key: str, default: str) -> str:
+def _last_value(answers: ssh_config.SshSettings, key: str, default: str) -> str:
     return answers.get(key, (default,))[-1]
 
 
-def _check_pattern(pattern: re.Pattern[str], text: str, kind: str, source: str) -> str:
+def _refuse_unmatched(pattern: re.Pattern[str], text: str, kind: str, source: str) -> str:
     """Return the text if it matches the pattern. Otherwise raise ConfigError."""
     if not pattern.match(text):
         raise ConfigError(f"{kind} {text[:80]!r} holds characters that no {kind} has", where=source)

@@ -36,7 +36,7 @@ class HostKey:
     @property
     def name(self) -> str:
         """Return the target's name in known_hosts: `host`, or `[host]:port`."""
-        return self.target.known_name
+        return self.target.known_hosts_name
 
     @property
     def fingerprint(self) -> str:
@@ -45,7 +45,11 @@ class HostKey:
     @property
     def files(self) -> tuple[str, ...]:
         """Return the known_hosts files that may get the key, the preferred one first."""
-        return tuple(path for path in self.target.user_known_hosts if recording.is_ours(path))
+        return tuple(
+            path
+            for path in self.target.user_known_hosts
+            if recording.is_outside_system_folder(path)
+        )
 
     def line(self) -> bytes:
         """Return the line that records the key in known_hosts.
@@ -74,7 +78,7 @@ def scan(host: str, target: Target, connector: Connector) -> HostKey:
     shown = connector.host_key(host, target)
     if shown.get_name() == "ssh-rsa" and shown.get_bits() < RSA_BITS:
         raise HostUnreachable(
-            f"{target.known_name} shows a key that ssh accepts from nobody (ssh-rsa): "
+            f"{target.known_hosts_name} shows a key that ssh accepts from nobody (ssh-rsa): "
             f"RSA keys have at least {RSA_BITS} bits",
             where=host,
             next="give the machine a new host key",

@@ -106,14 +106,14 @@ class LoopbackTunnel:
             while True:
                 sock, _ = self._server.accept()
                 if not self._free.acquire(blocking=False):
-                    self._end_silent()
+                    self._end_most_silent()
                     self._free.acquire()
                 connection = _Connection(sock)
                 with self._lock:
                     self._open.add(connection)
                 start_thread(self._forward, connection)
 
-    def _end_silent(self) -> None:
+    def _end_most_silent(self) -> None:
         """End the connection on which no byte has come for longest."""
         with self._lock:
             silent = min(self._open, key=lambda each: each.received_at, default=None)

@@ -15,7 +15,9 @@ from tfdeploy.transport.rsync import confinement, flaws
 @pytest.fixture(autouse=True)
 def old_rsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flaws, "describe_flaws", lambda: ("rsync 3.2.7 is old", "update it"))
-    monkeypatch.setattr(confinement, "describe_gap", lambda: "this kernel has no Landlock")
+    monkeypatch.setattr(
+        confinement, "describe_confinement_gap", lambda: "this kernel has no Landlock"
+    )
     monkeypatch.setattr(push_data, "push", lambda *_, **__: 7)
 
 

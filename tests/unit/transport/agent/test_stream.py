@@ -39,7 +39,7 @@ def test_long_value_is_read() -> None:
         and frame.has_field("value")
         and not frame.has_field("item")
     )
-    assert len(frame.blob) < 1 << 20 and frame.own_blob == b""
+    assert len(frame.blob) < 1 << 20 and frame.unpacked_blob == b""
     assert read_field(frame, "value", MissingFiles, "release.begin", "n1").missing == LONG
 
 
@@ -60,7 +60,7 @@ def test_long_value_with_names_that_are_not_utf8_is_read() -> None:
 
 def test_short_value_and_separate_blob_are_not_compressed() -> None:
     frame = frame_from_wire({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
-    assert (frame.header, frame.own_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
+    assert (frame.header, frame.unpacked_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
     assert read_field(frame, "item", MissingFiles, "release.begin", "n1").missing == ["a"]
 
 

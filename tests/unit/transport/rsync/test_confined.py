@@ -82,4 +82,4 @@ def test_confined_program_reaches_only_its_folder_and_system_programs(
 
 def test_rsync_can_be_confined_on_this_machine() -> None:
     assert confinement.can_confine()
-    assert confinement.describe_gap() is None
+    assert confinement.describe_confinement_gap() is None

@@ -13,9 +13,9 @@ from tfdeploy.transport.ssh.closings import (
     INTERRUPTED,
     SILENT,
     UNANSWERED,
-    Closing,
+    EarlyClosing,
 )
-from tfdeploy.transport.ssh.patience import NOTICE_S, Patience
+from tfdeploy.transport.ssh.patience import NOTICE_S, RetrySchedule
 
 
 @pytest.mark.parametrize(
@@ -29,18 +29,18 @@ from tfdeploy.transport.ssh.patience import NOTICE_S, Patience
     ],
 )
 def test_first_bytes_show_how_sshd_refused_connection(
-    greeting: bytes, closing: Closing | None
+    greeting: bytes, closing: EarlyClosing | None
 ) -> None:
-    assert closings.before_login(greeting) is closing
+    assert closings.find_closing_cause(greeting) is closing
 
 
 @pytest.mark.parametrize("closing", [HELD_OFF, CROWDED, SILENT, INTERRUPTED, UNANSWERED])
 def test_host_is_retried_while_waiting_may_help(
-    closing: Closing, monkeypatch: pytest.MonkeyPatch
+    closing: EarlyClosing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, reports = [0.0], []
     monkeypatch.setattr("tfdeploy.transport.ssh.patience.time.monotonic", lambda: now[0])
-    patience = Patience(reports.append)
+    patience = RetrySchedule(reports.append)
     tries = 0
     while (delay_s := patience.delay_s(closing)) is not None:
         assert 0.1 <= delay_s <= 2.4
@@ -55,7 +55,7 @@ def test_host_is_retried_while_waiting_may_help(
 def test_short_burst_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     now, reports = [0.0], []
     monkeypatch.setattr("tfdeploy.transport.ssh.patience.time.monotonic", lambda: now[0])
-    patience = Patience(reports.append)
+    patience = RetrySchedule(reports.append)
     for now[0] in (0.0, 0.5, 1.0, 1.9):
         assert patience.delay_s(HELD_OFF) is not None
     assert reports == []

@@ -16,7 +16,7 @@ from support.waiting import wait_for
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.transport.ssh import ssh_config
 from tfdeploy.transport.ssh.connect import Connector, _connection, _JumpHost, tuned_transport
-from tfdeploy.transport.ssh.patience import Patience
+from tfdeploy.transport.ssh.patience import RetrySchedule
 from tfdeploy.transport.ssh.target import Target
 
 
@@ -87,14 +87,14 @@ def test_missing_proxy_command_is_named_with_exit_code_and_file(
     )
     assert caught.value.next == (
         "install no-such-program-0 on this machine, or correct `ProxyCommand` in "
-        f"{ssh_config.file_with('proxycommand')}"
+        f"{ssh_config.config_file_with('proxycommand')}"
     )
 
 
 def test_failing_proxy_command_is_retried_and_its_output_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Patience, "delay_s", lambda *_: None)
+    monkeypatch.setattr(RetrySchedule, "delay_s", lambda *_: None)
     with pytest.raises(HostUnreachable, match="ended with exit code 3: no route") as caught:
         connect_by("sh -c 'echo one >&2; echo no route >&2; exit 3'", tmp_path)
     assert caught.value.retries > 0 and "correct `ProxyCommand`" in (caught.value.next or "")

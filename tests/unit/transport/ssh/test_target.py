@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "none"))
     ssh_config.read_settings.cache_clear()
-    ssh_config._is_relevant.cache_clear()
+    ssh_config._has_relevant_keyword.cache_clear()
     return tmp_path
 
 
@@ -47,7 +47,7 @@ def test_defaults_of_openssh_apply_without_configuration(home: Path) -> None:
     assert target.identity_files == (str(home / ".ssh/id_rsa"),)
     assert target.user_known_hosts[0] == str(home / ".ssh/known_hosts")
     assert not target.identities_only
-    assert target.known_name == "192.0.2.1"
+    assert target.known_hosts_name == "192.0.2.1"
 
 
 def test_inventory_is_expanded_and_takes_precedence(home: Path) -> None:
@@ -64,7 +64,7 @@ def test_inventory_is_expanded_and_takes_precedence(home: Path) -> None:
     assert target.identity_files == (str(home / "k"),)
     assert target.identities_only
     assert target.user_known_hosts == (str(home / "kh"),)
-    assert target.known_name == "[node.example]:2200"
+    assert target.known_hosts_name == "[node.example]:2200"
 
 
 @needs_ssh
@@ -99,7 +99,7 @@ def test_ssh_configuration_with_include_completes_inventory(
     assert (target.hostname, target.port, target.user) == ("192.0.2.9", 2222, "fromconfig")
     assert target.identity_files == (str(home / ".ssh/special"),)
     assert target.identities_only
-    assert target.known_name == "alias"
+    assert target.known_hosts_name == "alias"
     assert target.jump is not None
     assert (target.jump.hostname, target.jump.port, target.jump.user) == ("gate", 2022, "me")
     changed_target = resolve(Host(name="n1", address="n1", port=99, user="ml", jump="other"))

@@ -60,14 +60,14 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 
     def look_up(name: str) -> Judgement:
         entries = known_hosts.find(target.known_hosts, name, authorities=authorities)
-        return Judgement(_state(entries, key), tuple(entries))
+        return Judgement(_key_state(entries, key), tuple(entries))
 
-    judgement = look_up(target.known_name)
+    judgement = look_up(target.known_hosts_name)
     if target.revoked_keys is not None and revoked_keys.is_revoked(target.revoked_keys, key):
         revoked = KnownKey(keytype_of(key), key, target.revoked_keys, 0, REVOKED)
         return Judgement("revoked", (revoked, *judgement.entries))
-    if judgement.state == "new" and target.bare_name is not None:
-        bare = look_up(target.bare_name)
+    if judgement.state == "new" and target.fallback_known_name is not None:
+        bare = look_up(target.fallback_known_name)
         if bare.state in ("known", "revoked"):
             return bare
     return judgement
@@ -79,13 +79,15 @@ def algorithms(target: Target) -> tuple[str, ...]:
     As in OpenSSH, the order is that of ALGORITHMS if known_hosts has a key for the first of them.
     Otherwise, algorithms for which known_hosts has a key come before the others.
     """
-    kinds = _keytypes(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
+    kinds = _keytypes(
+        known_hosts.find(target.known_hosts, target.known_hosts_name, authorities=False)
+    )
     if ALGORITHMS[0] in kinds:
         return ALGORITHMS
     return tuple(sorted(ALGORITHMS, key=lambda name: _keytype(name) not in kinds))
 
 
-def _state(entries: list[KnownKey], key: bytes) -> str:
+def _key_state(entries: list[KnownKey], key: bytes) -> str:
     """Return the state of `key` according to these entries of known_hosts."""
     host_keys = [entry.key for entry in entries if not entry.marker]
     if any(entry.revoked and entry.key == key for entry in entries):

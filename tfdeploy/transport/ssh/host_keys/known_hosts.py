@@ -21,12 +21,12 @@ from tfdeploy.transport.ssh.host_keys.known_lines import (
     CERT_AUTHORITY,
     REVOKED,
     USUAL,
+    decode_usual_key,
     is_authority,
+    is_comment_or_blank,
     is_hash_of,
-    is_ignored,
     keytype_of,
     may_match,
-    usual_key,
 )
 
 _MATCHED = re.compile(rb"^# Host \S+ found: line (\d+) ?(CA|REVOKED)?\s*$", re.MULTILINE)
@@ -70,13 +70,13 @@ class KnownFile:
         self._hashed: list[tuple[bytes, bytes, KnownKey]] = []  # (salt, digest, key)
         self._unusual: dict[int, bytes] = {}
         for number, line in enumerate(text.split(b"\n"), 1):
-            if not is_ignored(line):
+            if not is_comment_or_blank(line):
                 self._add(number, line)
 
     def _add(self, number: int, line: bytes) -> None:
         """Parse one line and add its key. A line in an unusual form is stored as it is."""
         match = USUAL.fullmatch(line)
-        key = None if match is None else usual_key(match["keytype"], match["key"])
+        key = None if match is None else decode_usual_key(match["keytype"], match["key"])
         if match is None or key is None:
             self._unusual[number] = line
             return
@@ -142,13 +142,13 @@ def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[K
     ssh-keygen is needed but fails.
     """
     return [
-        key for path in paths for key in _find_once(path, name, authorities, *_file_version(path))
+        key for path in paths for key in _find_cached(path, name, authorities, *_file_version(path))
     ]
 
 
 def has_hashed(path: str) -> bool:
     """True if the file has a line with a hashed name."""
-    return _load_once(path, *_file_version(path)).has_hashed
+    return _load_cached(path, *_file_version(path)).has_hashed
 
 
 def _file_version(path: str) -> tuple[int, ...]:
@@ -167,12 +167,12 @@ def _file_version(path: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _find_once(path: str, name: str, authorities: bool, *version: int) -> tuple[KnownKey, ...]:
-    return tuple(_load_once(path, *version).find(name, authorities))
+def _find_cached(path: str, name: str, authorities: bool, *version: int) -> tuple[KnownKey, ...]:
+    return tuple(_load_cached(path, *version).find(name, authorities))
 
 
 @lru_cache(maxsize=64)
-def _load_once(path: str, *version: int) -> KnownFile:
+def _load_cached(path: str, *version: int) -> KnownFile:
     try:
         return KnownFile(Path(path).read_bytes() if version else b"", path)
     except OSError:

@@ -32,7 +32,7 @@ _KEY_BYTES = {  # {keytype: sizes of its keys in bytes}
 }
 
 
-def is_ignored(line: bytes) -> bool:
+def is_comment_or_blank(line: bytes) -> bool:
     """True if the line is a comment or blank."""
     text = line.strip(b" \t\r")
     return not text or line.lstrip(b" \t").startswith(b"#")
@@ -53,7 +53,7 @@ def is_hash_of(name: str, salt: bytes, digest: bytes) -> bool:
     return hmac.digest(salt, name.encode(), "sha1") == digest
 
 
-def usual_key(keytype: bytes, encoded: bytes) -> bytes | None:
+def decode_usual_key(keytype: bytes, encoded: bytes) -> bytes | None:
     """Return the bytes of the key `encoded` if its type and size are usual, else None."""
     key = decode_key(encoded)
     is_usual = len(key) in _KEY_BYTES.get(keytype, ()) and keytype_of(key) == keytype.decode()

@@ -27,7 +27,7 @@ _NAMES = re.compile(rb"[ \t]*([^ \t\0]+)")
 _NEW = ".tfdeploy-new"  # suffix of the new file until the rename
 
 
-def is_ours(path: str) -> bool:
+def is_outside_system_folder(path: str) -> bool:
     """True if tfdeploy may write the file: it is not below /etc/ssh."""
     return not os.path.realpath(path).startswith(_SYSTEM + os.sep)
 
@@ -45,7 +45,9 @@ def append_key(path: str, name: str, line: bytes) -> None:
     added another key of `name` meanwhile.
     """
     with _locked(path) as handle:
-        _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
+        _refuse_unaccepted_keys(
+            path, name, [known.key for known in KnownFile(line, path).find(name)]
+        )
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
@@ -64,7 +66,7 @@ def replace_key(paths: Sequence[str], name: str, line: bytes, accepted: Collecti
     first, *other_paths = [path for path in real_paths if _keys_of(path, name)] or real_paths[:1]
     for path in (*other_paths, first):
         with _locked(path) as handle:
-            _refuse_others(path, name, accepted)
+            _refuse_unaccepted_keys(path, name, accepted)
             _rewrite(
                 path,
                 handle,
@@ -109,7 +111,7 @@ def _without_name(line: bytes, name: str) -> bytes:
     return before + b",".join(names) + after
 
 
-def _refuse_others(path: str, name: str, accepted: Collection[bytes]) -> None:
+def _refuse_unaccepted_keys(path: str, name: str, accepted: Collection[bytes]) -> None:
     """Raise HostFailed if the file has a key of `name` that is not in `accepted`."""
     if not _keys_of(path, name) <= set(accepted):
         raise HostFailed(

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from tfdeploy.transport.ssh.host_keys import ssh_keygen
-from tfdeploy.transport.ssh.host_keys.known_lines import decode_key, is_ignored, keytype_of
+from tfdeploy.transport.ssh.host_keys.known_lines import decode_key, is_comment_or_blank, keytype_of
 
 _LIST = b"SSHKRL\n\0"
 _KEY = re.compile(
@@ -37,7 +37,7 @@ def is_revoked(path: str, key: bytes) -> bool:
         return not ssh_keygen.run_keygen(*arguments, stdin=line, file=description, remedy=_REMEDY)[
             0
         ]
-    keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_ignored(line)]
+    keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_comment_or_blank(line)]
     if not all(
         revoked and keytype_of(decode_key(revoked[2])).encode() == revoked[1] for revoked in keys
     ):

@@ -207,7 +207,7 @@ def test_hashed_name_is_found_but_not_readable() -> None:
 
 def test_files_below_etc_ssh_are_not_own_files(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/ssh/ssh_known_hosts")
-    assert not recording.is_ours("/etc/ssh/ssh_known_hosts") and not recording.is_ours(
-        str(tmp_path / "link")
-    )
-    assert recording.is_ours(str(tmp_path / "known_hosts"))
+    assert not recording.is_outside_system_folder(
+        "/etc/ssh/ssh_known_hosts"
+    ) and not recording.is_outside_system_folder(str(tmp_path / "link"))
+    assert recording.is_outside_system_folder(str(tmp_path / "known_hosts"))
