@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, drop_notice
-from tfdeploy.transport.ssh.errors import copy_error, refused_key_error, jump_host_error
+from tfdeploy.transport.ssh.errors import copy_error, jump_host_error, refused_key_error
 from tfdeploy.transport.ssh.host_keys import recording
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
