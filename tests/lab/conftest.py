@@ -25,7 +25,7 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
     """
 
     def call(
-        where: Lab, host: str, command: str, *, timeout_s: int = 3
+        where: Lab, host: str, command: str, *, timeout_s: int = 15
     ) -> subprocess.CompletedProcess[str]:
         row = next(each for each in where.status() if each["host"] == host)
         settings = dict(
