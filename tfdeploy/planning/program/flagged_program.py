@@ -55,7 +55,9 @@ def add_flags(
         }
         for seat in seats
     }
-    unknown_flags.refuse_undefined_flags(role_program.job, role_program.program)
+    unknown_flags.refuse_wrong_arguments(
+        role_program.job, role_program.program, (*added.flags, *added.in_command)
+    )
     flag_conflicts.refuse_unaccepted_values(role_program.job, role_program.program, added, given)
     required = required_flags.supply_flags(
         role_program.job,

@@ -23,7 +23,7 @@ def check(job: Job, text: str, *words: str, **fields: Any) -> None:
     job = replace(job, command=("python", "train.py", *words), **fields)
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread_reason
-    unknown_flags.refuse_undefined_flags(job, program)
+    unknown_flags.refuse_wrong_arguments(job, program, ())
 
 
 def test_an_unknown_flag_is_refused_with_the_one_that_is_meant(job: Job) -> None:
@@ -84,3 +84,19 @@ def test_a_function_of_the_program_may_add_flags(job: Job) -> None:
 
 def test_a_command_with_flags_none_is_run_as_it_stands(job: Job) -> None:
     check(job, PROGRAM.format(""), "--lr=1", flags="none")
+
+
+POSITION = PROGRAM.format("p.add_argument('data')\np.add_argument('more', nargs='?')")
+
+
+def test_a_missing_argument_is_refused(job: Job) -> None:
+    with pytest.raises(Refused) as refused:
+        check(job, POSITION, "--epochs", "3", "-v")
+    assert refused.value.what.startswith("train.py ends at once without its argument data (train")
+
+
+@pytest.mark.parametrize(
+    "words", [("--epochs", "3", "set"), ("set", "more"), ("--epoch", "3"), ("--", "set"), ("-e3",)]
+)
+def test_a_given_argument_passes(job: Job, words: tuple[str, ...]) -> None:
+    check(job, POSITION, *words)
