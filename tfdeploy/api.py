@@ -1,8 +1,8 @@
 """Launch runs and follow them from Python: docs/api.md describes it, with an example.
 
-Each function or method does what the verb of the same name does, takes the verb's flags as keywords,
-and returns what the verb prints with --json. Durations, sizes and times are numbers (seconds, bytes,
-UTC seconds) or texts as on the command line. Any thread may call any of them.
+Each function or method does what the verb of the same name does, takes the verb's flags as
+keywords, and returns what the verb prints with --json. Durations, sizes and times are numbers
+(seconds, bytes, UTC seconds) or texts as on the command line. Any thread may call any of them.
 
 Only `Run.watch` prints. Messages and the steps of a launch go to the logger "tfdeploy". Every error
 that a user can cause is a `tfdeploy.errors.TfdeployError`: `what` happened, `where`, and what to
@@ -429,7 +429,7 @@ class Run:
         from tfdeploy.ui.status_table import status_table
 
         view = self._ask_status(CommonFlags()).view
-        return status_table(view, time.time()), view.final
+        return status_table(view, time.time()), view.is_final
 
     def _ask_status(self, flags: CommonFlags) -> Status:
         only = self._select_hosts(flags)

@@ -273,7 +273,7 @@ def test_nonsense_does_not_delay_follower_of_run(
         )
     )
     stop.set()
-    assert view.final and view.unreachable == (LIAR,)
+    assert view.is_final and view.unreachable == (LIAR,)
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
     assert any(
         event.kind == "host" and event.host == LIAR and event.data["state"] == "unreachable"

@@ -109,7 +109,7 @@ def test_follower_relays_end_of_run(
         return watch.view()
 
     assert (
-        wait_for(lambda: (seen := view()).final and seen, 20, "it is over everywhere").state
+        wait_for(lambda: (seen := view()).is_final and seen, 20, "it is over everywhere").state
         == state
     )
     notes = [event.data["text"] for event in events if event.kind == "note"]

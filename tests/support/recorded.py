@@ -24,5 +24,5 @@ def fold_events(progress: RunProgress, told: Iterable[Event]) -> RunProgress:
             line = line_of(one)
             progress.take_lines(line.task, line.host, line.time, [one.data["line"]], 1)
         else:
-            progress.apply(one)
+            progress.apply_event(one)
     return progress

@@ -114,7 +114,9 @@ def _section(title: str, texts: dict[str, str]) -> TopicSection:
 def _mode_sections() -> list[TopicSection]:
     texts: dict[str, Callable[[ModeRules], str]] = {
         "MODES  set with `mode` in the job file, or with --mode": lambda rules: rules.program,
-        "ROLES": lambda rules: f"{_listed(rules.takes)}; needed: {_listed(rules.needs)}",
+        "ROLES": lambda rules: (
+            f"{_listed(rules.usable_roles)}; needed: {_listed(rules.required_roles)}"
+        ),
         "RESTARTS": lambda rules: (
             f"if a {' or '.join(rules.breaks)} dies, all tasks of {_listed(rules.gang)} restart; "
             "if another task dies, only that task restarts"

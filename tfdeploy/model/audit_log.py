@@ -40,17 +40,17 @@ def parse_audit_log(older: bytes, newer: bytes) -> AuditLog:
     return AuditLog(tuple(entries), tuple(faults[:MOST_FAULTS]))
 
 
-def _parse_entry(text: bytes) -> AuditEntry | None:
+def _parse_entry(line: bytes) -> AuditEntry | None:
     try:
-        return decode_untrusted(text, AuditEntry) if len(text) <= MOST_LINE_BYTES else None
+        return decode_untrusted(line, AuditEntry) if len(line) <= MOST_LINE_BYTES else None
     except InvalidJsonValue:
         return None
 
 
-def _describe_fault(text: bytes, entry: AuditEntry | None) -> str:
+def _describe_fault(line: bytes, entry: AuditEntry | None) -> str:
     """Return what is wrong with a line of the log; "" if nothing is wrong."""
     if entry is None:
-        return "not an entry: cut off, for example by a power cut, or edited" if text else ""
+        return "not an entry: cut off, for example by a power cut, or edited" if line else ""
     if not entry.missed:
         return ""
     return (

@@ -13,13 +13,14 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 @dataclass(frozen=True)
 class CleanRules:
-    """The rules of what is kept: the `newest` ended runs of each job, and the runs that ended less
-    than `older_s` seconds ago. `named`: the data sets that are kept; if None, all are kept.
-    `secret_paths`: job -> secret files that must not be kept, as `secret_paths` returns them."""
+    """The rules of what is kept: the `newest_kept` ended runs of each job, and the runs that ended
+    less than `min_age_s` seconds ago. `kept_data_sets`: the data sets that are kept; if None, all
+    are kept. `secret_paths`: job -> secret files that must not be kept, as `secret_paths` returns
+    them."""
 
-    newest: int = 0
-    older_s: float = 0.0
-    named: tuple[str, ...] | None = None
+    newest_kept: int = 0
+    min_age_s: float = 0.0
+    kept_data_sets: tuple[str, ...] | None = None
     secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
@@ -48,22 +49,22 @@ def select_kept_runs(
 ) -> set[tuple[str, str]]:
     """Return (job, run) of the ended runs that the rules keep. `ended`: when each run ended on its
     last host, in UTC seconds."""
-    recent = {key for key, when in ended.items() if now - when < rules.older_s}
+    recent = {key for key, when in ended.items() if now - when < rules.min_age_s}
     for job_name in {job for job, _ in ended}:
         runs = sorted(
             (key for key in ended if key[0] == job_name), key=ended.__getitem__, reverse=True
         )
-        recent.update(runs[: rules.newest])
+        recent.update(runs[: rules.newest_kept])
     return recent
 
 
-def must_be_removed(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
-    """True if the item must be removed. `stay`: the runs that are kept. A secret file is an item of
-    its own only if its run is kept; otherwise the file is removed together with the run."""
+def must_be_removed(item: CleanItem, kept_runs: set[tuple[str, str]]) -> bool:
+    """True if the item must be removed. `kept_runs`: the runs that are kept. A secret file is an
+    item of its own only if its run is kept; otherwise the file is removed together with the run."""
     if item.stays:
         return False
     if item.kind == SECRET_FILE:
-        return (item.job, item.name.split("/")[1]) in stay
+        return (item.job, item.name.split("/")[1]) in kept_runs
     run = (
         item.name
         if item.kind == RUN
@@ -71,11 +72,11 @@ def must_be_removed(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
         if item.kind == HALF
         else None
     )
-    return run is None or (item.job, run) not in stay
+    return run is None or (item.job, run) not in kept_runs
 
 
-def run_of_partial_file(name: str) -> str | None:
+def run_of_partial_file(path: str) -> str | None:
     """Return the run to which a partial file belongs, from the file's name such as "runs/RUN/...".
     Return None if the file is in no run's folder."""
-    steps = name.split("/")
+    steps = path.split("/")
     return steps[1] if len(steps) == 3 and steps[0] == "runs" else None

@@ -60,14 +60,18 @@ class KeepFolderFact:
     bytes: Count = 0
 
     @property
-    def time(self) -> float:
+    def compared_time(self) -> float:
         """Return the time by which `keep` folders are compared. If there is a checkpoint, this is
         the checkpoint's time, so that newer log files do not count."""
         return self.newest if self.recorded is None else self.recorded
 
-    def same_as(self, other: KeepFolderFact) -> bool:
+    def may_be_copy_of(self, other: KeepFolderFact) -> bool:
         """True if both facts may describe one folder, or copies of one folder."""
-        return (self.path, self.time, self.checkpoint) == (other.path, other.time, other.checkpoint)
+        return (self.path, self.compared_time, self.checkpoint) == (
+            other.path,
+            other.compared_time,
+            other.checkpoint,
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class ProtectionHindrances:
     firewall: Text = _UNSAID
     most_instructions: Count = 0
 
-    def hindrance(self, level: Level) -> str:
+    def hindrance_to(self, level: Level) -> str:
         return {"peers": self.peers, "firewall": self.firewall}.get(level, "")
 
 
@@ -211,12 +215,12 @@ class HostFacts:
     preflight: PreflightFacts | None = None  # None: the probe was not for a preflight
     version: Line = ""  # the agent's version
 
-    def refuse_nonsense(
-        self, ports: tuple[int, int], names: Collection[str], modules: Collection[str]
+    def refuse_unrequested_facts(
+        self, port_range: tuple[int, int], cluster_names: Collection[str], modules: Collection[str]
     ) -> None:
-        """Raise ValueError if the facts contradict the request. `ports`: the requested range;
-        `names`: the cluster's names; `modules`: the requested Python modules."""
-        low, high = ports
+        """Raise ValueError if the facts contradict the request. `port_range`: the requested range;
+        `cluster_names`: the cluster's names; `modules`: the requested Python modules."""
+        low, high = port_range
         addresses = chain(self.addresses, *self.resolved.values())
         for address in filterfalse(is_ip, addresses):
             raise ValueError(f"{address!r:.200} is no IP address")
@@ -224,7 +228,7 @@ class HostFacts:
             raise ValueError(f"{self.ssh_server_address!r:.200} is no IP address")
         if not all(low <= port <= high for port in self.free_ports):
             raise ValueError(f"free ports outside {low}-{high}")
-        if not {*self.hosts_file_loopback, *self.resolved} <= {*names}:
+        if not {*self.hosts_file_loopback, *self.resolved} <= {*cluster_names}:
             raise ValueError("names that were not requested")
         if not self.modules.keys() <= {*modules}:
             raise ValueError("modules that were not requested")

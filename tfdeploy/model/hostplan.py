@@ -144,12 +144,12 @@ def _trusted_plan_type() -> type[Any]:
 
 
 def _narrowed_type(
-    cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]
+    cls: type[Any], left_out: tuple[str, ...], narrower: Mapping[str, Any]
 ) -> type[Any]:
     hints = {**get_type_hints(cls), **narrower}
     made: list[Any] = []
     for field in fields(cls):
-        if field.name not in without:
+        if field.name not in left_out:
             given = {"default": field.default, "default_factory": field.default_factory}
             default: dict[str, Any] = {
                 name: value for name, value in given.items() if value is not MISSING

@@ -39,7 +39,7 @@ class Host:
     source: str = ""  # where the inventory names the host, as file:line
     places: Mapping[str, str] = field(default_factory=dict, compare=False)  # setting -> file:line
 
-    def setting(self, key: str) -> str:
+    def setting_with_place(self, key: str) -> str:
         """Return `key:` with the file and line that set it, for messages. Return `key:` with only
         the file if the inventory does not set it.
 

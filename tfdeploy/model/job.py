@@ -45,17 +45,17 @@ class Secret:
     def reveal(self) -> str:
         return self._text
 
-    def is_in(self, text: str, shortest: int) -> bool:
-        """True if `text` contains the value. Always False for a value of less than `shortest`
+    def is_in(self, text: str, min_chars: int) -> bool:
+        """True if `text` contains the value. Always False for a value of less than `min_chars`
         characters."""
-        return len(self._text) >= shortest and self._text in text
+        return len(self._text) >= min_chars and self._text in text
 
-    def needles(self, shortest: int) -> tuple[bytes, ...]:
+    def encoded_forms(self, min_chars: int) -> tuple[bytes, ...]:
         """Return the byte strings by which a file is searched for the value: the value without
         surrounding white space, and its forms in a JSON string. Returns () for a value of less than
-        `shortest` characters."""
+        `min_chars` characters."""
         text = self._text.strip()
-        if len(text) < shortest:
+        if len(text) < min_chars:
             return ()
         texts = (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
         return tuple(dict.fromkeys(each.encode("utf-8", "surrogateescape") for each in texts))

@@ -91,7 +91,7 @@ class TracebackRecogniser:
         # following lines may have the same prefix.
         self._prefix = head.line.partition(HEAD)[0] if HEAD in head.line else b""
 
-    def takes(self, line: LogLine) -> bool:
+    def accept_next(self, line: LogLine) -> bool:
         """Return True if the next line of the same task and stream belongs to the traceback."""
         text = line.line.removeprefix(self._prefix)
         if line.attempt != self._last.attempt:

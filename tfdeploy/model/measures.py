@@ -70,14 +70,14 @@ class TaskMetrics:
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
         }
 
-    def line(self, time: float, line: str) -> None:
+    def add_line(self, time: float, line: str) -> None:
         """Record a line. `time`: UTC seconds. This is called for every line, so the line is only
         appended here. All lines of one quarter of a second are searched together."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)
         if bucket != self._bucket:
-            self._settle()
+            self._finish_bucket()
             self._bucket = bucket
         self._pending.append(line)
         self._matched = None
@@ -91,7 +91,7 @@ class TaskMetrics:
         if self._reader is None:
             for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():
                 if sample.step_times[name] > self._counted.get(name, 0.0):
-                    self._count(name, sample.step_times[name], metrics[name])
+                    self._record_step(name, sample.step_times[name], metrics[name])
         else:
             shown = (
                 name for name in metrics if name not in STANDARD_METRICS or name in SHOWN_APART
@@ -105,35 +105,35 @@ class TaskMetrics:
             _append_in_window(samples, written, metrics["step"])
 
     @property
-    def stopped(self) -> list[str]:
+    def stopped_metrics(self) -> list[str]:
         """Return the metrics that are no longer read, because matching their patterns takes too
         long."""
         return [] if self._reader is None else self._reader.stopped_metrics
 
-    def restart(self) -> None:
+    def start_attempt(self) -> None:
         """Start a new attempt: its steps are not compared with those of the previous attempt."""
-        self._settle()
+        self._finish_bucket()
         for samples in self._samples.values():
             samples.clear()
 
-    def values(self) -> dict[str, float]:
+    def newest_values(self) -> dict[str, float]:
         """Return the newest value of each metric."""
-        return {**self._written, **self._settled, **self._match()}
+        return {**self._written, **self._settled, **self._match_pending()}
 
-    def names(self) -> Iterable[str]:
+    def seen_names(self) -> Iterable[str]:
         """Return the names of the metrics seen so far."""
         return {**self._settled, **self._written}.keys()
 
     @property
     def step(self) -> int | None:
-        step = self.values().get("step")
+        step = self.newest_values().get("step")
         return None if step is None else int(step)
 
     @property
     def loss(self) -> float | None:
-        return self.values().get("loss")
+        return self.newest_values().get("loss")
 
-    def rate(self, until: float | None = None, name: str = "step") -> float | None:
+    def steps_per_s(self, until: float | None = None, name: str = "step") -> float | None:
         """Return steps per second over the last 30 s of output; 0.0 if no step was printed for 30 s
         before `until`.
 
@@ -149,16 +149,16 @@ class TaskMetrics:
             return 0.0 if name in self._counted else None
         return (high - low) / (last - first) if last > first else None
 
-    def _settle(self) -> None:
-        matched = self._match()
+    def _finish_bucket(self) -> None:
+        matched = self._match_pending()
         self._pending.clear()
         self._matched = {}
         self._settled.update(matched)
         for name in STEP_COUNTERS:
             if name in matched:
-                self._count(name, self._bucket / _BUCKETS_PER_S, matched[name])
+                self._record_step(name, self._bucket / _BUCKETS_PER_S, matched[name])
 
-    def _count(self, name: str, time: float, step: float) -> None:
+    def _record_step(self, name: str, time: float, step: float) -> None:
         self._counted[name] = time
         _append_in_window(self._samples[name], time, step)
 
@@ -168,7 +168,7 @@ class TaskMetrics:
         time, last = self._samples[name][-1] if self._samples[name] else (0.0, None)
         return is_possible_step(step, last, self._bucket / _BUCKETS_PER_S - time)
 
-    def _match(self) -> dict[str, float]:
+    def _match_pending(self) -> dict[str, float]:
         if self._matched is None and self._reader is not None:
             metrics = self._reader.find_metrics(reversed(self._pending), self._is_possible)
             if "step" not in metrics and BATCH in metrics:

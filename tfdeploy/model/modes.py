@@ -29,21 +29,21 @@ Trait = Literal[
 @dataclass(frozen=True)
 class ModeRules:
     """The rules of one mode. `program`: the kind of program for which the mode is meant, as text.
-    `takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`: the
-    roles that the mode requires. `on_death`: what happens after the death of a task, as text.
-    `serves`: the roles whose tasks never end by themselves."""
+    `usable_roles`: the roles that the mode can use; other roles of the inventory stay idle.
+    `required_roles`: the roles that the mode requires. `on_death`: what happens after the death
+    of a task, as text. `serving_roles`: the roles whose tasks never end by themselves."""
 
     program: str
-    takes: tuple[str, ...]
-    needs: tuple[str, ...]
+    usable_roles: tuple[str, ...]
+    required_roles: tuple[str, ...]
     on_death: str
-    serves: tuple[str, ...] = ()
+    serving_roles: tuple[str, ...] = ()
     # roles that listen on no port and are not in the cluster
-    silent: tuple[str, ...] = ("evaluator",)
+    portless_roles: tuple[str, ...] = ("evaluator",)
     # a role with one task; if the inventory has no host for it, the first worker host runs it
-    lead: str | None = None
-    # role -> how its tasks get GPUs, if this differs from the defaults in `share`
-    shares: tuple[tuple[str, GpuShare], ...] = ()
+    lead_role: str | None = None
+    # role -> how its tasks get GPUs, if this differs from the defaults in `gpu_share`
+    gpu_shares: tuple[tuple[str, GpuShare], ...] = ()
     # True if the chief and every worker are deciding tasks, whose success ends the run
     all_decide: bool = False
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
@@ -70,17 +70,17 @@ class ModeRules:
     # names of the strategies of TensorFlow with which `fit` of Keras 3 does not work
     needs_keras_2: tuple[str, ...] = ()
 
-    def share(self, role: str) -> GpuShare:
-        shares: dict[str, GpuShare] = {"ps": "none", "evaluator": "spare", **dict(self.shares)}
+    def gpu_share(self, role: str) -> GpuShare:
+        shares: dict[str, GpuShare] = {"ps": "none", "evaluator": "spare", **dict(self.gpu_shares)}
         return shares.get(role, "one")
 
 
 RULES: dict[Mode, ModeRules] = {
     "async": ModeRules(
         program="tf.train.Server and replica_device_setter",
-        takes=ROLES,
-        needs=("worker", "ps"),
-        serves=("ps",),
+        usable_roles=ROLES,
+        required_roles=("worker", "ps"),
+        serving_roles=("ps",),
         takes_flags=True,
         takes_slots=True,
         shares_step=True,
@@ -90,9 +90,9 @@ RULES: dict[Mode, ModeRules] = {
     ),
     "sync": ModeRules(
         program="the same with SyncReplicasOptimizer",
-        takes=ROLES,
-        needs=("worker", "ps"),
-        serves=("ps",),
+        usable_roles=ROLES,
+        required_roles=("worker", "ps"),
+        serving_roles=("ps",),
         takes_flags=True,
         takes_slots=True,
         gang=("ps", "chief", "worker"),
@@ -104,9 +104,9 @@ RULES: dict[Mode, ModeRules] = {
     ),
     "mirrored": ModeRules(
         program="MultiWorkerMirroredStrategy",
-        takes=("chief", "worker", "evaluator"),
-        needs=("worker",),
-        shares=(("chief", "all"), ("worker", "all")),
+        usable_roles=("chief", "worker", "evaluator"),
+        required_roles=("worker",),
+        gpu_shares=(("chief", "all"), ("worker", "all")),
         all_decide=True,
         same_gpus=True,
         gang=("chief", "worker"),
@@ -119,11 +119,11 @@ RULES: dict[Mode, ModeRules] = {
     ),
     "coordinator": ModeRules(
         program="ParameterServerStrategy with ClusterCoordinator",
-        takes=ROLES,
-        needs=("worker", "ps"),
-        serves=("ps", "worker"),
-        lead="chief",
-        shares=(("chief", "none"),),
+        usable_roles=ROLES,
+        required_roles=("worker", "ps"),
+        serving_roles=("ps", "worker"),
+        lead_role="chief",
+        gpu_shares=(("chief", "none"),),
         same_gpus=True,
         gang=("ps", "chief"),
         breaks=("ps",),
@@ -137,12 +137,12 @@ RULES: dict[Mode, ModeRules] = {
     ),
     "ingraph": ModeRules(
         program="one client with a copy of the model for each worker",
-        takes=("ps", "chief", "worker"),
-        needs=("worker",),
-        serves=("ps", "worker"),
-        silent=("chief",),
-        lead="chief",
-        shares=(("chief", "none"),),
+        usable_roles=("ps", "chief", "worker"),
+        required_roles=("worker",),
+        serving_roles=("ps", "worker"),
+        portless_roles=("chief",),
+        lead_role="chief",
+        gpu_shares=(("chief", "none"),),
         gang=("ps", "worker", "chief"),
         breaks=("ps", "worker"),
         traits=("one_client",),
@@ -151,18 +151,18 @@ RULES: dict[Mode, ModeRules] = {
     ),
     "local": ModeRules(
         program="one process with all GPUs of a host",
-        takes=("worker",),
-        needs=("worker",),
-        shares=(("worker", "all"),),
+        usable_roles=("worker",),
+        required_roles=("worker",),
+        gpu_shares=(("worker", "all"),),
         single=True,
-        silent=("worker",),
+        portless_roles=("worker",),
         on_death="there is one process",
     ),
     "plain": ModeRules(
         program="PyTorch, JAX, or equal workers of another kind",
-        takes=("worker",),
-        needs=("worker",),
-        silent=("worker",),
+        usable_roles=("worker",),
+        required_roles=("worker",),
+        portless_roles=("worker",),
         all_decide=True,
         gang=("worker",),
         breaks=("worker",),

@@ -33,17 +33,17 @@ def shared_texts_of(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted(shared_texts, key=lambda text: (-len(text), text)))
 
 
-def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """Return `word`, an argument or a variable's value, with each of `texts` replaced by its index.
-    wire.resolve_word reverses this."""
+def pack_value(word: str, shared_texts: Iterable[str]) -> str | list[str | int]:
+    """Return `word`, an argument or a variable's value, with each of `shared_texts` replaced by its
+    index. wire.resolve_word reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
-    parts = _split_at_texts(word, list(enumerate(texts)))
+    parts = _split_at_texts(word, list(enumerate(shared_texts)))
     return word if parts == [word] else parts
 
 
-def pack_values(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any]:
-    return {name: pack_value(word, texts) for name, word in words.items()}
+def pack_values(words: Mapping[str, str], shared_texts: Iterable[str]) -> dict[str, Any]:
+    return {name: pack_value(word, shared_texts) for name, word in words.items()}
 
 
 def plan_to_file(plan: Plan) -> dict[str, Any]:

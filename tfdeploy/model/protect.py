@@ -32,7 +32,7 @@ class Protection:
     def level_of(self, host: str) -> Level:
         return self.hosts.get(host, self.used)
 
-    def by_level(self) -> dict[Level, tuple[str, ...]]:
+    def hosts_by_level(self) -> dict[Level, tuple[str, ...]]:
         """Return each level that hosts have, the strongest first, with its hosts."""
         hosts_by_level = {
             level: tuple(host for host, its in self.hosts.items() if its == level)
@@ -41,8 +41,8 @@ class Protection:
         return {level: hosts for level, hosts in hosts_by_level.items() if hosts}
 
     @property
-    def levels(self) -> str:
+    def levels_text(self) -> str:
         """Return the levels as text such as 'firewall on n[1-3], peers on n4'."""
         return ", ".join(
-            f"{level} on {fold_names(hosts)}" for level, hosts in self.by_level().items()
+            f"{level} on {fold_names(hosts)}" for level, hosts in self.hosts_by_level().items()
         )

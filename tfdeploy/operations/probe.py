@@ -60,7 +60,7 @@ def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostF
     facts = agent.call(PROBE, questions.args(host))
     emit_host_state(emit, host.name, "connected")
     try:
-        facts.refuse_nonsense(host.ports, questions.names, questions.modules)
+        facts.refuse_unrequested_facts(host.ports, questions.names, questions.modules)
         if questions.preflight and facts.preflight is None:
             raise ValueError("no facts for the preflight")
     except ValueError as error:

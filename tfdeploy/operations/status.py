@@ -51,7 +51,7 @@ def status(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -
         task: _sorted_metric_values(measures, order) for task, measures in run_status.items()
     }
     unread = {
-        task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped)))
+        task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped_metrics)))
         for task, measures in run_status.items()
     }
     view = watch.view(
@@ -127,7 +127,7 @@ def collect_task_metrics(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Ta
         for line in stored_lines(
             fleet, plan, LogQuery(readable_tasks, last=TAIL_LINES, within_s=PIECE_S), {}
         ):
-            measures[line.task].line(line.time, line.line.decode("utf-8", "replace"))
+            measures[line.task].add_line(line.time, line.line.decode("utf-8", "replace"))
     return measures
 
 
@@ -136,6 +136,6 @@ def _sorted_metric_values(measures: TaskMetrics, first: Iterable[str]) -> dict[s
 
     Counters that serve only to compute rates are left out.
     """
-    values = measures.values()
+    values = measures.newest_values()
     others = (name for name in values if name not in OTHER_STEPS)
     return {name: values[name] for name in dict.fromkeys((*first, *others)) if name in values}

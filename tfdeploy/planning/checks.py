@@ -56,12 +56,12 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
     """Raise ConfigError unless inventory, job and options name only roles that the mode can use."""
     mode = rules_of(job.mode)
     for role in job.roles:
-        if role not in mode.takes:
+        if role not in mode.usable_roles:
             raise _role_not_taken_error(
                 job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`"
             )
         _check_role_name(job, role)
-    if options.ps is not None and "ps" not in mode.takes:
+    if options.ps is not None and "ps" not in mode.usable_roles:
         raise _role_not_taken_error(job, "ps", "--ps", "leave --ps out")
     if mode.ranks:
         _check_rank_settings(job)
@@ -75,7 +75,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             next="leave `gpus` out there",
         )
     _refuse_several_chiefs(inventory, requested.get("chief"))
-    for name in mode.needs:
+    for name in mode.required_roles:
         if not role_hosts(inventory, name):
             # A role of the inventory has no hosts if --limit or --exclude has removed all of them,
             # because `select` keeps a role whose hosts it removes.
@@ -99,7 +99,7 @@ def check_seats(job: Job, seats: Collection[Seat]) -> None:
     """Raise ConfigError unless there is at least one task of each role that the mode needs."""
     have = Counter(seat.role for seat in seats)
     mode = rules_of(job.mode)
-    for name in mode.needs:
+    for name in mode.required_roles:
         # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
         # the chief can replace the missing role.
         if not have[name] and not (mode.all_decide and have["chief"]):
@@ -248,7 +248,7 @@ def _started_file(job: Job, program: Program) -> str | None:
 
 
 def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigError:
-    takes = ", ".join(each for each in ROLES if each in rules_of(job.mode).takes)
+    takes = ", ".join(each for each in ROLES if each in rules_of(job.mode).usable_roles)
     what = f"mode {job.mode} has no {role}: it takes {takes}"
     return ConfigError(what, where=where, next=f"{next}, or choose another mode")
 

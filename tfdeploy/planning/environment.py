@@ -56,7 +56,7 @@ def task_environment(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
         **(dict.fromkeys(NO_PROXY, ",".join(addresses)) if addresses else {}),
-        **({} if seat.role in mode.silent else HELD_PORT),
+        **({} if seat.role in mode.portless_roles else HELD_PORT),
         **dict(mode.env),
         "TFDEPLOY_TASK_MODE": str(job.mode),
         **program_variables,

@@ -85,7 +85,7 @@ def check_host(
             or "one that has it"
         )
         install = command_on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
-        cure = f"set {entry.setting('python')} to {other}, or: {install}"
+        cure = f"set {entry.setting_with_place('python')} to {other}, or: {install}"
     else:
         return
     raise Refused(what, where=f"host {name}", next=cure)
@@ -112,7 +112,7 @@ def no_python_remedy(entry: Host, usual_python: str | None) -> str:
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     wanted = _as_on_most_hosts(usual_python) or "a Python that exists on this host"
-    return f"set {entry.setting('python')} to {wanted}{install}"
+    return f"set {entry.setting_with_place('python')} to {wanted}{install}"
 
 
 def _as_on_most_hosts(python: str | None) -> str:

@@ -75,7 +75,7 @@ def newest_keep(
     returned.
     """
     kept_everywhere = [
-        HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
+        HostKeep(name, fact, fact.compared_time - facts[name].clock_skew_s)
         for name in sorted(facts)
         for fact in keeps_with_content(job, facts[name])
     ]
@@ -87,7 +87,7 @@ def newest_keep(
     # name is chosen, so that every launch makes the same choice.
     best = next((kept for kept in candidates if kept.changed_at >= latest - CLOCK_SLACK_S), None)
     preferred = [kept for kept in kept_everywhere if kept.host == preferred_host]
-    return next((kept for kept in preferred if best and kept.fact.same_as(best.fact)), best)
+    return next((kept for kept in preferred if best and kept.fact.may_be_copy_of(best.fact)), best)
 
 
 def seat_tasks(
@@ -118,7 +118,7 @@ def seat_tasks(
     if kept.host in role_hosts:
         # In modes coordinator and ingraph, the server of worker 0 may have written the `keep`
         # folder. So worker 0 is placed on that host too.
-        with_it = ("worker",) if default.role == rules_of(job.mode).lead else ()
+        with_it = ("worker",) if default.role == rules_of(job.mode).lead_role else ()
         first = dict.fromkeys((default.role, *with_it), kept.host)
         seats = place_tasks(requested, hosts, facts, first)
     returned = checkpoint_writer_seat(seats)

@@ -36,7 +36,7 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     if not used.takes_slots and any(host.slots for host in inventory.hosts):
         texts.append(f"`slots` of the inventory is not used in mode {mode}")
     for role, hosts in inventory.roles.items():
-        if role not in used.takes:
+        if role not in used.usable_roles:
             names = fold_names(sorted({*hosts} - busy))
             unused = f": no task on {names}" if names else ""
             texts.append(f"the role {role} of the inventory is not used in mode {mode}{unused}")

@@ -153,7 +153,7 @@ def notes(
         _level_note(
             protection, level, names, hosts, () if mode.ranks and level == "peers" else tasks
         )
-        for level, names in protection.by_level().items()
+        for level, names in protection.hosts_by_level().items()
     ]
     if mode.ranks:
         lines += [
@@ -164,7 +164,9 @@ def notes(
             if task.port is not None and protection.level_of(task.host) == "peers"
         ]
     lines += _public_notes(protection, hosts)
-    free = [task.task for task in tasks if task.port is None and task.role not in mode.silent]
+    free = [
+        task.task for task in tasks if task.port is None and task.role not in mode.portless_roles
+    ]
     if free and protection.used != "none":
         names = fold_names(free)
         lines.append(f"protect does not cover {names}: where they listen is up to the program")
@@ -210,7 +212,7 @@ def _who_connects(protection: Protection, level: Level) -> str:
     """
     if level == "none":
         return "every machine that reaches them"
-    levels = protection.by_level()
+    levels = protection.hosts_by_level()
     open_to_users = fold_names(
         host for other, names in levels.items() if other != "firewall" for host in names
     )
@@ -256,7 +258,7 @@ def _why_not_provided(level: Level, facts: HostFacts, filter_length: int) -> str
         f"of this host accepts at most {most} (sysctl net.core.optmem_max)"
     )
     # A host with the level firewall also uses the packet filter of the level peers.
-    return own.hindrance(level) or own.peers or (too_long if filter_length > most else "")
+    return own.hindrance_to(level) or own.peers or (too_long if filter_length > most else "")
 
 
 def _first_reason(whys: Mapping[str, str]) -> str:

@@ -54,7 +54,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
     These are the hosts with a role that the mode uses.
     """
     inventory = with_default_roles(inventory, rules_of(mode))
-    names = {name for role in rules_of(mode).takes for name in role_hosts(inventory, role)}
+    names = {name for role in rules_of(mode).usable_roles for name in role_hosts(inventory, role)}
     return tuple(host.name for host in inventory.hosts if host.name in names)
 
 

@@ -75,7 +75,7 @@ def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFact
             job, seat, layout, values, chosen, shared.identity.job_names
         ),
         deciding=seat.task in layout.deciding,
-        serves=role in mode.serves,
+        serves=role in mode.serving_roles,
         on_death=restarts.restart_scope(job, role),
         gang=bool(job.restart_max) and role in mode.gang,
     )

@@ -28,7 +28,9 @@ def find_secret_value(manifest: Manifest, secrets: Mapping[str, Secret]) -> Foun
     bytes are not searched.
     """
     needles = [
-        (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)
+        (needle, name)
+        for name, secret in secrets.items()
+        for needle in secret.encoded_forms(SHORTEST)
     ]
     for path, content in _read_searched_files(manifest) if needles else ():
         for needle, name in needles:

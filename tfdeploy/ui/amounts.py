@@ -24,9 +24,13 @@ __all__ = [
 def format_transfer(totals: TransferTotals, after_total: str = "") -> str:
     """Return the progress of a transfer as text: '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'.
     `after_total`: a text to insert after the total number of bytes."""
-    parts = [f"{format_bytes(totals.sent)} of {format_bytes(totals.total)}{after_total}"]
-    parts += [f"{format_bytes(totals.rate)}/s"] if totals.rate else []
-    parts += [f"{format_duration(totals.left_s)} left"] if totals.left_s is not None else []
+    parts = [
+        f"{format_bytes(totals.sent_bytes)} of {format_bytes(totals.total_bytes)}{after_total}"
+    ]
+    parts += [f"{format_bytes(totals.bytes_per_s)}/s"] if totals.bytes_per_s else []
+    parts += (
+        [f"{format_duration(totals.remaining_s)} left"] if totals.remaining_s is not None else []
+    )
     return ", ".join(parts)
 
 

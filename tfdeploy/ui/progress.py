@@ -54,7 +54,7 @@ class SyncView:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            self.progress.apply(event)
+            self.progress.apply_event(event)
             progress_note = self._make_summary_note_if_due(event) if self._bars is None else None
         if progress_note is not None:
             self._plain(progress_note)
@@ -75,7 +75,7 @@ class SyncView:
             hosts.sort(
                 key=lambda host: (
                     not (feeding.troubles(host.host) or _has_failed(host)),
-                    not host.moving,
+                    not host.active_transfers,
                     feeding.sort_key(host.host),
                 )
             )
@@ -201,13 +201,13 @@ def _host_row(host: HostProgress, width: int, feeding: ActiveBroadcasts) -> Row:
             [Span(pad_or_cut(clean(host.host), 12)), Span(f" {word}", "bold red")], width
         )
     name = clean(host.host)
-    if not host.moving:
+    if not host.active_transfers:
         state = "done" if host.synced else "checking"
         return _bar_row(name, sum_transfers(host.transfers.values()), width, state)
-    details = [clean(transfer.what, 40) for transfer in host.moving]
+    details = [clean(transfer.what, 40) for transfer in host.active_transfers]
     details += [f"from {parent}" for parent in feeding.parents(host.host)]
     mark = ", ".join(feeding.troubles(host.host))
-    return _bar_row(name, sum_transfers(host.moving), width, ", ".join(details), mark)
+    return _bar_row(name, sum_transfers(host.active_transfers), width, ", ".join(details), mark)
 
 
 def _hidden_hosts_row(hosts: list[HostProgress], width: int) -> Row:
@@ -215,11 +215,11 @@ def _hidden_hosts_row(hosts: list[HostProgress], width: int) -> Row:
 
     For example, '9 more' in the first column, then '3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'.
     The ranges are the smallest and the largest value of the hosts that are not done."""
-    active = [sum_transfers(host.moving) for host in hosts if host.moving]
+    active = [sum_transfers(host.active_transfers) for host in hosts if host.active_transfers]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []
-    sent = [totals.sent for totals in active]
-    rates = [totals.rate for totals in active if totals.rate]
+    sent = [totals.sent_bytes for totals in active]
+    rates = [totals.bytes_per_s for totals in active if totals.bytes_per_s]
     for figures, unit in ((sent, ""), (rates, "/s")):
         if figures:
             limits = (f"{format_bytes(limit)}{unit}" for limit in (min(figures), max(figures)))

@@ -63,7 +63,7 @@ def show_status(
     operator can type the result. `last_lines`: the last lines of the task that died first. `as_of`:
     how old these lines are."""
     lasted = format_duration(run_seconds(view.started, view.ended, now))
-    duration = f" {'after' if view.final else 'for'} {lasted}"
+    duration = f" {'after' if view.is_final else 'for'} {lasted}"
     heading = f"{view.run}  {view.mode}  "
     _write_line(terminal, heading, view.state, run_style(view.state), duration)
     _show_tasks(terminal, view)
@@ -98,18 +98,18 @@ def show_status(
 def _show_protection(terminal: Terminal, view: RunView) -> None:
     """Write how ports are protected, if the hosts differ in that or if a port is open. Also write
     which callers the hosts admitted or rejected."""
-    protect, levels = view.protect, view.protect.by_level()
+    protect, levels = view.protect, view.protect.hosts_by_level()
     listens = any(task.address for task in view.tasks)
     is_open = protect.asked == "auto" and "none" in levels and listens
     if len(levels) > 1 or is_open:
-        write_wrapped(terminal, "protect: ", protect.levels, "red" if is_open else "")
+        write_wrapped(terminal, "protect: ", protect.levels_text, "red" if is_open else "")
     for open_port in view.open_ports:
         write_wrapped(terminal, "open: ", open_port, "red")
     for caller in view.admitted:
         text = f"{caller.address} of {caller.member}, on {caller.host}"
         write_wrapped(terminal, "admitted: ", text)
     for caller in view.not_admitted:
-        write_wrapped(terminal, "not admitted: ", caller.turned_away, "yellow")
+        write_wrapped(terminal, "not admitted: ", caller.refusal_text, "yellow")
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:

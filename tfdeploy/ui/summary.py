@@ -35,7 +35,9 @@ def show_summary(
     run = clean(progress.run)
     lasted = run_seconds(progress.started, progress.ended, now)
     after = (
-        f" {'after' if progress.final else 'for'} {format_duration(lasted)}" if lasted > 0 else ""
+        f" {'after' if progress.is_final else 'for'} {format_duration(lasted)}"
+        if lasted > 0
+        else ""
     )
     terminal.write(
         f"run {run} {terminal.paint(progress.state, run_style(progress.state))}{after}\n"
@@ -47,7 +49,9 @@ def show_summary(
     for task in progress.tasks.values() if progress.state == "succeeded" else ():
         if task.deciding and task.step is not None:
             loss = {} if task.loss is None else {"loss": task.loss}
-            values = table_metrics.labelled_values(task.measures.values(), progress.job_metrics)
+            values = table_metrics.labelled_values(
+                task.measures.newest_values(), progress.job_metrics
+            )
             figures = [
                 f"{name} {format_number(value)}" for name, value in {**loss, **values}.items()
             ]
@@ -65,7 +69,7 @@ def _next_commands(progress: RunProgress, run: str) -> list[str]:
             f"`tfdeploy logs {run} --task {clean(death.task)} -n 100`",
             f"`tfdeploy status {run}`",
         ]
-    if progress.final:
+    if progress.is_final:
         return [f"`tfdeploy logs {run}`"]
     if progress.state == "starting":
         return [f"`tfdeploy status {run}`"]

@@ -407,7 +407,7 @@ def test_message_names_line_of_setting_once_for_many_hosts(tmp_path):
     path = tmp_path / "lab.yaml"
     path.write_text("defaults: {user: ml}\nhosts:\n  n[1-2]: {}\n  n3: {python: /opt/python}\n")
     hosts = load_inventory(path).hosts
-    assert [host.setting("user") for host in hosts] == [f"`user:` ({path}:1)"] * 3
-    assert hosts[2].setting("python") == f"`python:` ({path}:4)"
-    assert hosts[0].setting("python") == f"`python:` ({path})"
-    assert Host(name="n1", address="n1").setting("user") == "`user:`"
+    assert [host.setting_with_place("user") for host in hosts] == [f"`user:` ({path}:1)"] * 3
+    assert hosts[2].setting_with_place("python") == f"`python:` ({path}:4)"
+    assert hosts[0].setting_with_place("python") == f"`python:` ({path})"
+    assert Host(name="n1", address="n1").setting_with_place("user") == "`user:`"

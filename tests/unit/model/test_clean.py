@@ -25,11 +25,11 @@ def run_item(name: str, ended: float | None, stays: str = "", job: str = "a") ->
     ("rules", "stay"),
     [
         (CleanRules(), set()),
-        (CleanRules(newest=1), {("a", "3"), ("b", "9")}),
-        (CleanRules(newest=2), {("a", "3"), ("a", "2"), ("b", "9")}),
-        (CleanRules(older_s=150), {("a", "3")}),
-        (CleanRules(newest=1, older_s=250), {("a", "3"), ("a", "2"), ("b", "9")}),
-        (CleanRules(older_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
+        (CleanRules(newest_kept=1), {("a", "3"), ("b", "9")}),
+        (CleanRules(newest_kept=2), {("a", "3"), ("a", "2"), ("b", "9")}),
+        (CleanRules(min_age_s=150), {("a", "3")}),
+        (CleanRules(newest_kept=1, min_age_s=250), {("a", "3"), ("a", "2"), ("b", "9")}),
+        (CleanRules(min_age_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
     ],
 )
 def test_newest_run_of_each_job_and_young_runs_are_kept(
@@ -60,7 +60,7 @@ def test_last_host_determines_end_of_run() -> None:
         "n3": [run_item("2", None)],
     }
     # The age of run "2" is unknown, so the rule that keeps young runs does not apply to it.
-    assert find_staying_runs(by_name, CleanRules(older_s=100), NOW) == {("a", "1")}
+    assert find_staying_runs(by_name, CleanRules(min_age_s=100), NOW) == {("a", "1")}
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ PROGRAMS = [
 def measure_lines(*lines: str) -> TaskMetrics:
     measures = TaskMetrics(PATTERNS)
     for second, line in enumerate(lines):
-        measures.line(100.0 + second, line)
+        measures.add_line(100.0 + second, line)
     return measures
 
 
@@ -68,8 +68,8 @@ def make_sample(printed: dict[str, float], **fields: Any) -> TaskSample:
 @pytest.mark.parametrize("line", TENSORFLOW)
 def test_tensorflow_log_line_is_no_measure(line: str) -> None:
     assert strip_cpp_message(line) == ""
-    assert measure_lines(line).values() == {}
-    assert measure_lines("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
+    assert measure_lines(line).newest_values() == {}
+    assert measure_lines("step 12 loss 0.5", line).newest_values() == {"step": 12, "loss": 0.5}
 
 
 @pytest.mark.parametrize(("line", "step", "loss"), PROGRAMS)
@@ -90,7 +90,7 @@ def test_impossible_step_is_ignored(line: str) -> None:
 def test_impossible_step_does_not_hide_step_of_same_time() -> None:
     measures = TaskMetrics(PATTERNS)
     for line in ("step 41", "step 42", "Step 65783289095256262 cancelled"):
-        measures.line(100.0, line)
+        measures.add_line(100.0, line)
     assert measures.step == 42
 
 
@@ -114,7 +114,7 @@ def test_step_that_jumps_too_far_is_ignored() -> None:
 
 
 def test_serving_ps_has_no_measures() -> None:
-    assert measure_lines(*TENSORFLOW).values() == {}
+    assert measure_lines(*TENSORFLOW).newest_values() == {}
 
 
 def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
@@ -123,7 +123,7 @@ def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
         "50/100 - 2s - accuracy: 0.5 - loss: 0.7",
         "100/100 - 4s - accuracy: 0.6 - loss: 0.6",
     )
-    assert measures.values() == {
+    assert measures.newest_values() == {
         "epoch": 2,
         "epochs": 3,
         "batch": 100,
@@ -132,8 +132,8 @@ def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
         "loss": 0.6,
         "step": 200,
     }
-    measures.line(103.0, "saving")
-    assert measures.rate() == 50
+    measures.add_line(103.0, "saving")
+    assert measures.steps_per_s() == 50
 
 
 def test_printed_values_take_precedence_over_samples_of_host() -> None:
@@ -143,10 +143,15 @@ def test_printed_values_take_precedence_over_samples_of_host() -> None:
             {"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3}
         )
     )
-    assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5, "step": 7}
-    measures.line(110.0, "24/100 - 4s - accuracy: 0.75")
-    measures.line(111.0, "saving")
-    assert measures.values()["accuracy"] == 0.75 and set(measures.names()) >= {
+    assert measures.newest_values() == {
+        "train/epoch_loss": 0.25,
+        "accuracy": 0.5,
+        "loss": 0.5,
+        "step": 7,
+    }
+    measures.add_line(110.0, "24/100 - 4s - accuracy: 0.75")
+    measures.add_line(111.0, "saving")
+    assert measures.newest_values()["accuracy"] == 0.75 and set(measures.seen_names()) >= {
         "train/epoch_loss",
         "accuracy",
         "loss",
@@ -157,21 +162,21 @@ def test_event_file_steps_give_rate_until_lines_have_steps() -> None:
     measures = measure_lines("saving")
     measures.take_sample(make_sample({"step": 100}, step_time=50.0))
     measures.take_sample(make_sample({"step": 100}, step_time=50.0))
-    assert measures.step == 100 and measures.rate() is None
+    assert measures.step == 100 and measures.steps_per_s() is None
     measures.take_sample(make_sample({"step": 300}, step_time=60.0))
-    assert measures.rate(65.0) == 20
+    assert measures.steps_per_s(65.0) == 20
     # TensorFlow writes event files late. So an unchanged step in an event file does not mean that
     # the task is stalled.
-    assert measures.rate(200.0) is None
-    measures.line(201.0, "step 500")
-    measures.line(202.0, "step 510")
-    measures.line(203.0, "saving")
+    assert measures.steps_per_s(200.0) is None
+    measures.add_line(201.0, "step 500")
+    measures.add_line(202.0, "step 510")
+    measures.add_line(203.0, "saving")
     measures.take_sample(make_sample({"step": 400}, step_time=202.5))
-    assert measures.step == 510 and measures.rate() == 10
+    assert measures.step == 510 and measures.steps_per_s() == 10
 
 
 def test_printed_rate_is_used() -> None:
-    assert measure_lines("INFO:tensorflow:global_step/sec: 102.5", "saving").rate() == 102.5
+    assert measure_lines("INFO:tensorflow:global_step/sec: 102.5", "saving").steps_per_s() == 102.5
 
 
 @pytest.mark.parametrize(
@@ -185,12 +190,16 @@ def test_final_step_is_ignored(line: str, step: int | None, loss: float | None) 
 def test_lines_are_not_matched_if_host_sends_metrics() -> None:
     measures = TaskMetrics({})
     for second in range(3):
-        measures.line(100.0 + second, f"step {second} loss 0.5")
-    assert measures.values() == {} and measures.step is None
+        measures.add_line(100.0 + second, f"step {second} loss 0.5")
+    assert measures.newest_values() == {} and measures.step is None
     measures.take_sample(
         make_sample({"step": 7, "batch": 3}, not_finite={"loss": "nan"}, step_times={"step": 100.0})
     )
-    assert measures.step == 7 and measures.loss != measures.loss and measures.values()["batch"] == 3
+    assert (
+        measures.step == 7
+        and measures.loss != measures.loss
+        and measures.newest_values()["batch"] == 3
+    )
 
 
 def test_rate_of_host_metrics_uses_times_of_lines() -> None:
@@ -202,12 +211,14 @@ def test_rate_of_host_metrics_uses_times_of_lines() -> None:
                 step_times={"step": min(time, 110.0), "local_step": time},
             )
         )
-    assert measures.rate() == 10 and measures.rate(name="local_step") == pytest.approx(50 / 12)
-    assert measures.rate(150.0) == 0.0
-    measures.restart()
+    assert measures.steps_per_s() == 10 and measures.steps_per_s(
+        name="local_step"
+    ) == pytest.approx(50 / 12)
+    assert measures.steps_per_s(150.0) == 0.0
+    measures.start_attempt()
     # This sample was taken in the attempt before the restart.
     measures.take_sample(make_sample({"step": 110}, step_times={"step": 110.0}))
     measures.take_sample(make_sample({"step": 0}, step_times={"step": 160.0}))
-    assert measures.rate() is None
+    assert measures.steps_per_s() is None
     measures.take_sample(make_sample({"step": 20}, step_times={"step": 161.0}))
-    assert measures.rate() == 20
+    assert measures.steps_per_s() == 20

@@ -77,7 +77,7 @@ def test_records_of_removed_and_missing_runs_are_removed(tmp_path: Path) -> None
     assert going(None, CleanRules()) == {"goes", "kept", "nowhere"}
     assert going(("b",), CleanRules()) == set()
     # The rule "keep the newest run" also keeps the record of a run that no host has any longer.
-    assert going(None, CleanRules(newest=1)) == {"goes", "kept"}
+    assert going(None, CleanRules(newest_kept=1)) == {"goes", "kept"}
 
 
 def test_run_kept_on_hosts_is_not_listed_as_missing(
@@ -86,7 +86,7 @@ def test_run_kept_on_hosts_is_not_listed_as_missing(
     store = store_with(tmp_path, "kept", ended=False)
     candidates = CleanCandidates(removable_items={"n1": ()}, kept_runs=frozenset({("a", "kept")}))
     assert (
-        sort_local_runs(store, candidates, HOSTS, None, CleanRules(newest=1), NOW)
+        sort_local_runs(store, candidates, HOSTS, None, CleanRules(newest_kept=1), NOW)
         == LocalRunRecords()
     )
 

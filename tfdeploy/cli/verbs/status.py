@@ -48,7 +48,7 @@ def run(flags: Flags) -> int:
                     + "; this machine now passes the message on"
                 )
                 relay_run_end(fleet, plan, *current.uninformed)
-            if not flags.watch or (current.view.final and not resumed):
+            if not flags.watch or (current.view.is_final and not resumed):
                 break
             time.sleep(2)
         for problem in () if flags.watch else _list_fixes_by_watch(current):

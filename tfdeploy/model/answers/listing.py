@@ -30,7 +30,7 @@ class FoundFile(NamedTuple):
     target: Text | None = None
 
     @property
-    def is_record(self) -> bool:
+    def is_checkpoint_record(self) -> bool:
         return self.path.rpartition("/")[2] == CHECKPOINT_RECORD
 
 
@@ -82,5 +82,5 @@ def newest_mtimes_ns(listed_files: Iterable[FoundFile]) -> tuple[int, int]:
     """Return (mtime_ns of the newest `checkpoint` record, mtime_ns of the newest file), each 0 if
     there is no such file. Of two folders, the one with the greater pair is newer."""
     files = [file for file in listed_files if file.target is None]
-    records = [file.mtime_ns for file in files if file.is_record]
+    records = [file.mtime_ns for file in files if file.is_checkpoint_record]
     return max(records, default=0), max((file.mtime_ns for file in files), default=0)

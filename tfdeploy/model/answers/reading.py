@@ -28,8 +28,8 @@ class InvalidJsonValue(ValueError):
 
 
 def convert_untrusted(value: Any, cls: type[V]) -> V:
-    """Return `value` as an instance of `cls`. Raises InvalidJsonValue, and nothing else, if `value` does
-    not fit."""
+    """Return `value` as an instance of `cls`. Raises InvalidJsonValue, and nothing else, if `value`
+    does not fit."""
     try:
         with msgspec_lock:
             return msgspec.convert(value, cls, dec_hook=_decode_wire_record)
@@ -38,8 +38,8 @@ def convert_untrusted(value: Any, cls: type[V]) -> V:
 
 
 def decode_untrusted(text: bytes, cls: type[V]) -> V:
-    """Return JSON text as an instance of `cls`, as `convert_untrusted` does, but without plain Python values as
-    an intermediate step. Raises InvalidJsonValue."""
+    """Return JSON text as an instance of `cls`, as `convert_untrusted` does, but without plain
+    Python values as an intermediate step. Raises InvalidJsonValue."""
     if estimate_memory_bytes(text) > MOST_WEIGHT_BYTES:
         raise InvalidJsonValue(f"it would take more than {MOST_WEIGHT_BYTES >> 20} MiB of memory")
     try:
@@ -76,8 +76,8 @@ def _parse_ascii_json(text: bytes) -> Any:
         raise _as_invalid_value(error) from error
 
 
-def _refuse_json_constant(constant: str) -> float:
-    raise ValueError(f"the number {constant}")
+def _refuse_json_constant(constant_name: str) -> float:
+    raise ValueError(f"the number {constant_name}")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_json_constant)

@@ -87,5 +87,5 @@ def _hosts_always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side
     return [name for name, count in counts.items() if 1 < count == all_counts[name]]
 
 
-def _pairs_with_host(pairs: Iterable[_Pair], side: int, names: Collection[str]) -> list[_Pair]:
-    return [pair for pair in pairs if pair[side] in names]
+def _pairs_with_host(pairs: Iterable[_Pair], side: int, hosts: Collection[str]) -> list[_Pair]:
+    return [pair for pair in pairs if pair[side] in hosts]

@@ -10,20 +10,20 @@ from tfdeploy.model.progress.run_progress import RunProgress
 
 
 class RunCompletion(NamedTuple):
-    """How much of a run is done. `part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of
+    """How much of a run is done. `fraction`: 0 to 1. `text`: "step 1,393 of 2,000", "epoch 3 of
     40"."""
 
-    part: float
-    words: str
+    fraction: float
+    text: str
 
 
 def run_completion(progress: RunProgress) -> RunCompletion | None:
     """Return how much of the run is done, by the epoch of its leading task or else by its highest
     step. Return None if the goal is not known."""
-    lead = progress.lead
+    lead = progress.lead_task
     if lead is None:
         return None
-    values = lead.measures.values()
+    values = lead.measures.newest_values()
     epoch, epochs = values.get(EPOCH), values.get(EPOCHS)
     if epoch and epochs and epoch <= epochs:
         batch, batches = values.get(BATCH, 0.0), values.get(BATCHES, 0.0)

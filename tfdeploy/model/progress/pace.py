@@ -27,12 +27,12 @@ BEHIND_S = 30.0
 
 
 class SlowTask(NamedTuple):
-    """A slow task. `short`, for a table cell: "2.1x slower". `words`: "2.1x slower than the median
-    of 16 tasks"."""
+    """A slow task. `cell_text`, for a table cell: "2.1x slower". `text`: "2.1x slower than the
+    median of 16 tasks"."""
 
-    times: float
-    short: str
-    words: str
+    factor: float
+    cell_text: str
+    text: str
 
 
 def find_slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, SlowTask]:
@@ -48,7 +48,9 @@ def find_slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, SlowTask
         return {}
     if progress.plan is not None and rules_of(progress.plan.mode).lockstep:
         return _busier_than_median(trainers, trends)
-    rates = {task.task: rate for task in trainers if (rate := progress.own_rate(task)) is not None}
+    rates = {
+        task.task: rate for task in trainers if (rate := progress.own_steps_per_s(task)) is not None
+    }
     if len(rates) >= FEWEST:
         return _slower_than_median(rates, "")
     if not progress.shares_step:
@@ -69,12 +71,12 @@ def _lines_per_s(task: TaskProgress, trends: Trends) -> float | None:
     return lines.slope(OVER_S)
 
 
-def _slower_than_median(rates: Mapping[str, float], by: str) -> dict[str, SlowTask]:
+def _slower_than_median(rates: Mapping[str, float], basis: str) -> dict[str, SlowTask]:
     if len(rates) < FEWEST:
         return {}
     usual = median(rates.values())
     factors = {task: usual / rate for task, rate in rates.items() if rate > 0}
-    than = f"slower than the median of {len(rates)} tasks{by}"
+    than = f"slower than the median of {len(rates)} tasks{basis}"
     return {
         task: SlowTask(times, f"{times:.1f}x slower", f"{times:.1f}x {than}")
         for task, times in factors.items()
@@ -108,7 +110,7 @@ def _busier_than_median(trainers: list[TaskProgress], trends: Trends) -> dict[st
 
 def _far_behind(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, SlowTask]:
     """Return workers whose last known step is far behind the highest."""
-    rate, highest = progress.shared_rate(), progress.highest_step
+    rate, highest = progress.shared_steps_per_s(), progress.highest_step
     if not rate or highest is None:
         return {}
     behind = {task.task: highest - task.step for task in trainers if task.step is not None}

@@ -64,13 +64,13 @@ class HostProgress:
         self.traffic: int | None = None  # bytes received and sent per second
 
     @property
-    def moving(self) -> list[Transfer]:
-        return [transfer for transfer in self.transfers.values() if transfer.active]
+    def active_transfers(self) -> list[Transfer]:
+        return [transfer for transfer in self.transfers.values() if transfer.is_active]
 
 
 class RunProgress:
-    """The progress of one run. Call `apply` for each event in order, then read the fields. Not
-    thread-safe: one thread must apply and read."""
+    """The progress of one run. Call `apply_event` for each event in order, then read the fields.
+    Not thread-safe: one thread must apply and read."""
 
     def __init__(self, plan: Plan | None = None) -> None:
         self.plan: Plan | None = None
@@ -95,16 +95,16 @@ class RunProgress:
         self._cause: str | None = None
         self._patterns: Patterns = {}
         if plan is not None:
-            self.take_plan(plan)
+            self.set_plan(plan)
 
-    def apply(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         self.latest = max(self.latest or 0.0, event.time)
         self.run = event.run or self.run
         if event.kind != "task":
             self.first_time = self.first_time or event.time
-        getattr(self, f"_fold_{event.kind}")(event)
+        getattr(self, f"_apply_{event.kind}")(event)
 
-    def take_plan(self, plan: Plan) -> None:
+    def set_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
         self._patterns = metric_patterns_of(plan)
         # If only some hosts are shown, the plan has fewer tasks than the cluster.
@@ -119,11 +119,11 @@ class RunProgress:
                 setattr(task, field, getattr(planned, field))
             self.tasks[name] = task
         for host in plan.hosts:
-            self.host(host.host)
+            self.find_or_add_host(host.host)
         deciding = next((task.argv for task in plan.tasks if task.deciding), ())
         self.goal = requested_steps(deciding or plan.command)
 
-    def host(self, name: str) -> HostProgress:
+    def find_or_add_host(self, name: str) -> HostProgress:
         """Return the host of that name. A new host is added."""
         return self.hosts.setdefault(name, HostProgress(name))
 
@@ -131,24 +131,26 @@ class RunProgress:
     def started(self) -> float | None:
         return self.plan.created if self.plan else self.first_time
 
-    def own_rate(self, task: TaskProgress) -> float | None:
+    def own_steps_per_s(self, task: TaskProgress) -> float | None:
         """Return the task's own steps per second; None if it does not print them."""
-        return task.rate_of("local_step") if self.shares_step else task.rate
+        return task.steps_per_s_of("local_step") if self.shares_step else task.steps_per_s
 
-    def shared_rate(self, silent: Collection[str] = ()) -> float | None:
+    def shared_steps_per_s(self, silent_tasks: Collection[str] = ()) -> float | None:
         """Return steps per second of the shared step counter, or None if there is no shared counter
-        or no rate is known. `silent`: tasks that have written nothing for a long time."""
+        or no rate is known. `silent_tasks`: tasks that have written nothing for a long time."""
         if not self.shares_step:
             return None
         rates = (
-            0.0 if task.task in silent else task.rate_of("global_step") or task.rate
+            0.0
+            if task.task in silent_tasks
+            else task.steps_per_s_of("global_step") or task.steps_per_s
             for task in self.tasks.values()
             if not self.health(task)
         )
         return max((rate for rate in rates if rate is not None), default=None)
 
     @property
-    def lead(self) -> TaskProgress | None:
+    def lead_task(self) -> TaskProgress | None:
         """Return the first deciding task, that is, the first task whose outcome decides how the run
         ends. Return None before there is a plan."""
         return next((task for task in self.tasks.values() if task.deciding), None)
@@ -158,29 +160,29 @@ class RunProgress:
         """Return the highest step of all tasks that train, or None if no step is known. If a task
         prints both the shared counter and its own steps, the shared counter is used."""
         trainers = (
-            task.measures.values()
+            task.measures.newest_values()
             for task in self.tasks.values()
             if task.task.partition(":")[0] in TRAINERS
         )
         steps = (values.get("global_step", values.get("step")) for values in trainers)
         return max((int(step) for step in steps if step is not None), default=None)
 
-    def run_rate(self, silent: Collection[str] = ()) -> float | None:
+    def run_steps_per_s(self, silent_tasks: Collection[str] = ()) -> float | None:
         """Return the run's steps per second. This is the rate of the step counter that the workers
-        share, or the rate of the leading task if there is no such counter. `silent`: tasks that
-        have written nothing for a long time; their rate is 0."""
+        share, or the rate of the leading task if there is no such counter. `silent_tasks`: tasks
+        that have written nothing for a long time; their rate is 0."""
         if self.shares_step:
-            return self.shared_rate(silent)
-        lead = self.lead
+            return self.shared_steps_per_s(silent_tasks)
+        lead = self.lead_task
         if lead is None or self.health(lead) or lead.state != "running":
             return None
-        return 0.0 if lead.task in silent else lead.rate
+        return 0.0 if lead.task in silent_tasks else lead.steps_per_s
 
     @property
-    def own_metrics(self) -> list[str]:
+    def extra_metrics(self) -> list[str]:
         """Return names of metrics: first those that the job file defines, then those that only the
         tasks print or write. The second group is sorted by importance."""
-        names = (name for task in self.tasks.values() for name in task.measures.names())
+        names = (name for task in self.tasks.values() for name in task.measures.seen_names())
         shown = extra_metrics(dict.fromkeys((*self.job_metrics, *names)))
         return sort_metrics(shown, self.job_metrics)
 
@@ -198,7 +200,7 @@ class RunProgress:
         return combine_gpu_use(host.gpus[number] for number in task.gpus if number in host.gpus)
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         return self.state in FINAL_STATES
 
     @property
@@ -208,7 +210,7 @@ class RunProgress:
         if self.state in ("succeeded", "stopped"):
             return None
         death = deaths.earliest_death(
-            deaths.death_of(task) for task in self.tasks.values() if task.dead
+            deaths.death_of(task) for task in self.tasks.values() if task.is_dead
         )
         return self.tasks[death.task] if death else None
 
@@ -238,7 +240,7 @@ class RunProgress:
             task.health_reason, task.health_since, last_known=is_unreachable, now=now
         )
 
-    def _task(self, name: str, host: str | None) -> TaskProgress:
+    def _find_or_add_task(self, name: str, host: str | None) -> TaskProgress:
         """Return the task of that name. A new task is added."""
         task = self.tasks.get(name)
         if task is None:
@@ -250,49 +252,49 @@ class RunProgress:
     ) -> None:
         """Record `count` lines that a task wrote at one time. `newest` are the last of these
         lines."""
-        writer = self._task(task, host)
+        writer = self._find_or_add_task(task, host)
         writer.lines += count
         writer.last_time = time
         self.latest = max(self.latest or 0.0, time)
         for line in filter(None, newest):
             writer.last_raw = line if len(line) <= KEPT_CHARS else last_bar_state(line)[:KEPT_CHARS]
-            writer.measures.line(time, writer.last_raw)
+            writer.measures.add_line(time, writer.last_raw)
 
-    def _fold_step(self, event: Event) -> None:
+    def _apply_step(self, event: Event) -> None:
         self.steps[event.data["step"]] = event.data.get("state", "begin")
 
-    def _fold_host(self, event: Event) -> None:
+    def _apply_host(self, event: Event) -> None:
         if event.host:
-            host = self.host(event.host)
+            host = self.find_or_add_host(event.host)
             host.state, host.text = event.data.get("state", ""), event.data.get("text")
 
-    def _fold_transfer(self, event: Event) -> None:
-        host, what = self.host(event.host or "?"), event.data.get("what", "")
+    def _apply_transfer(self, event: Event) -> None:
+        host, what = self.find_or_add_host(event.host or "?"), event.data.get("what", "")
         # "all" is the sum of the other transfers, sent when all of them are done.
         if what == "all":
             host.synced = True
         else:
             transfer = host.transfers.setdefault(what, Transfer(what))
-            transfer.apply(event.time, cast("TransferFields", event.data))
+            transfer.apply_event(event.time, cast("TransferFields", event.data))
 
-    def _fold_broadcast(self, event: Event) -> None:
+    def _apply_broadcast(self, event: Event) -> None:
         fields = cast("BroadcastFields", event.data)
         if fields["state"] == "moving":
             self.broadcasts[fields["what"]] = fields
         else:
             self.broadcasts.pop(fields["what"], None)
 
-    def _fold_task(self, event: Event) -> None:
+    def _apply_task(self, event: Event) -> None:
         attempt = attempt_after(event, self.attempts)
-        task = self._task(event.task or event.data.get("task") or "?", event.host)
+        task = self._find_or_add_task(event.task or event.data.get("task") or "?", event.host)
         if attempt is not None:
             before = self.attempts.get((task.task, task.attempt))
             if before is not None and attempt.number > before.number:
                 self.attempts[task.task, task.attempt] = replace(before, last_line=task.last_line)
             self.attempts[attempt.task, attempt.number] = attempt
-        task.apply(cast("TaskFields", event.data))
+        task.apply_status(cast("TaskFields", event.data))
 
-    def take_attempts(self, recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+    def merge_attempts(self, recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
         """Record attempts that the hosts recorded earlier. Return the attempts whose end was not
         known before."""
         known_tasks = recorded.keys() & self.tasks.keys()
@@ -307,9 +309,9 @@ class RunProgress:
             for each in task_attempts
         ]
 
-    def _fold_sample(self, event: Event) -> None:
+    def _apply_sample(self, event: Event) -> None:
         newest = convert(event.data, NewestSamples)
-        host, rates = self.host(event.host or "?"), newest.host.rates
+        host, rates = self.find_or_add_host(event.host or "?"), newest.host.rates
         host.gpus = {gpu.number: (gpu.busy, gpu.used_bytes) for gpu in newest.host.gpus}
         host.traffic = rates.get("received", 0) + rates.get("sent", 0) if rates else None
         for task in (each for each in self.tasks.values() if each.host == host.host):
@@ -318,23 +320,23 @@ class RunProgress:
             if sample and (sample.printed or sample.not_finite):
                 task.take_sample(sample)
 
-    def _fold_run(self, event: Event) -> None:
+    def _apply_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
         # Only a run that has failed or is lost keeps its cause. A run that is alive again has none.
-        keeps = self.final and self.state not in ("succeeded", "stopped")
+        keeps = self.is_final and self.state not in ("succeeded", "stopped")
         self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files
-        self.ended = event.data.get("ended") or event.time if self.final else None
+        self.ended = event.data.get("ended") or event.time if self.is_final else None
 
-    def _fold_note(self, event: Event) -> None:
+    def _apply_note(self, event: Event) -> None:
         self.notes.append((event.time, event.data.get("level", "info"), event.data.get("text", "")))
 
-    def _fold_plan(self, event: Event) -> None:
+    def _apply_plan(self, event: Event) -> None:
         try:
             # Imported only here, because `tfdeploy sync` shows progress but has no plan.
             from tfdeploy.model.plan import plan_from_json
 
-            self.take_plan(plan_from_json(event.data))
+            self.set_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
             text = "a plan that this tfdeploy cannot read was left out"
             self.notes.append((event.time, "warning", text))

@@ -11,13 +11,13 @@ from tfdeploy.model.status.attempts import Attempt
 
 
 def combine_gpu_use(
-    seen: Iterable[tuple[float | None, int | None]],
+    per_gpu: Iterable[tuple[float | None, int | None]],
 ) -> tuple[float | None, int | None]:
     """Return the mean use of several GPUs in percent, and the bytes in use in all of them.
 
-    `seen`: (percent, bytes) of each GPU. A value is None if it was not measured.
+    `per_gpu`: (percent, bytes) of each GPU. A value is None if it was not measured.
     """
-    known = list(seen)
+    known = list(per_gpu)
     busy = [percent for percent, _ in known if percent is not None]
     memory = [used for _, used in known if used is not None]
     return sum(busy) / len(busy) if busy else None, sum(memory) if memory else None

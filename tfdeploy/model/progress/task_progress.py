@@ -60,14 +60,18 @@ class TaskProgress:
         return self.measures.loss
 
     @property
-    def rate(self) -> float | None:
+    def steps_per_s(self) -> float | None:
         """Return steps per second. Return None if the task has ended or is lost, or if no rate is
         known."""
-        return self.rate_of("step")
+        return self.steps_per_s_of("step")
 
-    def rate_of(self, name: str) -> float | None:
+    def steps_per_s_of(self, name: str) -> float | None:
         """Return the steps per second of a metric that counts steps; None if not known."""
-        return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
+        return (
+            None
+            if self.state in ("ended", "lost")
+            else self.measures.steps_per_s(self.last_time, name)
+        )
 
     @property
     def last_line(self) -> str:
@@ -75,25 +79,25 @@ class TaskProgress:
         return last_bar_state(self.last_raw)
 
     @property
-    def dead(self) -> bool:
+    def is_dead(self) -> bool:
         return self.outcome in DEATHS
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Record the metrics that the task's host read: see TaskMetrics. A new step in an event file
-        shows that the task is alive, as a line does."""
+        """Record the metrics that the task's host read: see TaskMetrics. A new step in an event
+        file shows that the task is alive, as a line does."""
         before = self.step
         self.measures.take_sample(sample)
         if sample.step_time is not None and self.step != before:
             self.written_steps += 1
             self.last_time = max(sample.step_time, self.last_time or 0.0)
 
-    def apply(self, fields: TaskFields) -> None:
+    def apply_status(self, fields: TaskFields) -> None:
         """Record the fields of a TaskStatus, unless they are older than the known ones."""
         attempt, state = fields.get("attempt", self.attempt), fields.get("state", self.state)
         if _status_order(attempt, state) < _status_order(self.attempt, self.state):
             return
         if attempt > self.attempt:
-            self.measures.restart()
+            self.measures.start_attempt()
         self.attempt, self.state = attempt, state
         for name, value in fields.items():
             if name in _FIELDS:

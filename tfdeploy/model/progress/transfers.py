@@ -25,7 +25,7 @@ class Transfer:
     ended: float | None = None
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=64))
 
-    def apply(self, time: float, data: TransferFields) -> None:
+    def apply_event(self, time: float, data: TransferFields) -> None:
         self.state = data.get("state", self.state)
         if self.state == "begin":
             self.began, self.ended, self.sent_bytes = time, None, 0
@@ -39,25 +39,25 @@ class Transfer:
             self.ended = time
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         return self.state in ("begin", "moving")
 
     @property
-    def rate(self) -> float | None:
+    def bytes_per_s(self) -> float | None:
         """Return bytes per second, or None if this is not known yet. While the transfer runs, the
         rate is that of the last 5 s. Afterwards it is that of the whole transfer."""
         first, sent = self._samples[0] if self._samples else (0.0, 0)
-        if not self.active and self.began is not None:
+        if not self.is_active and self.began is not None:
             first, sent = self.began, 0
         last = self._samples[-1][0] if self._samples else 0.0
         return (self.sent_bytes - sent) / (last - first) if last > first else None
 
     @property
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Return the remaining seconds at the present rate, or None if the transfer does not run or
         has no rate yet."""
-        rate = self.rate
-        if not self.active or not rate:
+        rate = self.bytes_per_s
+        if not self.is_active or not rate:
             return None
         return (self.total_bytes - self.sent_bytes) / rate
 
@@ -65,10 +65,10 @@ class Transfer:
 class TransferTotals(NamedTuple):
     """Bytes, bytes a second and seconds of several transfers."""
 
-    sent: int
-    total: int
-    rate: float | None
-    left_s: float | None
+    sent_bytes: int
+    total_bytes: int
+    bytes_per_s: float | None
+    remaining_s: float | None
 
 
 def sum_transfers(transfers: Iterable[Transfer]) -> TransferTotals:
@@ -76,9 +76,9 @@ def sum_transfers(transfers: Iterable[Transfer]) -> TransferTotals:
     of the slowest transfer."""
     every = list(transfers)
     sent, total = sum(t.sent_bytes for t in every), sum(t.total_bytes for t in every)
-    rates = [t.rate for t in every if t.active and t.rate]
+    rates = [t.bytes_per_s for t in every if t.is_active and t.bytes_per_s]
     rate = sum(rates) if rates else None
-    left_s = [t.left_s for t in every if t.left_s is not None]
+    left_s = [t.remaining_s for t in every if t.remaining_s is not None]
     return TransferTotals(
         sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None
     )

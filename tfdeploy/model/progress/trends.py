@@ -108,14 +108,14 @@ class Trends:
         """Insert the samples that the hosts recorded earlier."""
         for name, samples in recorded.tasks.items():
             if task := run.tasks.get(name):
-                self._begin(name, samples, recorded.hosts.get(task.host, []), task.gpus)
-        lead_samples = recorded.tasks.get(run.lead.task, []) if run.lead else []
+                self._prepend_past(name, samples, recorded.hosts.get(task.host, []), task.gpus)
+        lead_samples = recorded.tasks.get(run.lead_task.task, []) if run.lead_task else []
         for metric in (STEP, LOSS):
             _find_or_add_trend(self.printed, RUN, metric).prepend(
                 _points_of_metric(lead_samples, metric)
             )
 
-    def _begin(
+    def _prepend_past(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
@@ -135,23 +135,23 @@ class Trends:
                     _find_or_add_trend(self.used, name, use).prepend(points)
 
     def _add_task(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
-        for metric, value in task.measures.values().items():
+        for metric, value in task.measures.newest_values().items():
             if metric in (STEP, LOSS) or metric not in STANDARD_METRICS:
                 _find_or_add_trend(self.printed, name, metric).add(now, value)
         busy, memory = progress.gpu_use(task)
-        figures = (task.lines, progress.own_rate(task), task.cpu, task.memory, busy, memory)
+        figures = (task.lines, progress.own_steps_per_s(task), task.cpu, task.memory, busy, memory)
         for use, used in zip((LINES, PACE, *USES), figures, strict=True):
             if used is not None:
                 _find_or_add_trend(self.used, name, use).add(now, float(used))
 
     def _add_run(self, progress: RunProgress, now: float) -> None:
         done = run_completion(progress)
-        lead = progress.lead
+        lead = progress.lead_task
         figures = {
             STEP: progress.highest_step,
-            RATE: progress.run_rate(),
-            DONE: done.part if done else None,
-            LOSS: lead.measures.values().get(LOSS) if lead else None,
+            RATE: progress.run_steps_per_s(),
+            DONE: done.fraction if done else None,
+            LOSS: lead.measures.newest_values().get(LOSS) if lead else None,
         }
         for name, value in figures.items():
             if value is not None:

@@ -29,7 +29,7 @@ class TaskTrouble(NamedTuple):
     why: str = ""
 
     @property
-    def trouble(self) -> bool:
+    def needs_attention(self) -> bool:
         return self.rank <= SLOW
 
 
@@ -59,9 +59,11 @@ def _classify_task(
     why = task.reason or ""
     is_running = task.state == "running"
     if task.outcome and task.state in ("ended", "lost"):
-        rank = FIRST if first else DEAD if task.dead and not ended else DONE
+        rank = FIRST if first else DEAD if task.is_dead and not ended else DONE
         outcome = outcome_words(task.outcome, task.exit_code, task.signal)
-        return TaskTrouble(rank, outcome, why or (short_error(task.last_line) if task.dead else ""))
+        return TaskTrouble(
+            rank, outcome, why or (short_error(task.last_line) if task.is_dead else "")
+        )
     if health := progress.health(task):
         rank = STALLED
         if health == "unreachable":
@@ -73,7 +75,7 @@ def _classify_task(
         state = RESTARTED if is_running else task.state
         return TaskTrouble(AGAIN, state, why or _restart_words(progress, task, now))
     if slow is not None:
-        return TaskTrouble(SLOW, slow.short, slow.words)
+        return TaskTrouble(SLOW, slow.cell_text, slow.text)
     return TaskTrouble(RUNNING if is_running else STARTING, task.state, why)
 
 

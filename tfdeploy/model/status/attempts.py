@@ -58,12 +58,14 @@ def with_inferred_end(attempt: Attempt, following: Attempt | None) -> Attempt:
     )
 
 
-def attempt_after(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
+def attempt_after(
+    event: Event, known_attempts: Mapping[tuple[str, int], Attempt]
+) -> Attempt | None:
     """Return what is known about an attempt after this event of its task; None if the event
-    concerns no attempt. `before`: the attempts known so far."""
+    concerns no attempt. `known_attempts`: the attempts known so far."""
     fields = event.data
     task, number = event.task or fields.get("task") or "", fields.get("attempt") or 0
-    known = before.get((task, number))
+    known = known_attempts.get((task, number))
     start = fields.get("started") or (known.started if known else None)
     if not task or not number or start is None:
         return None
@@ -71,22 +73,20 @@ def attempt_after(event: Event, before: Mapping[tuple[str, int], Attempt]) -> At
     return merge_status(known, Attempt(task, number, start, **end))
 
 
-def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
+def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
     """Return the known attempt, updated by the task's status. While the task waits to restart, the
     status has no outcome.
 
     The reason in a status without outcome says why the task restarts, not how the attempt ended, so
     this reason is dropped.
     """
-    if of_status.outcome is not None:
-        return of_status
+    if reported.outcome is not None:
+        return reported
     if known is not None and known.outcome not in (None, "lost"):
         return known
-    if of_status.ended is None:
-        return of_status
-    return replace(
-        of_status, outcome="failed" if of_status.signal is None else "killed", reason=None
-    )
+    if reported.ended is None:
+        return reported
+    return replace(reported, outcome="failed" if reported.signal is None else "killed", reason=None)
 
 
 def merge_recorded_attempts(

@@ -36,7 +36,7 @@ class UnplannedCaller(NamedTuple):
     member: str
 
     @property
-    def turned_away(self) -> str:
+    def refusal_text(self) -> str:
         """Return text that says that the address is not admitted, and why."""
         return (
             f"{self.member} connected to {self.host} from {self.address}, which is not an address "
@@ -74,7 +74,7 @@ class RunView:
     job_metrics: tuple[str, ...] = ()  # names of the job's own metrics
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         return self.state in FINAL_STATES
 
 
@@ -122,7 +122,7 @@ def run_view(
         for s in states
         for task, how in sorted(s.open_ports.items())
     )
-    exceptions = [*open_ports[:_MOST_OPEN], *(each.turned_away for each in turned_away)]
+    exceptions = [*open_ports[:_MOST_OPEN], *(each.refusal_text for each in turned_away)]
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = _blame_first_death(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]

@@ -33,14 +33,17 @@ def compile_user_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
         raise ValueError(str(error)) from error
 
 
-def search_interruptibly(longest: int, search: Callable[[], Found]) -> Found:
-    """Call `search`, which searches lines of at most `longest` characters, and return its result.
-    Call this in the main thread.
+def search_interruptibly(longest_chars: int, search: Callable[[], Found]) -> Found:
+    """Call `search`, which searches lines of at most `longest_chars` characters, and return its
+    result. Call this in the main thread.
 
     While long lines are searched, Ctrl-C ends the whole process, because `re` may not check for
     signals before it has searched the whole line.
     """
-    if longest <= LONG_LINE or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if (
+        longest_chars <= LONG_LINE
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
         return search()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

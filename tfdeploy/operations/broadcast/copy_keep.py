@@ -112,7 +112,7 @@ def find_keep_difference(
     aside = tuple(
         file.path
         for file in existing
-        if file.is_record and file.target is None and file.path not in paths
+        if file.is_checkpoint_record and file.target is None and file.path not in paths
     )
     return KeepDifference(
         tuple(file for file in ours if theirs.get(file.path) != _size_and_mtime_s(file)), aside

@@ -228,7 +228,7 @@ class _FolderFetch:
         """
         listed = (file.size, file.mtime_ns)
         if file.path in self.verified_files:
-            return not file.is_record or self.verified_files[file.path] == listed
+            return not file.is_checkpoint_record or self.verified_files[file.path] == listed
         return _read_size_and_mtime(self.destination, file.path) == listed
 
     def _verify_or_delete_files(self, files: list[tuple[str, int]]) -> None:

@@ -31,7 +31,7 @@ def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         view = watch.poll_and_emit_run()
         if watch.errors:
             raise combine_errors("waiting for the tasks", watch.errors, len(plan.hosts))
-        if view.final or any(state is None for state in watch.states.values()):
+        if view.is_final or any(state is None for state in watch.states.values()):
             raise first_death_error(fleet, plan, watch)
         # Until the launch confirms the run on all hosts (the commit), a run ends early only if a
         # task fails, an operator ends the run, or the launch does not renew the run in time.
@@ -56,7 +56,7 @@ def wait_for_successful_end(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
-    while not (view := watch.poll_and_emit_run()).final and time.monotonic() < deadline:
+    while not (view := watch.poll_and_emit_run()).is_final and time.monotonic() < deadline:
         if view.cause is not None:
             deadline = min(deadline, time.monotonic() + SETTLE_S)
         time.sleep(POLL_S)

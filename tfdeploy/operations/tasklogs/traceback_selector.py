@@ -59,7 +59,9 @@ class TracebackSelector:
         held back until `matches` or `excluded` finds something in the traceback, or it ends.
         """
         unit = self._units.get(line.stream)
-        if unit is not None and (len(unit.held) >= MOST_LINES or not unit.traceback.takes(line)):
+        if unit is not None and (
+            len(unit.held) >= MOST_LINES or not unit.traceback.accept_next(line)
+        ):
             yield from ((each, False, False) for each in unit.held)
             del self._units[line.stream]
             unit = None

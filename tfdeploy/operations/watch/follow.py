@@ -56,13 +56,13 @@ def follow(
             continue
         end_relay.tell_hosts_if_due()
         view = watch.view()
-        if view.final and not watch.all_reports_ended():
+        if view.is_final and not watch.all_reports_ended():
             # One of the hosts may still resume the run.
             continue
-        if view.final and follower is not None and not watch.errors:
+        if view.is_final and follower is not None and not watch.errors:
             follower.join(LINES_S)
         watch.emit_run_if_changed(view)
-        if not view.final:
+        if not view.is_final:
             ended_since = None
             continue
         ended_since = ended_since or time.monotonic()

@@ -116,5 +116,5 @@ def _missing_gpus_error(host: Host, facts: HostFacts, asked: str) -> Refused:
     return Refused(
         f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: {present_gpus}{because}",
         where=host.places.get("gpus") or host.source or f"host {host.name}",
-        next=f"write `gpus: auto` in place of {host.setting('gpus')}",
+        next=f"write `gpus: auto` in place of {host.setting_with_place('gpus')}",
     )

@@ -77,10 +77,10 @@ def lay_out(
     cluster = {
         role: tuple(endpoints[seat.task] for seat in listening if seat.role == role)
         for role in dict.fromkeys(seat.role for seat in listening)
-        if role not in mode.silent
+        if role not in mode.portless_roles
     }
     return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding_tasks(mode, seats))
 
 
 def _task_listens(mode: ModeRules, seat: Seat) -> bool:
-    return seat.role not in mode.silent or (mode.ranks and seat.index == 0)
+    return seat.role not in mode.portless_roles or (mode.ranks and seat.index == 0)

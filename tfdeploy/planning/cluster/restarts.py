@@ -47,7 +47,7 @@ def restart_summary(job: Job, roles: Sequence[str]) -> str:
     alone = [role for role in roles if role not in mode.breaks]
     parts = []
     if broken:
-        servers = " and ".join(role for role in together if role in mode.serves)
+        servers = " and ".join(role for role in together if role in mode.serving_roles)
         everyone = " and ".join(together)
         order = f", {servers} first" if servers not in ("", everyone) else ""
         supplied = ", with the chief's `keep` on every disk" if mode.supplied and job.keep else ""

@@ -81,7 +81,9 @@ def with_default_roles(inventory: Inventory, mode: ModeRules) -> Inventory:
     if inventory.roles:
         return inventory
     names = tuple(host.name for host in inventory.hosts)
-    first = [role for role in ("ps", "chief") if role in mode.needs or role == mode.lead]
+    first = [
+        role for role in ("ps", "chief") if role in mode.required_roles or role == mode.lead_role
+    ]
     workers = names[1:] or names if first else names
     return replace(inventory, roles={**dict.fromkeys(first, names[:1]), "worker": workers})
 
@@ -94,7 +96,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
     mode = rules_of(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
     requests = {}
-    for role in (role for role in ROLES if role in mode.takes):
+    for role in (role for role in ROLES if role in mode.usable_roles):
         request = _role_request(
             inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role)
         )
@@ -107,7 +109,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
 def _role_request(
     inventory: Inventory, role: str, mode: ModeRules, rule: RoleRule, flag_count: int | None
 ) -> RoleRequest:
-    of = "worker" if role == mode.lead and not role_hosts(inventory, role) else role
+    of = "worker" if role == mode.lead_role and not role_hosts(inventory, role) else role
     hosts = role_hosts(inventory, of)
     total, because = rule.count, f"`roles: {role}` of the job"
     if flag_count is not None:
@@ -127,7 +129,7 @@ def _role_request(
         rule.per_host,
         rule.gpus,
         because,
-        mode.share(role),
+        mode.gpu_share(role),
         of,
         mode.ranks,
         slots,

@@ -81,7 +81,7 @@ def _install_advice(case: HostCase, missing: list[Import]) -> str:
         # The system's Python may refuse pip (PEP 668). So the text first suggests to use the same
         # Python as other hosts.
         return (
-            f"set {case.host.setting('python')} to {shlex.quote(python)}, which has "
+            f"set {case.host.setting_with_place('python')} to {shlex.quote(python)}, which has "
             f"{missing[0].module} on other hosts, or: {install}"
         )
     return (

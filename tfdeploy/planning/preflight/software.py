@@ -64,7 +64,7 @@ def tensorflow(case: HostCase) -> Iterator[Problem]:
         # Hosts report these paths, so they are quoted before a user pastes them into a shell.
         fix = (
             f"{case.host.name} uses {shlex.quote(facts.python)}, most hosts use "
-            f"{shlex.quote(python)}: set {case.host.setting('python')}, or: {fix}"
+            f"{shlex.quote(python)}: set {case.host.setting_with_place('python')}, or: {fix}"
         )
     yield Problem("; ".join(details), fix, "error" if lacks_tensorflow else "warning")
 

@@ -58,7 +58,7 @@ def decide_compat(job: Job, program: Program, facts: FactsByHost | None = None) 
     hosts = facts or {}
     mode = rules_of(job.mode)
     run = reached.certainly_reached(
-        program, has_workers="worker" in mode.takes and not (mode.lead or mode.single)
+        program, has_workers="worker" in mode.usable_roles and not (mode.lead_role or mode.single)
     )
     python2_refusals, python2_notes = _python2_problems(program, run, hosts)
     if not mode.tensorflow:

@@ -111,7 +111,7 @@ def _names_from_program(program: Program, mode: ModeRules) -> dict[str, str]:
 def _program_jobs(program: Program, mode: ModeRules) -> Iterator[tuple[str, str, str]]:
     """Yield (job name, role, "train.py:12") for each job of a cluster written into the program."""
     for written in hardcoded_cluster.clusters_with_job_names(program):
-        for name, role in map_jobs_to_roles(written.counts, mode.takes).items():
+        for name, role in map_jobs_to_roles(written.counts, mode.usable_roles).items():
             yield name, role, written.where
 
 

@@ -47,9 +47,11 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
     roles, but only if the program starts no servers itself. `roles`: the roles that have tasks.
     """
     mode = rules_of(job.mode)
-    if mode.lead is None:
+    if mode.lead_role is None:
         return ServerRoles()
-    listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
+    listed = " and ".join(
+        role for role in mode.usable_roles if role in mode.serving_roles and role in roles
+    )
     if "one_client" in mode.traits:
         named = job.roles["worker"].called if "worker" in job.roles else worker_job_name(program)
         note = (
@@ -61,7 +63,7 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
             note += (
                 f"; the program's own server is the job {client_job_name(program)} of the cluster"
             )
-        return ServerRoles(mode.serves, note + _task_index_note(program), named)
+        return ServerRoles(mode.serving_roles, note + _task_index_note(program), named)
     if program.unread_reason:
         must = f"every task runs the command, so the program must serve {listed} itself"
         return ServerRoles(note=f"{program.unread_reason}: {must}")
@@ -70,7 +72,8 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
             why = f"which serves by itself (tf.{use.name}, {use.where})"
             return ServerRoles(note=f"{listed} run the program, {why}")
     return ServerRoles(
-        mode.serves, f"{listed}: servers that tfdeploy starts, because {program.path} starts none"
+        mode.serving_roles,
+        f"{listed}: servers that tfdeploy starts, because {program.path} starts none",
     )
 
 
@@ -130,7 +133,9 @@ def mode_rules(job: Job, program: Program) -> ModeRules:
     mode = rules_of(job.mode)
     if "one_client" not in mode.traits or not client_job_name(program):
         return mode
-    return replace(mode, silent=tuple(role for role in mode.silent if role != mode.lead))
+    return replace(
+        mode, portless_roles=tuple(role for role in mode.portless_roles if role != mode.lead_role)
+    )
 
 
 def _task_index_note(program: Program) -> str:

@@ -149,9 +149,9 @@ def resolve(host: Host) -> Target:
         ),
         hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
-        user_setting=host.setting("user"),
-        key_setting=host.setting("identity_file"),
-        address_setting=host.setting("address"),
+        user_setting=host.setting_with_place("user"),
+        key_setting=host.setting_with_place("identity_file"),
+        address_setting=host.setting_with_place("address"),
         bwlimit=host.bwlimit,
     )
 
@@ -221,7 +221,7 @@ def _resolve_jumps(text: str, host: Host) -> Target:
             proxy_command=command,
             address_setting=f"`ProxyJump` ({ssh_config.config_file_with('proxyjump')})"
             if host.jump is None
-            else host.setting("jump"),
+            else host.setting_with_place("jump"),
         )
     assert previous is not None
     return previous

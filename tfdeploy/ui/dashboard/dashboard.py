@@ -147,7 +147,7 @@ class Dashboard:
 
     def _apply_past_samples(self, samples: Samples) -> None:
         self.trends.add_past_samples(samples, self.progress)
-        for each in self.progress.take_attempts(samples.attempts):
+        for each in self.progress.merge_attempts(samples.attempts):
             if each.outcome not in ("succeeded", "stopped"):
                 self.happenings.add_past(end_event_of(each, self.progress.tasks[each.task].host))
 
@@ -224,7 +224,7 @@ class Dashboard:
             # This machine has already added a note with the same text. Now the task's host reports
             # the same.
             return
-        self.progress.apply(event)
+        self.progress.apply_event(event)
         text, style = self.happenings.add(event)
         if text and event.kind != "step":
             self.ring.add(OURS, "", text, style or "bold", event.task or "")
@@ -233,8 +233,8 @@ class Dashboard:
         """Add a note for each metric that this machine no longer reads, because matching its
         regular expression takes too long (see agent/metric_reader.py)."""
         for name, task in self.progress.tasks.items():
-            text = f"{name}: {unread_metrics_text(task.measures.stopped)}"
-            if task.measures.stopped and text not in self._unread_notes:
+            text = f"{name}: {unread_metrics_text(task.measures.stopped_metrics)}"
+            if task.measures.stopped_metrics and text not in self._unread_notes:
                 if all(text != known_text for _, _, known_text in self.progress.notes):
                     data = {"level": "warning", "text": text}
                     self._apply(Event("note", self._now(), self.progress.run, data=data))
@@ -292,9 +292,9 @@ class Dashboard:
             ):
                 size, second, fresh, drawn = screen.size(), int(clock), False, clock
                 self.draw(screen, *size)
-            if self.progress.final or self._closed.is_set():
+            if self.progress.is_final or self._closed.is_set():
                 over_since = clock if over_since is None else over_since
-                if not fresh and clock - over_since >= (LINGER_S if self.progress.final else 0):
+                if not fresh and clock - over_since >= (LINGER_S if self.progress.is_final else 0):
                     return "ended"
             wait_s = max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else IDLE_S
             for key in keyboard.read(wait_s, None if fresh else self._bell.fd):

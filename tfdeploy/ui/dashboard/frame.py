@@ -162,7 +162,7 @@ def _table_rows(frame: Frame, most: int, titled: bool) -> list[Row]:
 
 def _left_out_row(left_out: list[TableRow]) -> Row:
     tasks = [task for item in left_out for task in item.tasks]
-    in_trouble = [task for item in left_out if item.mark.trouble for task in item.tasks]
+    in_trouble = [task for item in left_out if item.mark.needs_attention for task in item.tasks]
     row = [Span(f"+{len(tasks)} more", "dim")]
     return (
         [*row, Span(f", of these in trouble: {clean(fold_names(in_trouble), 200)}", "bold yellow")]

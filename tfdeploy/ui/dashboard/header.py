@@ -35,7 +35,7 @@ def head_row(frame: Frame) -> Row:
     away = sum(host.state in _AWAY for host in progress.hosts.values())
     hosts = f"  {len(progress.hosts) - away}/{len(progress.hosts)} hosts up"
     lasted = run_seconds(progress.started, progress.ended, frame.now)
-    state = "failing" if progress.cause and not progress.final else progress.state
+    state = "failing" if progress.cause and not progress.is_final else progress.state
     parts = [
         (0, Span(state, run_style(state))),
         (0, Span(f" {format_duration(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
@@ -45,12 +45,13 @@ def head_row(frame: Frame) -> Row:
         (
             2,
             Span(
-                _state_counts(marks), _trouble_style(any(mark.trouble for mark in marks.values()))
+                _state_counts(marks),
+                _trouble_style(any(mark.needs_attention for mark in marks.values())),
             ),
         ),
         (2 if away else 6, Span(hosts if progress.hosts else "", _trouble_style(away))),
         (4, Span(_rate_text(progress, frame.scene.silent_tasks), "dim")),
-        (5, Span(f"  {done.words}" if done else "", "dim")),
+        (5, Span(f"  {done.text}" if done else "", "dim")),
         (3, Span(_remaining_time(progress, done, frame.scene.trends), "bold")),
     ]
     parts = [part for part in parts if part[1].text.strip()]
@@ -81,7 +82,7 @@ def steps_row(progress: RunProgress) -> Row:
         state = progress.steps.get(name, "")
         text = f"{name}{'...' if state == 'begin' else ''} "
         row.append(Span(text, _STEP_STYLES.get(state, "dim")))
-    moving = [transfer for host in progress.hosts.values() for transfer in host.moving]
+    moving = [transfer for host in progress.hosts.values() for transfer in host.active_transfers]
     return [*row, Span(f" {format_transfer(sum_transfers(moving))}")] if moving else row
 
 
@@ -110,7 +111,7 @@ def _rate_text(progress: RunProgress, silent: Collection[str]) -> str:
     """Return the training rate of the run as text. If all tasks share one step counter, return the
     rate of this counter, which no task's row shows. Otherwise return the rate of the leading task.
     """
-    rate = None if progress.final else progress.run_rate(silent)
+    rate = None if progress.is_final else progress.run_steps_per_s(silent)
     if rate is None:
         return ""
     return f"  {format_number(rate, 3)} steps/s{' in all' if progress.shares_step else ''}"
@@ -118,7 +119,7 @@ def _rate_text(progress: RunProgress, silent: Collection[str]) -> str:
 
 def _remaining_time(progress: RunProgress, done: RunCompletion | None, trends: Trends) -> str:
     trend = trends.trend(RUN, DONE)
-    if progress.final or trend is None or done is None or done.part >= 1:
+    if progress.is_final or trend is None or done is None or done.fraction >= 1:
         return ""
     slope = trend.slope(_LEFT_OVER_S)
-    return f"  {format_duration((1 - done.part) / slope)} left" if slope and slope > 0 else ""
+    return f"  {format_duration((1 - done.fraction) / slope)} left" if slope and slope > 0 else ""

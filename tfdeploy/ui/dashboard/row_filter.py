@@ -101,7 +101,7 @@ def states_of(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[
     """Return the states of a task, by the words that the filter uses for them."""
     task = progress.tasks[name]
     special = {SLOW: "slow", AGAIN: "restarted"}.get(mark.rank, "")
-    trouble = "trouble" if mark.trouble else ""
+    trouble = "trouble" if mark.needs_attention else ""
     health = progress.health(task) or ""
     return frozenset((task.state, health, task.outcome or "", special, trouble))
 

@@ -52,7 +52,7 @@ def table_rows(
         fold = len(tasks) > max_rows
     if not fold:
         return [TableRow(task, (task,), marks[task]) for task in tasks]
-    folded_items = _fold_rows(tasks, marks, lambda mark: not mark.trouble, open_role)
+    folded_items = _fold_rows(tasks, marks, lambda mark: not mark.needs_attention, open_role)
     return (
         folded_items
         if len(folded_items) <= max_rows
@@ -108,5 +108,5 @@ def _sort_key(
 
 
 def _pace_key(progress: RunProgress, task: TaskProgress) -> float:
-    rate = progress.own_rate(task)
+    rate = progress.own_steps_per_s(task)
     return float("inf") if rate is None else rate

@@ -64,7 +64,7 @@ def task_page(frame: Frame, name: str) -> list[Row]:
 
 
 def _title_row(task: TaskProgress, mark: TaskTrouble) -> Row:
-    style = "bold red" if mark.rank < CUT else "bold yellow" if mark.trouble else "green"
+    style = "bold red" if mark.rank < CUT else "bold yellow" if mark.needs_attention else "green"
     return [
         Span(clean(task.task, 40), f"bold {task_style(task.task)}"),
         Span(f" on {clean(task.host, 64)}  "),
@@ -75,15 +75,15 @@ def _title_row(task: TaskProgress, mark: TaskTrouble) -> Row:
 
 def _fact_rows(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]:
     progress, width = frame.scene.progress, frame.width
-    values = task.measures.values()
+    values = task.measures.newest_values()
     busy, used = progress.gpu_use(task)
-    rate, is_running = progress.own_rate(task), task.state == "running"
+    rate, is_running = progress.own_steps_per_s(task), task.state == "running"
     figures = [
         f"step {format_number(values['step'], 7)}" if "step" in values else "",
         f"{format_number(rate, 3)} steps/s" if rate is not None else "",
         *(
             f"{clean(name, 40)} {format_number(values[name])}"
-            for name in ("loss", *progress.own_metrics)
+            for name in ("loss", *progress.extra_metrics)
             if name in values
         ),
     ]
@@ -98,7 +98,7 @@ def _fact_rows(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]
         else "",
         f"{task.lines:,} lines" if task.lines else "",
     ]
-    style = "red" if mark.rank < CUT else "yellow" if mark.trouble else ""
+    style = "red" if mark.rank < CUT else "yellow" if mark.needs_attention else ""
     rows = _wrapped_rows(clean(mark.why), width, style) if mark.why else []
     if task.restarts and mark.rank != AGAIN:
         rows += _wrapped_rows(clean(last_restart_cause(progress, task)), width, "yellow")

@@ -120,8 +120,10 @@ class TaskTable:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode
         self.quiet_s = scene.silent_tasks
         progress = scene.progress
-        has_rates = any(progress.own_rate(task) is not None for task in progress.tasks.values())
-        names = table_metrics.metrics_for_tables(progress.own_metrics, progress.job_metrics)
+        has_rates = any(
+            progress.own_steps_per_s(task) is not None for task in progress.tasks.values()
+        )
+        names = table_metrics.metrics_for_tables(progress.extra_metrics, progress.job_metrics)
         self.metrics = [
             name
             for name in names
@@ -133,7 +135,7 @@ class TaskTable:
         column steps/s has values; if so, that column already shows global_step/sec."""
         if has_rates and name.endswith(PRINTED_RATE):
             return False
-        values = (task.measures.values().get(name) for task in self.progress.tasks.values())
+        values = (task.measures.newest_values().get(name) for task in self.progress.tasks.values())
         job_metrics = self.progress.job_metrics
         return any(table_metrics.has_value_to_show(name, value, job_metrics) for value in values)
 
@@ -165,7 +167,7 @@ _FIGURES = {
     "cpu": _NumberColumn(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
     "memory": _NumberColumn(lambda _, task: task.memory, format_bytes),
     "step": _NumberColumn(lambda _, task: task.step, partial(format_number, digits=7), max),
-    "steps/s": _NumberColumn(RunProgress.own_rate, partial(format_number, digits=3)),
+    "steps/s": _NumberColumn(RunProgress.own_steps_per_s, partial(format_number, digits=3)),
     "loss": _NumberColumn(
         lambda _, task: task.loss, format_number, lambda losses: float(f"{median(losses):.3g}")
     ),
@@ -243,9 +245,9 @@ def item_row(
     styles["state"] = _state_style(mark)
     if table.quiet_s.get(tasks[0].task) and not item.is_folded:
         styles["age"] = styles[LAST_LINE] = "yellow"
-    elif mark.trouble:
+    elif mark.needs_attention:
         styles[LAST_LINE] = "red" if mark.rank < CUT else "yellow"
-    if mark.trouble and mark.rank != SLOW and mark.why and shown[-1].name != LAST_LINE:
+    if mark.needs_attention and mark.rank != SLOW and mark.why and shown[-1].name != LAST_LINE:
         return _reason_row(mark, shown, texts, styles, width)
     return _build_row(shown, texts, styles)
 
@@ -261,10 +263,10 @@ def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
 def _transfers_text(host: HostProgress) -> str:
     """Return the running transfers of a host, 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. If no
     transfer is running, return 'all sent' or ''."""
-    if not host.moving:
+    if not host.active_transfers:
         return "all sent" if host.synced else ""
-    names = [clean(transfer.what, 40) for transfer in host.moving]
-    return ", ".join([*names, format_transfer(sum_transfers(host.moving))])
+    names = [clean(transfer.what, 40) for transfer in host.active_transfers]
+    return ", ".join([*names, format_transfer(sum_transfers(host.active_transfers))])
 
 
 def _gpu_text(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
@@ -305,8 +307,8 @@ def _folded_cell_texts(
 ) -> dict[str, str]:
     """Return the cells of a row that stands for several tasks: the highest step, the sum of
     restarts, and the medians of the other numbers."""
-    hosts = map(progress.host, {task.host for task in tasks})
-    moving = [transfer for host in hosts for transfer in host.moving]
+    hosts = map(progress.find_or_add_host, {task.host for task in tasks})
+    moving = [transfer for host in hosts for transfer in host.active_transfers]
     alike = f"{len(tasks)} tasks alike: highest step, medians of other figures; Enter shows each"
     return {
         **{name: each.cell_text(progress, tasks) for name, each in _FIGURES.items()},
@@ -328,13 +330,13 @@ def _state_style(mark: TaskTrouble) -> str:
         return "bold red"
     if mark.rank == DONE and mark.state != "succeeded":
         return "yellow"
-    return _STATE_STYLES.get(mark.rank, "bold yellow" if mark.trouble else "green")
+    return _STATE_STYLES.get(mark.rank, "bold yellow" if mark.needs_attention else "green")
 
 
 def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     """Return the metrics of a task, 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁': as many metrics as fit
     into `room` columns, but at least one."""
-    shown, values = "", task.measures.values()
+    shown, values = "", task.measures.newest_values()
     for name in table.metrics if room else ():
         if table_metrics.has_value_to_show(name, values.get(name), table.progress.job_metrics):
             label = clean(table_metrics.metric_label(name), 40)
@@ -381,7 +383,7 @@ def _build_row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mappin
 
 def _last_line_text(table: TaskTable, task: TaskProgress, mark: TaskTrouble) -> str:
     quiet_s = table.quiet_s.get(task.task)
-    if quiet_s is not None and not mark.trouble:
+    if quiet_s is not None and not mark.needs_attention:
         return f"(quiet {format_duration(quiet_s)}) {clean(task.last_line, 512)}"
     if mark.why:
         return clean(mark.why)

@@ -33,7 +33,7 @@ class _TracebackBlock:
             return False
         if line.stream != head.stream:
             self.others.append(line)
-        elif self._traceback.takes(line):
+        elif self._traceback.accept_next(line):
             self.lines.append(line)
         else:
             return False

@@ -71,7 +71,7 @@ def report_page(report: RunReport, *, live: bool = False) -> str:
     until the run has ended."""
     view, plan = report.view, report.plan
     refresh = (
-        f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.final else ""
+        f'<meta http-equiv="refresh" content="{REFRESH_S}">' if live and not view.is_final else ""
     )
     body = [
         _header(report),
@@ -120,7 +120,7 @@ def _header(report: RunReport) -> str:
     hosts = len({task.host for task in plan.tasks})
     facts = [
         f'<b class="{_STATES.get(view.state, "")}">{escape(view.state)}</b>',
-        f"{'' if view.final else 'for '}{format_duration(lasted)}",
+        f"{'' if view.is_final else 'for '}{format_duration(lasted)}",
         f"job {html_text(plan.job)}, mode {html_text(plan.mode)}",
         f"{format_count(len(plan.tasks), 'task')} on {format_count(hosts, 'host')}",
         f"began {_utc_time(view.started)}",
@@ -236,7 +236,7 @@ def _plan_table(report: RunReport) -> str:
         "flags appended": " ".join(plan.flags_appended),
         "keep": ", ".join(plan.keep),
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
-        "ports": f"protect: {protect.levels if len(protect.by_level()) > 1 else protect.used}",
+        "ports": f"protect: {protect.levels_text if len(protect.hosts_by_level()) > 1 else protect.used}",
     }
     rows = [*facts.items(), *((role, ", ".join(each)) for role, each in plan.cluster.items())]
     for host, machine in report.machines.items():

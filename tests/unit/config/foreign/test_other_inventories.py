@@ -136,7 +136,10 @@ def test_ansible_ini() -> None:
     assert hosts["big"] == {"user": "all", "port": 2200, **key}
     assert hosts["p1"] == {"user": "all", **key}
     assert inventory.roles == {"ps": ("p1",), "worker": ("gpu01", "gpu02", "gpu03", "big")}
-    assert inventory.host("gpu01").setting("identity_file") == "`identity_file:` (hosts.ini:17)"
+    assert (
+        inventory.host("gpu01").setting_with_place("identity_file")
+        == "`identity_file:` (hosts.ini:17)"
+    )
 
 
 def test_ansible_ini_without_variables() -> None:

@@ -146,7 +146,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
 
 def measure_line(line: str) -> TaskMetrics:
     measures = TaskMetrics(PATTERNS)
-    measures.line(100.0, line)
+    measures.add_line(100.0, line)
     return measures
 
 
@@ -158,5 +158,5 @@ def test_step_and_loss_in_line(line: str, step: int | None, loss: float | None) 
 
 def test_nan_loss_replaces_previous_loss() -> None:
     measures = measure_line("step 1 loss 0.5")
-    measures.line(101.0, "step 2 loss nan")
-    assert math.isnan(measures.values()["loss"]) and measures.step == 2
+    measures.add_line(101.0, "step 2 loss nan")
+    assert math.isnan(measures.newest_values()["loss"]) and measures.step == 2

@@ -25,7 +25,7 @@ def progress_after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
 
 def test_progress_in_steps() -> None:
     done = run_completion(progress_after(argv=("python", "train.py", "--steps=2786")))
-    assert done is not None and (done.part, done.words) == (0.5, "step 1,393 of 2,786")
+    assert done is not None and (done.fraction, done.text) == (0.5, "step 1,393 of 2,786")
     assert run_completion(progress_after()) is None
 
 
@@ -35,5 +35,5 @@ def test_shared_step_takes_precedence_over_own_step() -> None:
 
 def test_progress_in_epochs() -> None:
     done = run_completion(progress_after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
-    assert done is not None and done.words == "epoch 3 of 40"
-    assert done.part == pytest.approx(2.5 / 40)
+    assert done is not None and done.text == "epoch 3 of 40"
+    assert done.fraction == pytest.approx(2.5 / 40)

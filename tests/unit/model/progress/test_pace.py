@@ -42,7 +42,7 @@ def slow_words(
     for sample_event in events:
         fold_events(progress, [sample_event])
         trends.update(progress, sample_event.time)
-    return {task: slow_task.words for task, slow_task in find_slow_tasks(progress, trends).items()}
+    return {task: slow_task.text for task, slow_task in find_slow_tasks(progress, trends).items()}
 
 
 def own(number: int, second: int) -> str:

@@ -139,7 +139,7 @@ def a_run() -> list[Event]:
 
 def picture(progress: RunProgress) -> dict[str, Any]:
     tasks = {
-        t.task: (t.state, t.host, t.pid, t.step, t.loss, t.rate, t.last_line, t.lines)
+        t.task: (t.state, t.host, t.pid, t.step, t.loss, t.steps_per_s, t.last_line, t.lines)
         for t in progress.tasks.values()
     }
     return {
@@ -158,8 +158,8 @@ def fold(events: list[Event], plan: Plan | None = PLAN) -> RunProgress:
 def test_figures_of_task() -> None:
     task = fold(a_run()[:-2]).tasks["worker:0"]
     assert (task.step, task.loss, task.lines, task.gpus, task.pid) == (597, 0.005, 200, (0,), 42)
-    assert task.rate == pytest.approx(30, rel=0.05)
-    assert task.measures.values()["accuracy"] == 0.5
+    assert task.steps_per_s == pytest.approx(30, rel=0.05)
+    assert task.measures.newest_values()["accuracy"] == 0.5
 
 
 def test_replay_gives_same_progress_and_reading_changes_nothing() -> None:
@@ -174,11 +174,11 @@ def test_replay_gives_same_progress_and_reading_changes_nothing() -> None:
 def test_earliest_death_is_cause_until_operation_names_cause() -> None:
     progress = fold(a_run())
     assert progress.cause == "worker:0 on n2 failed with exit code 1"
-    assert not progress.final
-    progress.apply(
+    assert not progress.is_final
+    progress.apply_event(
         event("run", 1040.0, state="failed", cause="worker:0 on n2 failed: out of memory")
     )
-    assert progress.final
+    assert progress.is_final
     assert progress.cause == "worker:0 on n2 failed: out of memory"
     assert progress.ended == 1040.0
 
@@ -188,7 +188,7 @@ def test_run_that_continues_has_no_cause() -> None:
         [event("run", 1000.0, state="lost", cause="worker:0 on n2 lost: host rebooted")]
     )
     assert progress.cause == "worker:0 on n2 lost: host rebooted"
-    progress.apply(event("run", 1010.0, state="running", cause=None))
+    progress.apply_event(event("run", 1010.0, state="running", cause=None))
     assert progress.cause is None
 
 
@@ -199,10 +199,12 @@ def test_success_has_no_cause() -> None:
 
 def test_late_event_changes_nothing() -> None:
     progress = fold(a_run())
-    progress.apply(event("task", 1050.0, "n2", "worker:0", attempt=1, state="running", pid=42))
+    progress.apply_event(
+        event("task", 1050.0, "n2", "worker:0", attempt=1, state="running", pid=42)
+    )
     assert progress.tasks["worker:0"].state == "ended"
     restart_reason = "starts again: killed by signal 9"
-    progress.apply(
+    progress.apply_event(
         event(
             "task",
             1050.5,
@@ -214,14 +216,14 @@ def test_late_event_changes_nothing() -> None:
             reason=restart_reason,
         )
     )
-    progress.apply(
+    progress.apply_event(
         event("task", 1050.6, "n2", "worker:0", attempt=1, state="ended", outcome="killed")
     )
     assert (progress.tasks["worker:0"].state, progress.tasks["worker:0"].reason) == (
         "pending",
         restart_reason,
     )
-    progress.apply(
+    progress.apply_event(
         event("task", 1051.0, "n2", "worker:0", attempt=2, state="starting", pid=43, outcome=None)
     )
     task = progress.tasks["worker:0"]
@@ -231,22 +233,22 @@ def test_late_event_changes_nothing() -> None:
 def test_transfers_have_rate_and_remaining_time() -> None:
     progress = fold(a_run()[:5])
     code = progress.hosts["n1"].transfers["code"]
-    assert (code.rate, code.left_s) == (250.0, 3.0)
+    assert (code.bytes_per_s, code.remaining_s) == (250.0, 3.0)
     assert sum_transfers([code, code]) == (500, 2000, 500.0, 3.0)
-    progress.apply(
+    progress.apply_event(
         event(
             "transfer", 1005.0, "n1", what="code", sent_bytes=1000, total_bytes=1000, state="done"
         )
     )
-    assert (code.rate, code.left_s, code.active) == (250.0, None, False)
+    assert (code.bytes_per_s, code.remaining_s, code.is_active) == (250.0, None, False)
 
 
 def test_tasks_of_unreachable_host_are_unreachable() -> None:
     progress = fold(a_run()[:-2])
     task = progress.tasks["worker:0"]
-    progress.apply(event("host", 1041.0, "n2", state="unreachable", text="no answer"))
+    progress.apply_event(event("host", 1041.0, "n2", state="unreachable", text="no answer"))
     assert progress.health(task) == "unreachable"
-    progress.apply(event("host", 1042.0, "n2", state="connected"))
+    progress.apply_event(event("host", 1042.0, "n2", state="connected"))
     assert progress.health(task) is None
 
 
@@ -260,18 +262,18 @@ def test_stalled_task_has_reason_until_it_continues() -> None:
         "health_reason": "waits for ps:0",
         "health_since": 1001.0,
     }
-    progress.apply(event("task", 1041.0, "n2", "worker:0", **ill))
+    progress.apply_event(event("task", 1041.0, "n2", "worker:0", **ill))
     assert (progress.health(task), progress.stalled_because(task)) == (
         "stalled",
         "waits for ps:0 (since 1970-01-01T00:16:41Z)",
     )
-    progress.apply(event("host", 1042.0, "n2", state="unreachable", text="no answer"))
+    progress.apply_event(event("host", 1042.0, "n2", state="unreachable", text="no answer"))
     assert progress.health(task) == "unreachable"
     assert str(progress.stalled_because(task)).startswith(
         "when last heard of, stalled: waits for ps:0"
     )
-    progress.apply(event("host", 1043.0, "n2", state="connected"))
-    progress.apply(
+    progress.apply_event(event("host", 1043.0, "n2", state="connected"))
+    progress.apply_event(
         event(
             "task",
             1044.0,
@@ -285,7 +287,7 @@ def test_stalled_task_has_reason_until_it_continues() -> None:
 
 def test_stalled_task_has_no_rate() -> None:
     quiet = [line(1100.0, "waiting"), line(1100.5, "waiting")]
-    assert fold(a_run()[:-2] + quiet).tasks["worker:0"].rate == 0.0
+    assert fold(a_run()[:-2] + quiet).tasks["worker:0"].steps_per_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -319,7 +321,7 @@ def test_use_of_resources_is_known_while_samples_arrive() -> None:
     progress = RunProgress(PLAN)
     host = {"time": 1.0, "gpus": [[0, 80.0, 1 << 30, None], [1, None, None, None]]}
     data = {"host": host, "tasks": {"worker:0": {"time": 1.0, "cpu": 1.5, "memory": 10}}}
-    progress.apply(
+    progress.apply_event(
         Event(
             kind="task",
             time=1.0,
@@ -329,11 +331,11 @@ def test_use_of_resources_is_known_while_samples_arrive() -> None:
         )
     )
     progress.tasks["worker:0"].gpus = (0, 1, 7)
-    progress.apply(Event(kind="sample", time=1.0, host="n2", data=data))
+    progress.apply_event(Event(kind="sample", time=1.0, host="n2", data=data))
     task = progress.tasks["worker:0"]
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (1.5, 10, (80.0, 1 << 30))
     assert progress.tasks["ps:0"].cpu is None
-    progress.apply(
+    progress.apply_event(
         Event(kind="sample", time=2.0, host="n2", data={"host": {"time": 2.0}, "tasks": {}})
     )
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (None, None, (None, None))
@@ -343,6 +345,6 @@ def test_metrics_of_event_files_stay_until_newer_ones_arrive() -> None:
     progress = RunProgress(PLAN)
     for printed in ({"train/epoch_loss": 0.5}, {}):
         data = {"host": {"time": 1.0}, "tasks": {"worker:0": {"time": 1.0, "printed": printed}}}
-        progress.apply(Event(kind="sample", time=1.0, host="n2", data=data))
-    assert progress.own_metrics[-1] == "train/epoch_loss"
-    assert progress.tasks["worker:0"].measures.values() == {"train/epoch_loss": 0.5}
+        progress.apply_event(Event(kind="sample", time=1.0, host="n2", data=data))
+    assert progress.extra_metrics[-1] == "train/epoch_loss"
+    assert progress.tasks["worker:0"].measures.newest_values() == {"train/epoch_loss": 0.5}

@@ -47,7 +47,7 @@ def test_rank_and_reason_of_each_task(
 ) -> None:
     progress = progress_after(events())  # type: ignore[operator]
     mark = classify_tasks(progress, {}, progress.latest)[task]
-    assert (mark.rank, mark.state, mark.trouble) == (rank, state, rank != RUNNING)
+    assert (mark.rank, mark.state, mark.needs_attention) == (rank, state, rank != RUNNING)
     assert mark.why.startswith(reason) and bool(mark.why) == bool(reason)
 
 
@@ -67,7 +67,7 @@ def test_ended_tasks_of_stopped_run_are_no_problem() -> None:
     progress = progress_after(many())
     progress.state = "stopped"
     assert not any(
-        mark.trouble
+        mark.needs_attention
         for name, mark in classify_tasks(progress).items()
         if progress.tasks[name].state == "ended"
     )

@@ -59,6 +59,6 @@ def test_reported_end_is_used_if_end_was_unknown() -> None:
         "worker:0": [attempt(1, 10.0, 15.0, "failed"), attempt(2, 16.0, None, None)],
         "gone:0": [],
     }
-    assert [attempt.number for attempt in progress.take_attempts(reported)] == [1]
+    assert [attempt.number for attempt in progress.merge_attempts(reported)] == [1]
     assert [attempt.number for attempt in progress.attempts_of("worker:0")] == [1, 2]
-    assert progress.take_attempts(reported) == []
+    assert progress.merge_attempts(reported) == []

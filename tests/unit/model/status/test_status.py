@@ -245,7 +245,7 @@ def test_state_and_cause_of_run(name: str) -> None:
     view = run_view(PLAN, host_states, tasks, unreachable=unreachable)
     assert (view.state, view.cause) == (state, cause)
     assert exit_code(view) == (1 if state in ("failed", "stopped", "lost") else 0)
-    assert (view.ended is None) <= (not view.final or not any(s.ended for s in tasks.values()))
+    assert (view.ended is None) <= (not view.is_final or not any(s.ended for s in tasks.values()))
 
 
 MIRRORED = replace(

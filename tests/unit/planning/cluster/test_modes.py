@@ -171,10 +171,10 @@ def test_plain_refuses_tensorflow_settings_and_reserved_variables(
 def test_every_mode_has_rules() -> None:
     assert set(RULES) == set(MODES)
     for rules in RULES.values():
-        assert set(rules.needs) | set(rules.serves) | set(rules.silent) - {"evaluator"} <= set(
-            rules.takes
-        )
-        assert rules.lead is None or rules.lead not in rules.serves
+        assert set(rules.required_roles) | set(rules.serving_roles) | set(rules.portless_roles) - {
+            "evaluator"
+        } <= set(rules.usable_roles)
+        assert rules.lead_role is None or rules.lead_role not in rules.serving_roles
 
 
 # --- GPUs that other processes use

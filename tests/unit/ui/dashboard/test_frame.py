@@ -267,7 +267,7 @@ def test_metrics_of_job_are_shown() -> None:
     # On a narrow screen, the other columns need the space.
     assert "metrics" not in draw_rows(dashboard, 60, 24)[1]
     out = io.StringIO()
-    dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
+    dashboard.progress.apply_event(event("run", 1041.0, state="succeeded"))
     show_summary(
         Terminal(out, None, False), dashboard.progress, now=dashboard.progress.latest or 0.0
     )
@@ -282,7 +282,7 @@ def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
         metrics = {"step": time, "loss": 0.25, **layers, **rates, "logs/lr": 0.5}
         row = {"time": time, "printed": metrics, "step_time": time - 3.0}
         data = {"host": {"time": time}, "tasks": {"worker:0": row}}
-        dashboard.progress.apply(Event(kind="sample", time=time, host="n2", data=data))
+        dashboard.progress.apply_event(Event(kind="sample", time=time, host="n2", data=data))
         dashboard.scene.trends.update(dashboard.progress, time)
     rows = draw_rows(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
