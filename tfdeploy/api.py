@@ -38,7 +38,7 @@ from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.verbs.fetch import fetch_to_folder
 from tfdeploy.cli.verbs.launch import make_launch_request
 from tfdeploy.cli.verbs.logs import make_query_without_tasks, select_attempts, select_tasks
-from tfdeploy.cli.verbs.status import unreachable_code
+from tfdeploy.cli.verbs.status import exit_code_if_unreachable
 from tfdeploy.cli.verbs.stop import choose_grace, make_rows, stop_as_json
 from tfdeploy.errors import RunFailed, SurvivorsLeft, TfdeployError, UsageError
 from tfdeploy.model import inventory as inventory_values
@@ -434,7 +434,7 @@ class Run:
     def _ask_status(self, flags: CommonFlags) -> Status:
         only = self._select_hosts(flags)
         current = ask_status(self._fleet, self._plan, only)
-        if unreachable_code(self._plan, only, current.errors):
+        if exit_code_if_unreachable(self._plan, only, current.errors):
             self._raise_if_errors("status", current.errors)
         return current
 

@@ -42,7 +42,7 @@ class LookupScope(NamedTuple):
         return select_hosts(self.inventory, self.flags.limit, self.flags.exclude).hosts
 
     @property
-    def unasked(self) -> tuple[str, ...]:
+    def unselected_host_names(self) -> tuple[str, ...]:
         """Return the names of the hosts that --limit and --exclude leave out."""
         return tuple(host.name for host in self.inventory.hosts if host not in self.hosts)
 

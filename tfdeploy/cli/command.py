@@ -90,11 +90,15 @@ def _refuse_unknown_verb(verb: str, arguments: list[str]) -> None:
         meant = OTHER_NAMES.get(verb) or closest_name(verb, VERBS)
         if verb == "help" and arguments[:1]:
             meant, arguments = OTHER_NAMES.get(arguments[0], arguments[0]), ["--help"]
-        hint = f"did you mean {_suggested(meant, arguments)}?" if meant else "`tfdeploy --help`"
+        hint = (
+            f"did you mean {_format_suggested_command(meant, arguments)}?"
+            if meant
+            else "`tfdeploy --help`"
+        )
         raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
 
 
-def _suggested(meant: str, arguments: list[str]) -> str:
+def _format_suggested_command(meant: str, arguments: list[str]) -> str:
     """Return the command that was meant, with the arguments if its verb takes them."""
     command = meant.split()
     asks_for_help = {"-h", "--help"} & {*arguments}
@@ -116,7 +120,7 @@ def show_command_error(argv: list[str], error: TfdeployError) -> int:
 
     before_dashes = _split_at_dashes(argv)[0]
     flags = read_common_flags(before_dashes)
-    error.next = flags.full_command(error.next) if error.next else None
+    error.next = flags.add_file_flags(error.next) if error.next else None
     as_json = bool(_JSON_FLAG.search("\0".join(before_dashes))) or is_env_true("json")
     show_error(error, as_json=as_json, color=flags.color)
     return error.exit_code

@@ -71,7 +71,7 @@ class LaunchDashboard:
 
     def _open(self) -> None:
         print(self.run, flush=True)
-        self.board = Dashboard(add_options=self.flags.full_command)
+        self.board = Dashboard(add_options=self.flags.add_file_flags)
         for event in self._events:
             self.board(event)
         self._events.clear()
@@ -101,7 +101,7 @@ def show_dashboard(
     """
     shown_plan = plan if only_hosts is None else _restrict_plan(plan, only_hosts)
     board = Dashboard(
-        shown_plan, add_options=flags.full_command, command=lambda argv: _run_verb(flags, argv)
+        shown_plan, add_options=flags.add_file_flags, command=lambda argv: _run_verb(flags, argv)
     )
     if launch_board is not None:
         board.view.copy_choices(launch_board.view)

@@ -152,7 +152,7 @@ class CommonFlags(VerbFlags):
 
         return terminal_of(stream, self.color)
 
-    def full_command(self, text: str) -> str:
+    def add_file_flags(self, text: str) -> str:
         """Add the -i and -j of this command line to each tfdeploy command in `text`.
 
         The operator can then type the commands as they are printed. An -i or -j whose value is the

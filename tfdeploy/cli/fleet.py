@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfdeploy.transport.fleet import SshFleet
 
 
-def begin_dialling(hosts: Iterable[Host]) -> None:
+def start_early_connections(hosts: Iterable[Host]) -> None:
     """Start the TCP connections to the hosts now, before the SSH libraries are imported.
 
     The imports take about as long as some hosts take to answer.

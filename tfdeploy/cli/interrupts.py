@@ -27,7 +27,7 @@ RELEASING_LOCKS = (
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Signalled(KeyboardInterrupt):
+class TerminatedBySignal(KeyboardInterrupt):
     """The KeyboardInterrupt that SIGTERM or SIGHUP raises. `number`: the number of the signal.
 
     At its end, the process kills itself with this signal, so that its parent sees the cause.
@@ -39,7 +39,7 @@ class Signalled(KeyboardInterrupt):
 
 
 @contextmanager
-def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
+def interrupt_on_first_signal(second_message: str = ROLLING_BACK) -> Iterator[None]:
     """Raise KeyboardInterrupt on the first signal and print `second_message` on the second one.
 
     The function works in the main thread only. A signal that was ignored before (by `nohup`, for
@@ -60,7 +60,7 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
             with suppress(OSError):
                 os.write(sys.stderr.fileno(), f"{second_message}\n".encode())
             return
-        interrupt = KeyboardInterrupt() if number == signal.SIGINT else Signalled(number)
+        interrupt = KeyboardInterrupt() if number == signal.SIGINT else TerminatedBySignal(number)
         first = first or interrupt
         raise interrupt
 
@@ -80,7 +80,7 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if received else handler)
 
 
-def end_interrupted(interrupt: KeyboardInterrupt) -> int:
+def report_interrupt(interrupt: KeyboardInterrupt) -> int:
     """Print that the process was interrupted, and return the exit code 130.
 
     After SIGTERM or SIGHUP, do not return: end the process by that signal.
@@ -90,7 +90,7 @@ def end_interrupted(interrupt: KeyboardInterrupt) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):  # the terminal may be gone
         print("interrupted", file=sys.stderr, flush=True)
-    if isinstance(interrupt, Signalled):
+    if isinstance(interrupt, TerminatedBySignal):
         _end_by_signal(interrupt.number)
     return 130
 

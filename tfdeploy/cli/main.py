@@ -66,9 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return show_command_error(arguments, error)
     except KeyboardInterrupt as interrupt:
-        from tfdeploy.cli.interrupts import end_interrupted
+        from tfdeploy.cli.interrupts import report_interrupt
 
-        return end_interrupted(interrupt)
+        return report_interrupt(interrupt)
     except BrokenPipeError:
         _silence_stdout()
         return 0

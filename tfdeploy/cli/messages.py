@@ -21,18 +21,18 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix:
     """Print `prefix` and the error of each host, then the commands to type next."""
     for names, what in fold_errors({host: error.what for host, error in errors.items()}).items():
         print_message(f"[{names}] {prefix}{clean(what)}")
-    show_next(flags, errors)
+    print_next_commands(flags, errors)
 
 
-def show_next(flags: CommonFlags, results: Mapping[str, object]) -> None:
+def print_next_commands(flags: CommonFlags, results: Mapping[str, object]) -> None:
     """Print the commands to type next, which the errors in `results` suggest."""
     errors = split_outcomes(results)[1]
     for text in merge_next_commands({host: error.next for host, error in errors.items()}):
-        for line in flags.full_command(text).splitlines():
+        for line in flags.add_file_flags(text).splitlines():
             print_message(f"  next: {clean(line)}")
 
 
-def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
+def list_unselected_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
     """Return the names of the run's hosts that are not in `only_hosts`.
 
     The result is empty if `only_hosts` is None, because the verb then asks all hosts.
@@ -40,7 +40,7 @@ def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
     return [] if only_hosts is None else [n for n in plan.host_names if n not in only_hosts]
 
 
-def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
+def print_unselected_hosts(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
     """Print that the verb did not ask `hosts`, because --limit and --exclude left them out.
 
     `purpose`: what the verb asks hosts for, such as " for newer checkpoints".

@@ -33,10 +33,10 @@ def load_job(flags: CommonFlags) -> Job:
     try:
         return _load_found_job(flags, config.find_job(flags.job, Path.cwd()))
     except ConfigError as error:
-        raise (_with_last_project(error) if flags.job is None else error) from error
+        raise (_suggest_project_folder(error) if flags.job is None else error) from error
 
 
-def _with_last_project(error: ConfigError) -> ConfigError:
+def _suggest_project_folder(error: ConfigError) -> ConfigError:
     """Return the error. If no file was found, make the error suggest a folder that has a job file:
     one in the current folder, or the folder of the last run."""
     if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
@@ -68,7 +68,7 @@ def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     if not job_file.named_explicitly and path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(path)}")
     inventory_flag = _suggest_inventory_flag(flags, job_file)
-    refuse_files_of_others(job_file, f"-j {_quote_relative(path)}{inventory_flag}")
+    refuse_file_others_control(job_file, f"-j {_quote_relative(path)}{inventory_flag}")
     return config.load_job(path, environ=os.environ)
 
 
@@ -81,12 +81,12 @@ def load_inventories(flags: CommonFlags, job: Job | None) -> tuple[Inventory, In
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     """Return the inventory with all its hosts. Raises UsageError and Refused."""
-    inventory = warn_of_notes(config.load_inventory(find_inventory_file(flags, job)))
+    inventory = print_inventory_warnings(config.load_inventory(find_inventory_file(flags, job)))
     remember_inventory(inventory)
     return inventory
 
 
-def warn_of_notes(inventory: Inventory) -> Inventory:
+def print_inventory_warnings(inventory: Inventory) -> Inventory:
     """Print the notes of the inventory as warnings, and return the inventory."""
     for note in inventory.notes:
         _print_once(f"warning: {note}")
@@ -111,7 +111,7 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
             flags.inventory, os.environ, job.inventory if job else None, cwd, job_file
         )
     except ConfigError as error:
-        raise _with_last_project(error) from error
+        raise _suggest_project_folder(error) from error
     reason = ""
     if file.unused_inventory is not None:
         origin = (
@@ -122,11 +122,11 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
         reason = f" ({origin} {os.path.relpath(file.unused_inventory)} is not used)"
     if reason or not (file.named_explicitly or file.path.parent.parent == cwd):
         _print_file_used(flags, f"inventory: {os.path.relpath(file.path)}{reason}")
-    refuse_files_of_others(file, f"-i {_quote_relative(file.path)}")
+    refuse_file_others_control(file, f"-i {_quote_relative(file.path)}")
     return file.path
 
 
-def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
+def refuse_file_others_control(file: FoundFile, naming_flags: str) -> None:
     """Raise Refused if another user can change a file that tfdeploy found by itself.
 
     If the operator named the file, only a warning is printed. `naming_flags`: the flags that name

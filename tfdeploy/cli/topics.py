@@ -115,10 +115,10 @@ def _mode_sections() -> list[TopicSection]:
     texts: dict[str, Callable[[ModeRules], str]] = {
         "MODES  set with `mode` in the job file, or with --mode": lambda rules: rules.program,
         "ROLES": lambda rules: (
-            f"{_listed(rules.usable_roles)}; needed: {_listed(rules.required_roles)}"
+            f"{_listing(rules.usable_roles)}; needed: {_listing(rules.required_roles)}"
         ),
         "RESTARTS": lambda rules: (
-            f"if a {' or '.join(rules.breaks)} dies, all tasks of {_listed(rules.gang)} restart; "
+            f"if a {' or '.join(rules.breaks)} dies, all tasks of {_listing(rules.gang)} restart; "
             "if another task dies, only that task restarts"
             if rules.breaks
             else "only the task that died restarts"
@@ -131,5 +131,5 @@ def _mode_sections() -> list[TopicSection]:
     ]
 
 
-def _listed(names: Iterable[str]) -> str:
+def _listing(names: Iterable[str]) -> str:
     return ", ".join(names)

@@ -46,7 +46,7 @@ def make_launch_view(flags: CommonFlags) -> Emit:
 
     def emit(event: Event) -> None:
         if event.kind == "note":
-            text = flags.full_command(event.data["text"])
+            text = flags.add_file_flags(event.data["text"])
             event = replace(event, data={**event.data, "text": text})
         if event.kind == "step" and event.data.get("step") == "sync" and on_terminal:
             if event.data.get("state") == "begin":

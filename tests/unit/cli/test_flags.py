@@ -239,14 +239,14 @@ def test_bad_job_file_is_usage_error_in_every_verb(
 def test_suggested_command_has_given_files(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = CommonFlags(inventory="my hosts.yaml", job="a.yaml")
     given_so = "tfdeploy trust -i 'my hosts.yaml' -j a.yaml --limit n1"
-    assert flags.full_command("tfdeploy trust --limit n1") == given_so
+    assert flags.add_file_flags("tfdeploy trust --limit n1") == given_so
     assert (
-        flags.full_command("`tfdeploy runs` lists them")
+        flags.add_file_flags("`tfdeploy runs` lists them")
         == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
     )
     # The suggestion adds no file that the user's command already names.
     assert (
-        flags.full_command("`tfdeploy inventory -i x.ini` or `tfdeploy runs -j b.yaml`")
+        flags.add_file_flags("`tfdeploy inventory -i x.ini` or `tfdeploy runs -j b.yaml`")
         == "`tfdeploy inventory -j a.yaml -i x.ini` or "
         "`tfdeploy runs -i 'my hosts.yaml' -j b.yaml`"
     )
@@ -256,11 +256,11 @@ def test_suggested_command_has_given_files(monkeypatch: pytest.MonkeyPatch) -> N
         "tfdeploy launch --help",
         "192.0.2.1 and tfdeploy have no cipher",
     ):
-        assert flags.full_command(text) == text
+        assert flags.add_file_flags(text) == text
     # The inventory is set in the environment, so the suggested command does not repeat it.
     monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")
-    assert flags.full_command("tfdeploy setup") == "tfdeploy setup -j a.yaml"
-    assert CommonFlags().full_command("tfdeploy setup") == "tfdeploy setup"
+    assert flags.add_file_flags("tfdeploy setup") == "tfdeploy setup -j a.yaml"
+    assert CommonFlags().add_file_flags("tfdeploy setup") == "tfdeploy setup"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tfdeploy.ui.progress import SyncView
 
 def verb(words):
     here = Path(sys.argv[1])
-    with SyncView() as emit, interrupts.interruptible_once():
+    with SyncView() as emit, interrupts.interrupt_on_first_signal():
         try:
             (here / "up").touch()
             while True:

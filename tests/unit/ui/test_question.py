@@ -21,7 +21,7 @@ sys.path[:0] = [{root!r}, {here!r}]
 from contextlib import nullcontext
 from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.cli.interrupts import interruptible_once
+from tfdeploy.cli.interrupts import interrupt_on_first_signal
 from tfdeploy.cli.views import make_launch_view, make_transfer_view
 from tfdeploy.model.events import Event
 
@@ -34,7 +34,8 @@ def say(text):
     return Event("note", 1000.0, data=dict(level="info", text=text))
 
 def main(display):
-    with interruptible_once(), make_transfer_view(flags) if display.startswith("sync") else nullcontext() as show:
+    view = make_transfer_view(flags) if display.startswith("sync") else nullcontext()
+    with interrupt_on_first_signal(), view as show:
         show = show or (make_launch_view(flags) if display == "launch" else lambda event: None)
         if display == "launch":
             show(step("begin"))

@@ -40,7 +40,7 @@ _TEMPLATES: dict[Shell, tuple[str, ...]] = {
 }
 
 
-class Row(NamedTuple):
+class CompletionWord(NamedTuple):
     """A word of a command line.
 
     `name`: a flag or a verb; "" for an argument.
@@ -56,7 +56,7 @@ def make_script(shell: Shell) -> str:
     """Return the script that the shell must read to complete the command lines of tfdeploy."""
     parsers = (make_parser(), common_parser())
     rows: dict[str, list[str]] = {}
-    for command, each in chain.from_iterable(map(read_rows, parsers)):
+    for command, each in chain.from_iterable(map(list_command_words, parsers)):
         lines = rows.setdefault(command, [])
         for name, values, text in each:
             lines.append(f"{name}\t{'' if values is None else '=' + values}\t{text}")
@@ -72,27 +72,29 @@ def make_script(shell: Shell) -> str:
     return template.replace("@ROWS@", "\n".join(cases))
 
 
-def read_rows(
+def list_command_words(
     parser: argparse.ArgumentParser, command: str = ""
-) -> Iterator[tuple[str, list[Row]]]:
+) -> Iterator[tuple[str, list[CompletionWord]]]:
     """Yield (command, rows of the command) for the parser and for the parsers of its verbs.
 
     `command`: the verbs that come before the rows on the command line, such as "lab up".
     """
-    rows: list[Row] = []
+    rows: list[CompletionWord] = []
     formatter = parser._get_formatter()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            rows += [Row(each.dest, None, each.help or "") for each in action._choices_actions]
+            rows += [
+                CompletionWord(each.dest, None, each.help or "") for each in action._choices_actions
+            ]
             for verb, verb_parser in action.choices.items():
-                yield from read_rows(verb_parser, f"{command} {verb}".strip())
+                yield from list_command_words(verb_parser, f"{command} {verb}".strip())
         elif action.help != argparse.SUPPRESS:
             values = None
             if action.nargs != 0:
                 choices = " ".join(map(str, action.choices or ()))
                 values = choices or _VALUES.get(str(action.metavar), "")
             text = formatter._expand_help(action) if action.help else ""
-            rows += [Row(name, values, text) for name in action.option_strings or ("",)]
+            rows += [CompletionWord(name, values, text) for name in action.option_strings or ("",)]
     yield command, rows
 
 

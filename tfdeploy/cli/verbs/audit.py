@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
-        subject, hosts, lookup_error = _find_subject(flags, fleet)
+        subject, hosts, lookup_error = _find_audit_subject(flags, fleet)
         subject = replace(subject, secret_paths=project_secret_paths(flags))
         answer, errors = audit(fleet, hosts, subject)
     if lookup_error is not None and not answer["entries"] and not answer["left"] and not errors:
@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
     return worst([*errors.values(), 1 if answer["left"] else 0])
 
 
-def _find_subject(
+def _find_audit_subject(
     flags: Flags, fleet: Fleet
 ) -> tuple[AuditSubject, tuple[Host, ...], UsageError | None]:
     """Return (what to audit, the hosts to ask, the error of the search for the run or None).

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     job = load_job_if_any(flags)
     whole, inventory = load_inventories(flags, job)
-    launch = _describe_launch(job, inventory, whole) if job else None
+    launch = _make_planning_request(job, inventory, whole) if job else None
     with open_fleet(flags) as fleet:
         view = make_plain_view(flags)
         fleet.on_notice = make_wait_warner(view)
@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
     return result.exit_code
 
 
-def _describe_launch(job: Job, inventory: Inventory, whole: Inventory) -> LaunchRequest:
+def _make_planning_request(job: Job, inventory: Inventory, whole: Inventory) -> LaunchRequest:
     """Return the launch for which `check` makes a plan. The launch is never started.
 
     The plan shows which ports and how many tasks each host would have.
@@ -58,5 +58,5 @@ def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]
     """Print the checks. The fix in a check is a command that the operator can type as it is
     printed."""
     for each in (*links, *(each for host in hosts for each in host["checks"])):
-        each["fix"] = flags.full_command(each["fix"]) if each["fix"] else None
+        each["fix"] = flags.add_file_flags(each["fix"]) if each["fix"] else None
     show_checks(flags.out, hosts, links, quiet=flags.quiet)

@@ -93,14 +93,14 @@ def _refuse_unusable_flags(flags: Flags) -> None:
             next=f"leave out --everything or --{conflicting[0]}",
         )
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
-        confirmation = _confirmed_command(flags) if flags.everything else "add -y"
+        confirmation = _format_preconfirmed_command(flags) if flags.everything else "add -y"
         raise UsageError(
             "clean asks before it removes, and there is no terminal to ask on",
             next=f"{confirmation}, or --dry-run first",
         )
 
 
-def _confirmed_command(flags: Flags) -> str:
+def _format_preconfirmed_command(flags: Flags) -> str:
     """Return a shell command that cleans the same hosts and gives the confirmation itself."""
     command = "clean --everything"
     for name, value in (("limit", flags.limit), ("exclude", flags.exclude)):
@@ -113,7 +113,11 @@ def _ask_for_consent(flags: Flags) -> None:
     if flags.everything:
         question = f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD}"
         if ask(f"{question} to continue:") != CONFIRMATION_WORD:
-            hint = f"type {CONFIRMATION_WORD}" if sys.stdin.isatty() else _confirmed_command(flags)
+            hint = (
+                f"type {CONFIRMATION_WORD}"
+                if sys.stdin.isatty()
+                else _format_preconfirmed_command(flags)
+            )
             raise UsageError(
                 f"the word {CONFIRMATION_WORD} was not typed: nothing was removed", next=hint
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.exec import Flags
-from tfdeploy.cli.fleet import begin_dialling, open_fleet
-from tfdeploy.cli.messages import show_next
+from tfdeploy.cli.fleet import open_fleet, start_early_connections
+from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst
@@ -23,7 +23,7 @@ def run(flags: Flags) -> int:
     if not flags.after_dashes:
         raise UsageError("no command", where="tfdeploy exec", next="`tfdeploy exec -- nvidia-smi`")
     inventory = load_project_inventory(flags)
-    begin_dialling(inventory.hosts)
+    start_early_connections(inventory.hosts)
     argv = flags.after_dashes  # a single element is a script for `sh -c`
     with open_fleet(flags) as fleet:
         results = fleet.each(
@@ -36,7 +36,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_exec(flags.out, flags.err, rows)
-        show_next(flags, results)
+        print_next_commands(flags, results)
     return worst(
         [*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.fleet import lock_holder
-from tfdeploy.cli.messages import show_unasked
+from tfdeploy.cli.messages import print_unselected_hosts
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.views import open_transfer
@@ -23,10 +23,10 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     """
     job = load_job(flags)
     whole, inventory = load_inventories(flags, job)
-    unasked_hosts = [each.name for each in whole.hosts if each not in inventory.hosts]
+    list_unselected_hosts = [each.name for each in whole.hosts if each not in inventory.hosts]
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         kept = copy_newest_keep_to(fleet, inventory, job, host, lock_holder(), emit)
-    show_unasked(flags, unasked_hosts)
+    print_unselected_hosts(flags, list_unselected_hosts)
     if flags.json:
         answer: OntoAnswer = {
             "job": job.name,
@@ -37,7 +37,7 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
         }
         print_json(answer)
     elif not flags.quiet:
-        which = " of the hosts that were asked" if unasked_hosts else ""
+        which = " of the hosts that were asked" if list_unselected_hosts else ""
         outcome = (
             f"{host} already has the newest `keep` folders{which}"
             if kept.host == host

@@ -18,7 +18,7 @@ from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
 from tfdeploy.cli.options import env_default, unknown_choice_error
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.cli.project import warn_of_notes
+from tfdeploy.cli.project import print_inventory_warnings
 from tfdeploy.config import find_job_above
 from tfdeploy.config.file_schemas import file_schema_text
 from tfdeploy.config.foreign.host_list import is_host_list
@@ -74,7 +74,7 @@ def run(flags: Flags) -> int:
     written = [folder / name for name, text in texts.items() if _write_new_file(folder, name, text)]
     kept = [folder / name for name in texts if folder / name not in written]
     has_hosts = folder / INVENTORY in kept or hosts != _make_inventory_text(EXAMPLE_HOSTS)
-    next_step = flags.full_command(_FIRST_COMMANDS)
+    next_step = flags.add_file_flags(_FIRST_COMMANDS)
     if not named:
         next_step = _describe_next_step(folder / INVENTORY, has_hosts)
     _print_result(flags, written, kept, next_step)
@@ -211,7 +211,7 @@ def _make_inventory_text(text: str) -> str:
         where = error.where if is_file else "--hosts"
         raise UsageError(error.what, where=where, next=_HOSTS_FORM) from error
     hosts = {}
-    for number, host in enumerate(warn_of_notes(read.inventory).hosts, 1):
+    for number, host in enumerate(print_inventory_warnings(read.inventory).hosts, 1):
         name, settings = host.name, stated_settings(host, read.settings[host.name])
         if not is_file and is_ip(host.address):
             name, settings = f"n{number}", {"address": quoted(host.address), **settings}

@@ -11,7 +11,7 @@ from tfdeploy import config
 from tfdeploy.cli.arguments.inventory import Flags
 from tfdeploy.cli.options import env_default
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import find_inventory_file, load_job_if_any, warn_of_notes
+from tfdeploy.cli.project import find_inventory_file, load_job_if_any, print_inventory_warnings
 from tfdeploy.cli.state import remember_inventory
 from tfdeploy.config.reference import HOST
 from tfdeploy.config.templates import quoted, roles_text, stated_settings
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    path = find_inventory_file(flags, _load_naming_job(flags))
+    path = find_inventory_file(flags, _load_job_for_inventory(flags))
     file = config.load_inventory_file(path, by_ansible=flags.source == "ansible")
     remember_inventory(file.inventory)
-    inventory = select_hosts(warn_of_notes(file.inventory), flags.limit, flags.exclude)
+    inventory = select_hosts(print_inventory_warnings(file.inventory), flags.limit, flags.exclude)
     if flags.json:
         print_json(inventory_as_json(inventory, file))
     elif flags.output == "yaml":
@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
     return 0
 
 
-def _load_naming_job(flags: Flags) -> Job | None:
+def _load_job_for_inventory(flags: Flags) -> Job | None:
     """Return the job, because its file may name the inventory. Return None if there is no job.
 
     With -i, the job file is not read. TFDEPLOY_INVENTORY takes precedence over the inventory that

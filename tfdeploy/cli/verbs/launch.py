@@ -15,8 +15,8 @@ from tfdeploy import config
 from tfdeploy.cli.arguments.launch import Flags
 from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator_name
-from tfdeploy.cli.interrupts import interruptible_once
-from tfdeploy.cli.messages import show_unasked
+from tfdeploy.cli.interrupts import interrupt_on_first_signal
+from tfdeploy.cli.messages import print_unselected_hosts
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.project import load_job, load_whole_inventory
 from tfdeploy.cli.run_names import check_run_name, make_run_id
@@ -71,21 +71,24 @@ def run(flags: Flags) -> int:
             return _show_plan(flags, plan)
         watched = not flags.detach and not flags.json and not flags.quiet and can_draw_dashboard()
         if not watched:
-            with interruptible_once():
+            with interrupt_on_first_signal():
                 plan = launch(request, fleet, store, emit)
                 remember_plan(plan)
                 if not flags.json:
                     print(plan.run, flush=True)
                 if not (flags.json or flags.wait or flags.quiet):
                     for verb in ("status --watch", "logs -f", "stop"):
-                        command = flags.full_command(f"`tfdeploy {verb} {plan.run}`")
+                        command = flags.add_file_flags(f"`tfdeploy {verb} {plan.run}`")
                         print_message(f"next: {command}")
-            from tfdeploy.cli.verbs.waiting import wait_or_leave
+            from tfdeploy.cli.verbs.waiting import wait_if_requested
 
-            return wait_or_leave(flags, fleet, plan, emit, record_lines)
+            return wait_if_requested(flags, fleet, plan, emit, record_lines)
         from tfdeploy.cli.dashboard import LaunchDashboard, show_dashboard
 
-        with interruptible_once(), LaunchDashboard(flags, request.run, plain) as launch_dashboard:
+        with (
+            interrupt_on_first_signal(),
+            LaunchDashboard(flags, request.run, plain) as launch_dashboard,
+        ):
             show_event = launch_dashboard
             plan = launch(request, fleet, store, emit)
             remember_plan(plan)
@@ -116,8 +119,10 @@ def make_launch_request(
     config.check_source_hosts(job, whole_inventory)
     inventory = select_hosts(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
-        unasked_hosts = (host.name for host in whole_inventory.hosts if host not in inventory.hosts)
-        show_unasked(flags, unasked_hosts, " for newer checkpoints")
+        list_unselected_hosts = (
+            host.name for host in whole_inventory.hosts if host not in inventory.hosts
+        )
+        print_unselected_hosts(flags, list_unselected_hosts, " for newer checkpoints")
     return LaunchRequest(
         inventory=inventory,
         job=job,

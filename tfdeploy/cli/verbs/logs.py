@@ -15,7 +15,7 @@ from tfdeploy.cli.arguments.logs import Flags
 from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked, unasked_hosts
+from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst
 from tfdeploy.model.text.folding import fold_names, group_by_key
@@ -49,7 +49,7 @@ def run(flags: Flags) -> int:
         errors: dict[str, TfdeployError] = {}
         query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
         query, follow = select_attempts(flags, fleet, plan, query, errors)
-        show_unasked(flags, unasked_hosts(plan, only_hosts))
+        print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
         # task@host -> how many bytes of its log were rotated away before they could be read
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")

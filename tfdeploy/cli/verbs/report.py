@@ -15,7 +15,7 @@ from tfdeploy.cli.arguments.report import Flags
 from tfdeploy.cli.browser import open_in_browser, open_secret_url
 from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.messages import print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.written_page import check_page_target, write_page
@@ -64,7 +64,7 @@ def run(flags: Flags) -> int:
         answer: ReportAnswer = {"run": plan.run, "file": str(target)}
         print(json.dumps(answer) if flags.json else target)
         show_errors(flags, status.errors, "not in the report: ")
-        show_unasked(flags, status.view.unasked)
+        print_unselected_hosts(flags, status.view.unasked)
         if flags.open:
             open_in_browser(target.resolve().as_uri())
         return worst([plan_code, *status.errors.values()])

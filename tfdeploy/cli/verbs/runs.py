@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfdeploy.cli.arguments.runs import Flags
 from tfdeploy.cli.chosen_run import read_lookup_scope
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked
+from tfdeploy.cli.messages import print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.state import open_run_store, store_completion_names
 from tfdeploy.errors import worst
@@ -27,7 +27,7 @@ def run(flags: Flags) -> int:
         scope = read_lookup_scope(flags)
         job = None if flags.all or scope.job is None else scope.job.name
         rows, errors = list_runs(fleet, scope.hosts, open_run_store(), job)
-    is_partial = bool(errors or scope.unasked)
+    is_partial = bool(errors or scope.unselected_host_names)
     store_completion_names({"runs": [row["run"] for row in rows]}, add=is_partial)
     total, rows = len(rows), select_rows(rows, flags.state or (), flags.since)
     if flags.json:
@@ -38,7 +38,11 @@ def run(flags: Flags) -> int:
     else:
         show_runs(flags.out, rows, time.time())
         if not rows:
-            text = "no runs on the hosts that were asked" if scope.unasked else "no runs yet"
+            text = (
+                "no runs on the hosts that were asked"
+                if scope.unselected_host_names
+                else "no runs yet"
+            )
             print_message(f"none of {total} runs matches --state and --since" if total else text)
     for row in rows:
         for host, why in row.get("damaged", {}).items():
@@ -46,7 +50,7 @@ def run(flags: Flags) -> int:
         if "doubt" in row:
             print_message(f"warning: {row['doubt']}")
         if error := row.get("differ"):
-            print_message(f"{error.what}\n  next: {flags.full_command(error.next or '')}")
+            print_message(f"{error.what}\n  next: {flags.add_file_flags(error.next or '')}")
     show_errors(flags, errors)
-    show_unasked(flags, scope.unasked)
+    print_unselected_hosts(flags, scope.unselected_host_names)
     return worst(errors.values())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.setup import Flags
 from tfdeploy.cli.fleet import lock_holder
-from tfdeploy.cli.messages import show_next
+from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
@@ -40,7 +40,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_setup(flags.err, rows, [describe_difference(*each) for each in different.items()])
-        show_next(flags, results)
+        print_next_commands(flags, results)
     return worst(results.values())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.status import Flags
 from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import show_errors, show_unasked, unasked_hosts
+from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.status.run_status import run_view_json
@@ -36,7 +36,7 @@ def run(flags: Flags) -> int:
             from tfdeploy.cli.dashboard import show_dashboard
 
             show_dashboard(flags, fleet, plan, last_lines=200, only_hosts=only_hosts)
-            show_unasked(flags, unasked_hosts(plan, only_hosts))
+            print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
             return 0
         while True:
             current = status(fleet, plan, only_hosts)
@@ -51,15 +51,17 @@ def run(flags: Flags) -> int:
             if not flags.watch or (current.view.is_final and not resumed):
                 break
             time.sleep(2)
-        for problem in () if flags.watch else _list_fixes_by_watch(current):
+        for problem in () if flags.watch else _list_problems_watch_fixes(current):
             print_message(f"{problem}:")
-            print_message(f"  next: {flags.full_command(f'`tfdeploy status {plan.run} --watch`')}")
+            print_message(
+                f"  next: {flags.add_file_flags(f'`tfdeploy status {plan.run} --watch`')}"
+            )
         show_errors(flags, current.errors)
-        show_unasked(flags, current.view.unasked)
-        return worst([plan_code, unreachable_code(plan, only_hosts, current.errors)])
+        print_unselected_hosts(flags, current.view.unasked)
+        return worst([plan_code, exit_code_if_unreachable(plan, only_hosts, current.errors)])
 
 
-def _list_fixes_by_watch(current: Status) -> Iterator[str]:
+def _list_problems_watch_fixes(current: Status) -> Iterator[str]:
     """Yield a message for each problem that `status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned_hosts:
@@ -68,7 +70,7 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
         yield describe_uninformed(*current.uninformed) + "; to pass the message on"
 
 
-def unreachable_code(
+def exit_code_if_unreachable(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
     """Return the exit code 4 if the status is unusable because hosts failed, else 0.
@@ -103,4 +105,4 @@ def _show_status(flags: Flags, fleet: Fleet, plan: Plan, current: Status) -> Non
     fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
     last_lines = lines_of_first_death(fleet, plan, current, fetched)
     as_of = "as of the last fetch" if fetched.replaced_hosts else ""
-    show_status(flags.out, current.view, time.time(), flags.full_command, last_lines, as_of)
+    show_status(flags.out, current.view, time.time(), flags.add_file_flags, last_lines, as_of)

@@ -106,4 +106,6 @@ def _show_result(
             f"if {fold_names(unreachable)} can be reached again within a day, "
             f"{fold_names(messengers)} will stop the run there"
         )
-    print_message(f"to finish the stop, type {flags.full_command(f'`tfdeploy stop {run}`')} again")
+    print_message(
+        f"to finish the stop, type {flags.add_file_flags(f'`tfdeploy stop {run}`')} again"
+    )

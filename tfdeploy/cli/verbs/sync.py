@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tfdeploy import config
 from tfdeploy.cli.arguments.sync import Flags
 from tfdeploy.cli.consent import make_confirm
-from tfdeploy.cli.fleet import begin_dialling, lock_holder
-from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
-from tfdeploy.cli.messages import show_next
+from tfdeploy.cli.fleet import lock_holder, start_early_connections
+from tfdeploy.cli.interrupts import RELEASING_LOCKS, interrupt_on_first_signal
+from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
@@ -40,11 +40,14 @@ def run(flags: Flags) -> int:
     if split_data_names(job) and hosts != whole.hosts:
         what = f"data set {split_data_names(job)[0]} goes to all workers in parts, and some hosts are left out"
         raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
-    begin_dialling(hosts)
+    start_early_connections(hosts)
     if flags.dry_run:
         return _show_forecast(flags, hosts, job, whole)
     broadcasts: list[BroadcastRow] = []
-    with open_transfer(flags, flags.bwlimit) as (fleet, show), interruptible_once(RELEASING_LOCKS):
+    with (
+        open_transfer(flags, flags.bwlimit) as (fleet, show),
+        interrupt_on_first_signal(RELEASING_LOCKS),
+    ):
         connected = begin_connecting(fleet, hosts)
         from tfdeploy.operations.sync import sync_job
 
@@ -72,7 +75,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_sync(flags.err, rows)
-        show_next(flags, results)
+        print_next_commands(flags, results)
     return worst(results.values())
 
 
@@ -98,7 +101,7 @@ def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inven
     else:
         sent = {host: each.sent for host, each in expected.items()}
         show_forecast(flags.out, rows, broadcasts, sent)
-        show_next(flags, errors)
+        print_next_commands(flags, errors)
     return worst(errors.values())
 
 

@@ -77,7 +77,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         flags, [key] if key.state == "changed" else []
     )
     if not flags.json:
-        flags.err.write(flags.full_command("\n".join(renewal_lines(_make_row(key, [])))) + "\n")
+        flags.err.write(flags.add_file_flags("\n".join(renewal_lines(_make_row(key, [])))) + "\n")
         _print_refused(flags, refused)
     if keys_to_record:
         what = describe_key_change(_make_row(key, []))
@@ -178,7 +178,7 @@ def _show_keys(flags: Flags, keys: list[HostKeyScan]) -> None:
             row["state"],
             row["keytype"] or "",
             row["fingerprint"] or "",
-            flags.full_command(describe_state(row)),
+            flags.add_file_flags(describe_state(row)),
         )
         for row in (_make_row(key, []) for key in keys)
     ]

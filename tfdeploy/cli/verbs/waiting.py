@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     TakeLines = Callable[[list[LogLine]], None]
 
 
-def wait_or_leave(
+def wait_if_requested(
     flags: Flags, fleet: Fleet, plan: Plan, emit: Emit, record_lines: TakeLines | None
 ) -> int:
     """Wait for the end of the run if --wait is given, and return the exit code.
@@ -36,7 +36,7 @@ def wait_or_leave(
         view = _follow_to_end(flags, fleet, plan, emit, record_lines)
         code = exit_code(view)
         if view.state == "failed":
-            print_message(f"  next: {flags.full_command(f'`tfdeploy logs --errors {plan.run}`')}")
+            print_message(f"  next: {flags.add_file_flags(f'`tfdeploy logs --errors {plan.run}`')}")
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
     return code
@@ -66,7 +66,7 @@ def _follow_to_end(
         )
     except KeyboardInterrupt:
         commands = f"`tfdeploy logs -f {plan.run}`, `tfdeploy stop {plan.run}`"
-        print_message(f"the run continues; to follow or stop it: {flags.full_command(commands)}")
+        print_message(f"the run continues; to follow or stop it: {flags.add_file_flags(commands)}")
         raise
     finally:
         stop.set()
