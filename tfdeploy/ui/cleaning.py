@@ -68,15 +68,15 @@ def explain_kept_records(unended: Sequence[str], elsewhere: Sequence[str], store
     if unended:
         names = list_first([*map(clean, unended)], MOST_NAMES)
         lines.append(
-            f"{_count_kept_records(unended)} ({names}): no host has the run, and its end is not recorded. To "
-            f"remove a record: rm -r {store}/RUN"
+            f"{_count_records(unended)} ({names}): no host has the run, and its end is not recorded. "
+            f"To remove a record: rm -r {store}/RUN"
         )
     if elsewhere:
         lines.append(
-            f"{_count_kept_records(elsewhere)}: a host of the run was not asked or did not answer"
+            f"{_count_records(elsewhere)}: a host of the run was not asked or did not answer"
         )
     return lines
 
 
-def _count_kept_records(runs: Sequence[str]) -> str:
+def _count_records(runs: Sequence[str]) -> str:
     return "1 record stays" if len(runs) == 1 else f"{len(runs)} records stay"

@@ -58,8 +58,8 @@ def replace_host_name(text: str, host: str, mark: str = _NAME) -> str:
 
 
 def insert_host_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """Return `text`, a result of `replace_host_name`, with the names of these hosts instead of `mark`.
-    In commands, the names are quoted for a shell."""
+    """Return `text`, a result of `replace_host_name`, with the names of these hosts instead of
+    `mark`. In commands, the names are quoted for a shell."""
     names = fold_names(hosts)
     return text.replace(f"root on {mark}", f"root on {names}").replace(mark, shlex.quote(names))
 

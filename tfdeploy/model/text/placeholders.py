@@ -59,8 +59,8 @@ def check_placeholders(text: str, known: Iterable[str]) -> None:
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with every placeholder replaced. Raises UsageError as `check_placeholders` does; the known
-    names are those of `values`."""
+    """Return the text with every placeholder replaced. Raises UsageError as `check_placeholders`
+    does; the known names are those of `values`."""
     check_placeholders(text, values)
     return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
 

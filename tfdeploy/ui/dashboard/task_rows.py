@@ -288,7 +288,7 @@ def _cell_texts(
     texts |= {
         "host": clean(task.host, 64),
         "gpu": _gpu_text(progress, [task]) or gpus,
-        TREND: _trend_sparkline(table, task.task, LOSS),
+        TREND: _sparkline(table, task.task, LOSS),
         METRICS: _metrics_text(table, task, metrics_width),
         "address": clean(task.address, 64),
         LAST_LINE: _last_line_text(table, task, mark),
@@ -340,7 +340,7 @@ def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     for name in table.metrics if room else ():
         if table_metrics.has_value_to_show(name, values.get(name), table.progress.job_metrics):
             label = clean(table_metrics.metric_label(name), 40)
-            each = f"{label} {format_number(values[name])} {_trend_sparkline(table, task.task, name)}".rstrip()
+            each = f"{label} {format_number(values[name])} {_sparkline(table, task.task, name)}".rstrip()
             longer = f"{shown}, {each}" if shown else each
             if len(longer) > room and shown:
                 break
@@ -348,7 +348,7 @@ def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     return shown
 
 
-def _trend_sparkline(table: TaskTable, task: str, name: str) -> str:
+def _sparkline(table: TaskTable, task: str, name: str) -> str:
     trend = table.trends.trend(task, name)
     return draw_sparkline(trend.values, _SPARK, unicode=table.unicode) if trend else ""
 

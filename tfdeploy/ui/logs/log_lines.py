@@ -330,8 +330,8 @@ class LinePrinter:
         run = json.dumps(self._run)
         for time, task, host, attempt, stream, line, *_ in batch:
             parts.append(
-                f'{{"time": "{self._iso_time(time)}", "run": {run}, "task": {quoted(task)}, "host": '
-                f"{quoted(host)}, "
+                f'{{"time": "{self._iso_time(time)}", "run": {run}, "task": {quoted(task)}, '
+                f'"host": {quoted(host)}, '
                 f'"attempt": {attempt}, "stream": "{stream}", "line": '
                 f"{quoted(line.decode('utf-8', 'replace'))}}}\n"
             )
