@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.lab import Lab
-from tfdeploy.lab.network import Carried
+from tfdeploy.lab.network import LinkTraffic
 
 IDLE = (3, 4)  # positions of idle and iowait in the "cpu" line of /proc/stat
 
@@ -30,12 +30,12 @@ class Meter:
 @contextmanager
 def metered(lab: Lab) -> Iterator[Meter]:
     meter = Meter()
-    idle, ticks, carried = *_cpu(), lab.carried()
+    idle, ticks, carried = *_cpu(), lab.read_link_traffic()
     yield meter
     idle, ticks = (now - before for now, before in zip(_cpu(), (idle, ticks), strict=True))
     meter.busy = 1 - idle / max(ticks, 1)
-    for name, now in lab.carried().items():
-        before = carried.get(name, Carried(to_bytes=0, from_bytes=0))
+    for name, now in lab.read_link_traffic().items():
+        before = carried.get(name, LinkTraffic(to_bytes=0, from_bytes=0))
         meter.to_bytes[name] = now["to_bytes"] - before["to_bytes"]
         meter.from_bytes[name] = now["from_bytes"] - before["from_bytes"]
 

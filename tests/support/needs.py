@@ -38,7 +38,9 @@ def require(*names: str) -> None:
     if not missing:
         return
     lacks = list(dict.fromkeys(lack for name in missing for lack in lacks_by_name[name]))
-    reason = f"{capabilities.describe(lacks)}; to have it: {capabilities.remedies(lacks)}"
+    reason = (
+        f"{capabilities.describe_missing(lacks)}; to have it: {capabilities.join_remedies(lacks)}"
+    )
     unexpected = [name for name in missing if not _may_lack(name)]
     if in_ci() and unexpected:
         pytest.fail(f"{reason}; or set {MAY_LACK}={','.join(unexpected)}", pytrace=False)
@@ -56,6 +58,6 @@ def _find_lacks(name: str) -> list[MissingCapability]:
         lack = MissingCapability(name, "not installed", remedy)
         return [] if capabilities.is_installed(name) else [lack]
     if name not in trials.TRIALS:
-        return capabilities.find_lacks(name, command="make test")
+        return capabilities.find_missing_capabilities(name, command="make test")
     lack = trials.find_lack(name)
     return [] if lack is None else [lack]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.lab.capabilities import MissingCapability
-from tfdeploy.lab.sshd import program
+from tfdeploy.lab.sshd import require_program
 from tfdeploy.lab.syscalls import NEWNET, unshare
 from tfdeploy.lab.trials import OTHER_UID, TRIAL_TIMEOUT_S, Trial, run_all
 
@@ -34,7 +34,7 @@ add rule inet trial input meta skuid 1 drop
 
 def try_nftables(scratch: Path) -> None:
     """Create a table that one process owns, as the firewall of a run does."""
-    nft = program("nft", "nftables")
+    nft = require_program("nft", "nftables")
     unshare(NEWNET)
     done = subprocess.run(
         [nft, "-i"],
@@ -77,7 +77,7 @@ def try_setuid(scratch: Path) -> None:
     Under no_new_privs, which bubblewrap sets, and on a nosuid mount, the kernel ignores the setuid
     bit. It then ignores file capabilities too.
     """
-    copy = Path(shutil.copy(program("id", "coreutils"), scratch))
+    copy = Path(shutil.copy(require_program("id", "coreutils"), scratch))
     copy.chmod(0o4755)
     # The program is run through its descriptor, because the other user may not enter the folder.
     with copy.open("rb") as file:

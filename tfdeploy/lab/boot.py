@@ -30,7 +30,7 @@ class ForkedProcess:
     name: str
     pid: int
     report_fd: int
-    go_fd: int
+    release_fd: int
 
     def read_report(self) -> str:
         """Return the next line that the process reports, without the newline.
@@ -47,7 +47,7 @@ class ForkedProcess:
         return line.decode().strip()
 
     def release(self) -> None:
-        os.write(self.go_fd, b"g")
+        os.write(self.release_fd, b"g")
 
 
 Report = Callable[[str], None]
@@ -62,7 +62,7 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     calling process has called `release`.
     """
     report_fd, write_fd = os.pipe()
-    wait_fd, go_fd = os.pipe()
+    wait_fd, release_fd = os.pipe()
 
     def report(line: str) -> None:
         os.write(write_fd, line.replace("\n", " ").encode() + b"\n")
@@ -73,7 +73,7 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
 
     def child() -> None:
         os.close(report_fd)
-        os.close(go_fd)
+        os.close(release_fd)
         os.setsid()
         unshare(namespaces)
         first_fd, done_fd = os.pipe()
@@ -101,7 +101,7 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     os.close(write_fd)
     os.close(wait_fd)
     os.waitpid(middle, 0)
-    process = ForkedProcess(name, 0, report_fd, go_fd)
+    process = ForkedProcess(name, 0, report_fd, release_fd)
     process.pid = int(process.read_report())
     return process
 
@@ -110,7 +110,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
     """Start the process that holds a network's namespace, and create its bridges and links."""
 
     def main(report: Report, wait: Wait) -> None:
-        firstprocess.take_over_streams(os.devnull)
+        firstprocess.redirect_standard_streams(os.devnull)
         network.run_batch("ip", ["link set lo up", *spec.get("bridges", ())])
         report("up")
         wait()
@@ -133,20 +133,20 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
         for descriptor in inherited_descriptors:
             if descriptor != host["reserved"]:
                 os.close(descriptor)
-        firstprocess.take_over_streams(host["console"])
+        firstprocess.redirect_standard_streams(host["console"])
         if own_disk is not None:
-            disk.enter_own_root(host["name"], own_disk)
+            disk.enter_new_root(host["name"], own_disk)
         wait()
         network.run_batch("ip", host["ip"])
         network.run_batch("tc", host["tc"])
         sshd = firstprocess.start_sshd(host)
         report("up")
-        firstprocess.reap_until_the_end(sshd)
+        firstprocess.reap_until_host_ends(sshd)
 
     return fork_orphan(host["name"], HOST_NAMESPACES if own_disk is not None else 0, main)
 
 
-def carry_out(order: Order) -> Outcome:
+def start_ordered_processes(order: Order) -> Outcome:
     """Start every network and host that `order` lists. Return a record with their pids.
 
     The field `errors` of the record says what did not start, and why. Raises OSError.
@@ -176,4 +176,4 @@ def carry_out(order: Order) -> Outcome:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(carry_out(json.load(sys.stdin))))
+    sys.stdout.write(json.dumps(start_ordered_processes(json.load(sys.stdin))))

@@ -49,7 +49,7 @@ class MissingCapability:
 
 
 @functools.cache
-def _run_trials(labs: str, _device: int) -> dict[str, str]:
+def _run_kernel_trials(labs: str, _device: int) -> dict[str, str]:
     """Run all trials with scratch folders in `labs`. Return {trial: why it failed, or ""}.
 
     `_device` (the device of `labs`) is not used: it is only a part of the cache's key. Raises
@@ -79,26 +79,26 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
     return results
 
 
-def _trial_results() -> dict[str, str]:
+def _kernel_trial_results() -> dict[str, str]:
     """Return {trial: why it failed, or ""}. The trials run only once per process."""
     labs = folder.labs_folder()
-    return _run_trials(str(labs), labs.stat().st_dev)
+    return _run_kernel_trials(str(labs), labs.stat().st_dev)
 
 
-def can_stack_in(path: str) -> bool:
+def can_overlay_in(path: str) -> bool:
     """Return True if folders in `path` can be the writable layers of overlay file systems.
 
     `path`: the labs' folder or `folder.SPARE`.
     """
     trial = "spare overlay" if path == folder.SPARE else "overlay"
-    return not _trial_results().get(trial, "not tried")
+    return not _kernel_trial_results().get(trial, "not tried")
 
 
 def is_installed(program: str) -> bool:
     return bool(shutil.which(program) or shutil.which(program, path=STANDARD_PATH))
 
 
-def find_lacks(*names: str, command: str) -> list[MissingCapability]:
+def find_missing_capabilities(*names: str, command: str) -> list[MissingCapability]:
     """Return those of `names` that this machine lacks.
 
     Each name is the name of a program, or of a trial (a test of one kernel feature), or "isolated
@@ -113,7 +113,7 @@ def find_lacks(*names: str, command: str) -> list[MissingCapability]:
         for name in absent
     ]
     trials = [name for name in required if name not in PACKAGES]
-    results = _trial_results() if trials else {}
+    results = _kernel_trial_results() if trials else {}
     for name in trials:
         has_substitute = name == "overlay" and not results.get("spare overlay", "not tried")
         if results[name] and not has_substitute:
@@ -133,7 +133,7 @@ def _remedy(name: str, results: dict[str, str], command: str) -> str:
     return _DOCKER
 
 
-def describe(lacks: list[MissingCapability]) -> str:
+def describe_missing(lacks: list[MissingCapability]) -> str:
     """Return what is lacking as one line: "no mounts, links (unshare: Operation not permitted)"."""
     names: dict[str, list[str]] = {}
     for lack in lacks:
@@ -141,7 +141,7 @@ def describe(lacks: list[MissingCapability]) -> str:
     return "; ".join(f"no {', '.join(each)} ({reason})" for reason, each in names.items())
 
 
-def remedies(lacks: list[MissingCapability]) -> str:
+def join_remedies(lacks: list[MissingCapability]) -> str:
     """Return one line with the commands that the user can type. All packages are in one command."""
     install = "apt-get install "
     commands = dict.fromkeys(lack.remedy for lack in lacks)
@@ -153,10 +153,13 @@ def remedies(lacks: list[MissingCapability]) -> str:
 
 def require_isolated(count: int) -> None:
     """Raise Refused if this machine cannot run an isolated lab. The error says what to type."""
-    lacks = find_lacks("isolated lab", command=f"tfdeploy lab up {count} --kind isolated")
+    lacks = find_missing_capabilities(
+        "isolated lab", command=f"tfdeploy lab up {count} --kind isolated"
+    )
     if lacks:
         raise Refused(
-            f"an isolated lab is not possible: {describe(lacks)}",
+            f"an isolated lab is not possible: {describe_missing(lacks)}",
             where="this machine",
-            next=f"{remedies(lacks)}; or without all that: `tfdeploy lab up {count} --kind loopback`",
+            next=f"{join_remedies(lacks)}; or without all that: "
+            f"`tfdeploy lab up {count} --kind loopback`",
         )

@@ -39,7 +39,7 @@ def _bind(source: Path, target: Path, *, read_only: bool) -> None:
         mount(source, target, flags=BIND | REMOUNT | READ_ONLY)
 
 
-def must_be_bound(path: str) -> bool:
+def needs_bind_mount(path: str) -> bool:
     """True if a host sees the path only through a bind mount.
 
     This is so if one of the HIDDEN folders contains the path, or if the path is on another mount
@@ -49,7 +49,7 @@ def must_be_bound(path: str) -> bool:
     return hidden or os.stat(path).st_dev != os.stat("/").st_dev
 
 
-def _open_way(root: Path, path: Path) -> None:
+def _make_path_enterable(root: Path, path: Path) -> None:
     """Let every user enter `path` and the folders above it.
 
     Only the host's own layer of the overlay is changed, not the file system below that layer.
@@ -104,7 +104,7 @@ def _write_accounts(etc: Path, spec: DiskOrder) -> None:
     )
 
 
-def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
+def _write_hostname_files(etc: Path, name: str, spec: DiskOrder) -> None:
     """Write /etc/hosts, /etc/hostname and /etc/resolv.conf of the host `name`."""
     for file in ("hosts", "hostname", "resolv.conf"):
         (etc / file).unlink(missing_ok=True)
@@ -113,7 +113,7 @@ def _write_names(etc: Path, name: str, spec: DiskOrder) -> None:
     (etc / "resolv.conf").write_text("")
 
 
-def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
+def mount_overlay(folder: Path, root: Path, rootfs: str = "/") -> None:
     """Mount at `root` an overlay of `rootfs` and the host's layer in `folder`. Raises OSError."""
     try:
         mount(
@@ -131,7 +131,7 @@ def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
         raise OSError(error.errno, f"{error.strerror}: {reason}") from error
 
 
-def _new_boot(root: Path) -> None:
+def _set_new_boot_id(root: Path) -> None:
     """Give the host a new boot id, as a reboot of a real machine does."""
     file = root / "run/boot_id"
     file.write_text(f"{uuid.uuid4()}\n")
@@ -139,31 +139,31 @@ def _new_boot(root: Path) -> None:
     mount(file, root / "proc/sys/kernel/random/boot_id", flags=BIND)
 
 
-def enter_own_root(name: str, spec: DiskOrder) -> None:
+def enter_new_root(name: str, spec: DiskOrder) -> None:
     """Create the host's root file system, and make it the root of this process. Raises OSError."""
     folder = Path(spec["folder"])
     socket.sethostname(name)
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     root = folder / "root"
-    lay_over_machine(folder, root, spec["rootfs"])
+    mount_overlay(folder, root, spec["rootfs"])
     if spec["rootfs"] == "/" and os.path.ismount("/usr"):
         _bind(Path("/usr"), root / "usr", read_only=True)
     for path, mode in HIDDEN:
         mount("tmpfs", root / path, "tmpfs", NO_SUID, f"mode={mode}")
     for path in spec["read_only"]:
-        if must_be_bound(path):
+        if needs_bind_mount(path):
             _bind(Path(path), root / path.lstrip("/"), read_only=True)
-        _open_way(root, Path(path))
+        _make_path_enterable(root, Path(path))
     home = root / "home" / spec["user"]
     _bind(folder / "home", home, read_only=False)
     if spec["shared"]:
         _bind(Path(spec["shared"]), home / "tfdeploy", read_only=False)
     _make_devices(root / "dev")
     mount("proc", root / "proc", "proc")
-    _new_boot(root)
+    _set_new_boot_id(root)
     mount("sysfs", root / "sys", "sysfs", READ_ONLY)
     _write_accounts(root / "etc", spec)
-    _write_names(root / "etc", name, spec)
+    _write_hostname_files(root / "etc", name, spec)
     for target, source in spec["files"].items():
         inside = root / target.lstrip("/")
         inside.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ def _wait_until_listening(pid_file: Path, sshd: int) -> None:
         time.sleep(POLL_S)
 
 
-def take_over_streams(console: str) -> None:
+def redirect_standard_streams(console: str) -> None:
     """Read standard input from /dev/null, and write output to the file `console`."""
     for path, flags, targets in (
         ("/dev/null", os.O_RDONLY, (0,)),
@@ -68,7 +68,7 @@ def start_sshd(host: HostOrder) -> int:
     return sshd
 
 
-def reap_until_the_end(sshd: int) -> NoReturn:
+def reap_until_host_ends(sshd: int) -> NoReturn:
     """Reap ended processes until the host ends.
 
     An isolated host ends with its sshd. A loopback host ends when its last process has ended.

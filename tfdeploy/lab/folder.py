@@ -65,7 +65,7 @@ def lab_folder(name: str) -> Path:
 
 
 @contextmanager
-def locked(root: Path) -> Iterator[None]:
+def hold_lab_lock(root: Path) -> Iterator[None]:
     """Hold a lock during the `with` block, so that this user runs one lab command at a time.
 
     The lock is on the folder above `root`, so no lock file is needed.
@@ -143,7 +143,7 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
     write_private_file(root / INVENTORY, "\n".join(lines) + "\n")
 
 
-def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
+def make_overlay_folders(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
     """Create the folders `layer` and `work` of each host, which an overlay mount needs.
 
     If `spare` is True, the folders are created below SPARE, and `layer` and `work` are links to
@@ -163,8 +163,8 @@ def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
             path.mkdir(exist_ok=True)
 
 
-def put_aside(root: Path) -> Path:
-    """Rename the lab's folder, so that `remove` can delete it, and return its new path.
+def rename_for_removal(root: Path) -> Path:
+    """Rename the lab's folder for `delete_renamed_labs`, and return its new path.
 
     The caller must hold the lock. Raises Refused if something is still mounted below the folder.
     """
@@ -177,8 +177,8 @@ def put_aside(root: Path) -> Path:
     return aside
 
 
-def remove(aside: Path) -> None:
-    """Delete the folder `aside`, and renamed lab folders that an interrupted `remove` has left.
+def delete_renamed_labs(aside: Path) -> None:
+    """Delete the folder `aside`, and renamed lab folders that an interrupted call has left.
 
     The caller need not hold the lock: it takes minutes to delete the disks of many hosts, and other
     labs must not wait for that.

@@ -50,7 +50,7 @@ def _has_tensorflow(python: str) -> bool:
     return completed.returncode == 0
 
 
-def _link_folders(path: str) -> list[str]:
+def _list_link_folders(path: str) -> list[str]:
     """Follow the symbolic links from `path`. Return the folder of each link and of the program."""
     interpreter_folders = []
     while True:
@@ -76,7 +76,7 @@ def interpreter_folders(python: str) -> list[str]:
             where=python,
             next="name another with --python PATH",
         ) from error
-    prefixes_and_links = {*prefixes, *_link_folders(os.path.abspath(python))}
+    prefixes_and_links = {*prefixes, *_list_link_folders(os.path.abspath(python))}
     prefixes_and_links |= {os.path.realpath(path) for path in prefixes_and_links}
     outermost: list[str] = []
     for path in sorted(prefixes_and_links, key=lambda each: each.count("/")):

@@ -15,7 +15,7 @@ from pathlib import Path
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import capabilities, folder, interpreter, network, processes, sshd
 from tfdeploy.lab.lab import Lab
-from tfdeploy.lab.network import Carried
+from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
@@ -47,8 +47,8 @@ class IsolatedLab(Lab):
     def write_files(self) -> None:
         folder.make_keys(self.root, self.state)
         shared = self.root / "shared"
-        folder.make_layers(
-            self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder()))
+        folder.make_overlay_folders(
+            self.root, self.hosts, spare=not capabilities.can_overlay_in(str(folder.labs_folder()))
         )
         for host in self.state.hosts:
             host_folder = self.folder_of(host)
@@ -66,11 +66,11 @@ class IsolatedLab(Lab):
 
         If the network's processes have ended, start the network and all hosts again.
         """
-        self._end_strays()
+        self._end_unrecorded_processes()
         if not all(
             processes.is_alive(self.state.networks.get(name)) for name in self._network_orders()
         ):
-            processes.end_all(self._first_processes)
+            processes.end_all(self._live_first_pids)
             self.state.networks.clear()
             self.state.hosts = [replace(host, process=None) for host in self.state.hosts]
         self._start([host for host in self.state.hosts if not processes.is_alive(host.process)])
@@ -106,7 +106,7 @@ class IsolatedLab(Lab):
             home,
             f"HOME={home}",
             f"USER={user}",
-            f"PATH={sshd.login_path()}",
+            f"PATH={sshd.host_search_path()}",
             *argv,
         ]
 
@@ -116,7 +116,7 @@ class IsolatedLab(Lab):
         first = host.process
         processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
 
-    def carried(self) -> dict[str, Carried]:
+    def read_link_traffic(self) -> dict[str, LinkTraffic]:
         self.read_state_again()
         return network.read_traffic(self._switch_pid)
 
@@ -126,7 +126,7 @@ class IsolatedLab(Lab):
         return self.state.networks["switch"].pid
 
     def _end_processes(self) -> None:
-        processes.end_all(self._first_processes)
+        processes.end_all(self._live_first_pids)
         processes.end_all(lambda: processes.find_marked(str(self.root)))
 
     def state_of(self, host: HostState) -> str:
@@ -134,8 +134,8 @@ class IsolatedLab(Lab):
             return "off"
         return "cut" if host.cut else "up"
 
-    def _set_cut(self, name: str, cut: bool) -> None:
-        with self.changing(name) as host:
+    def _set_disconnected(self, name: str, cut: bool) -> None:
+        with self.locked_host_state(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
                 network.set_link(self._switch_pid, name, up=not cut)
@@ -210,13 +210,13 @@ class IsolatedLab(Lab):
 
     def _write_sshd(self, host: HostState, host_folder: Path) -> None:
         """Write the host's sshd_config."""
-        config = sshd.config(
+        config = sshd.format_sshd_config(
             address="0.0.0.0",
             port=host.port,
             host_key=Path("/etc/ssh/lab_host_key"),
             authorized_keys=Path("/etc/ssh/lab_authorized_keys"),
             pid_file=Path("/run/sshd.pid"),
-            env={"PATH": sshd.login_path()},
+            env={"PATH": sshd.host_search_path()},
         )
         (host_folder / "sshd_config").write_text(config)
 
@@ -243,7 +243,7 @@ class IsolatedLab(Lab):
             },
             "console": str(host_folder / "console.log"),
             "pid_file": "/run/sshd.pid",
-            "sshd": sshd.command(Path("/etc/ssh/lab_sshd_config")),
+            "sshd": sshd.make_sshd_command(Path("/etc/ssh/lab_sshd_config")),
             "reserved": None,
             "ip": self._interface_lines(host.address, host.site),
             "tc": network.rate_limit_lines(network.INTERFACE, self.state.rate),

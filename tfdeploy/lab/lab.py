@@ -11,7 +11,7 @@ from typing import TypedDict
 from tfdeploy.errors import HostFailed, UsageError
 from tfdeploy.lab import folder, processes, starter
 from tfdeploy.lab import state as states
-from tfdeploy.lab.network import Carried
+from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
 from tfdeploy.lab.state import HostState, LabState
 
@@ -60,13 +60,13 @@ class Lab(ABC):
 
     def cut(self, host: str) -> None:
         """Disconnect the host from the network until `heal`. Raises UsageError on loopback."""
-        self._set_cut(host, True)
+        self._set_disconnected(host, True)
 
     def heal(self, host: str) -> None:
-        self._set_cut(host, False)
+        self._set_disconnected(host, False)
 
     @abstractmethod
-    def carried(self) -> dict[str, Carried]:
+    def read_link_traffic(self) -> dict[str, LinkTraffic]:
         """Return {name: the bytes that the link of this name has carried since it was created}.
 
         There is a link for each host that is on, for the `operator`, and, between sites, for
@@ -79,7 +79,7 @@ class Lab(ABC):
 
     def kill(self, host: str) -> None:
         """Power the host off at once, without a packet that tells its peers. Keep its disk."""
-        with self.changing(host) as host_state:
+        with self.locked_host_state(host) as host_state:
             self._power_off(host_state)
             host_state.process = None
 
@@ -88,17 +88,17 @@ class Lab(ABC):
 
         A host that is already on stays unchanged.
         """
-        with self.changing(host) as host_state:
+        with self.locked_host_state(host) as host_state:
             if self.state_of(host_state) == "off":
                 self._start([host_state])
 
     def down(self) -> None:
         """Remove every process, namespace, mount and file of the lab."""
-        with folder.locked(self.root):
+        with folder.hold_lab_lock(self.root):
             self.read_state_again()
             self._end_processes()
-            aside = folder.put_aside(self.root)
-        folder.remove(aside)
+            aside = folder.rename_for_removal(self.root)
+        folder.delete_renamed_labs(aside)
 
     def status(self) -> list[HostStatus]:
         """Return one row for each host."""
@@ -137,7 +137,7 @@ class Lab(ABC):
         """End all processes of the lab."""
 
     @abstractmethod
-    def _set_cut(self, name: str, cut: bool) -> None:
+    def _set_disconnected(self, name: str, cut: bool) -> None:
         """Set the host's link down (`cut`) or up, and record that in the lab's state."""
 
     def _bring_up(
@@ -157,7 +157,7 @@ class Lab(ABC):
             "switch": switch,
             "hosts": hosts,
         }
-        outcome = starter.carry_out(order)
+        outcome = starter.start_ordered_processes(order)
         hosts_by_name = {host.name: host for host in self.state.hosts}
         for name, pid in outcome["pids"].items():
             process = processes.identify(pid)
@@ -173,16 +173,16 @@ class Lab(ABC):
                 next=self._console_tail(name) or None,
             )
 
-    def _end_strays(self) -> None:
+    def _end_unrecorded_processes(self) -> None:
         """End first processes of hosts and networks that the lab's state does not record.
 
         Such processes are left if an `up` was killed after it had started them and before it saved
         the state.
         """
-        recorded = self._first_processes()
+        recorded = self._live_first_pids()
 
         def strays() -> set[int]:
-            first = processes.find_marked(str(self.root), below=False) - recorded
+            first = processes.find_marked(str(self.root), include_nested=False) - recorded
             return processes.with_descendants(first) - recorded
 
         processes.end_all(strays)
@@ -195,7 +195,7 @@ class Lab(ABC):
         except OSError:
             return ""
 
-    def _first_processes(self) -> set[int]:
+    def _live_first_pids(self) -> set[int]:
         """Return the pids of the first processes of hosts and networks that are alive."""
         first_processes = (
             *self.state.networks.values(),
@@ -226,8 +226,8 @@ class Lab(ABC):
         return folder.host_folder(self.root, host.name)
 
     @contextmanager
-    def changing(self, name: str) -> Iterator[HostState]:
+    def locked_host_state(self, name: str) -> Iterator[HostState]:
         """Yield the host's state while no other lab command runs, and save the state at the end."""
-        with folder.locked(self.root):
+        with folder.hold_lab_lock(self.root):
             yield self.host(name)
             states.save(self.root, self.state)

@@ -149,7 +149,7 @@ def up(
     wanted = LabState(name, kind, [], python, rate, shared_workdir, gpus, sites, between, rootfs)
     _check(wanted, count)
     root = folder.lab_folder(name)
-    with folder.locked(root):
+    with folder.hold_lab_lock(root):
         lab_state = state.read(root)
         if lab_state:
             _refuse_other_settings(lab_state, wanted, count)
@@ -185,10 +185,10 @@ def down(name: str) -> None:
     if state.read(root) or not (root.exists() or processes.find_marked(str(root))):
         load(name).down()
         return
-    with folder.locked(root):
+    with folder.hold_lab_lock(root):
         processes.end_all(lambda: processes.with_descendants(processes.find_marked(str(root))))
-        aside = folder.put_aside(root)
-    folder.remove(aside)
+        aside = folder.rename_for_removal(root)
+    folder.delete_renamed_labs(aside)
 
 
 def names() -> list[str]:

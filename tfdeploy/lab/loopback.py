@@ -20,7 +20,7 @@ from pathlib import Path
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, processes, sshd
 from tfdeploy.lab.lab import Lab
-from tfdeploy.lab.network import Carried
+from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder
 from tfdeploy.lab.state import HostState
 
@@ -44,7 +44,7 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
     return bound
 
 
-def reserve_block(port: int) -> socket.socket:
+def reserve_port_block(port: int) -> socket.socket:
     """Reserve the block of ports that begins at `port`. Return the UDP socket that holds the block.
 
     Raises OSError if another lab holds the block, or if a port of the block is in use.
@@ -61,7 +61,7 @@ def reserve_block(port: int) -> socket.socket:
 
 def _is_free(port: int) -> bool:
     try:
-        reserve_block(port).close()
+        reserve_port_block(port).close()
     except OSError:
         return False
     return True
@@ -108,7 +108,7 @@ class LoopbackLab(Lab):
         )
 
     def start_hosts(self) -> None:
-        self._end_strays()
+        self._end_unrecorded_processes()
         self._start([host for host in self.state.hosts if not self._is_up(host)])
 
     def operator(self, argv: Sequence[str]) -> list[str]:
@@ -121,7 +121,7 @@ class LoopbackLab(Lab):
         variables = [f"{name}={value}" for name, value in self._environment(host_state).items()]
         return ["env", "-C", str(self._home(host_state)), *variables, *argv]
 
-    def _set_cut(self, name: str, cut: bool) -> None:
+    def _set_disconnected(self, name: str, cut: bool) -> None:
         self.host(name)
         raise UsageError(
             "a loopback lab has no cable to cut",
@@ -129,7 +129,7 @@ class LoopbackLab(Lab):
             next="as root: `tfdeploy lab up 3 --kind isolated`",
         )
 
-    def carried(self) -> dict[str, Carried]:
+    def read_link_traffic(self) -> dict[str, LinkTraffic]:
         raise UsageError(
             "a loopback lab has no links",
             where=self.name,
@@ -152,13 +152,13 @@ class LoopbackLab(Lab):
         """Return the environment variables of the programs that the host's sshd starts."""
         return {
             "HOME": str(self._home(host)),
-            "PATH": sshd.login_path(),
+            "PATH": sshd.host_search_path(),
             processes.MARK: f"{self.root}/{host.name}",
         }
 
     def _sshd_config(self, host: HostState) -> str:
         host_folder = self.folder_of(host)
-        return sshd.config(
+        return sshd.format_sshd_config(
             address=ADDRESS,
             port=host.port,
             host_key=host_folder / "host_key",
@@ -208,7 +208,7 @@ class LoopbackLab(Lab):
     def _reserve_ports(self, host: HostState, reservations: ExitStack) -> int:
         """Reserve the host's block of ports. Return the descriptor that holds the block."""
         try:
-            return reservations.enter_context(reserve_block(host.port)).fileno()
+            return reservations.enter_context(reserve_port_block(host.port)).fileno()
         except OSError as error:
             ports = f"port {host.port} to {host.port + PORTS} of {host.name}"
             raise Refused(
@@ -224,7 +224,7 @@ class LoopbackLab(Lab):
             "disk": None,
             "console": str(host_folder / "console.log"),
             "pid_file": str(host_folder / "sshd.pid"),
-            "sshd": sshd.command(host_folder / "sshd_config"),
+            "sshd": sshd.make_sshd_command(host_folder / "sshd_config"),
             "reserved": reserved,
             "ip": [],
             "tc": [],

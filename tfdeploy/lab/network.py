@@ -26,7 +26,7 @@ MANY_HOSTS = 16  # with more hosts, ARP entries are permanent
 COMMAND_S = 30.0  # seconds: time-out of one command
 
 
-class Carried(TypedDict):
+class LinkTraffic(TypedDict):
     """The bytes that one link has carried, including headers."""
 
     to_bytes: int  # bytes towards the host
@@ -160,7 +160,7 @@ def attach_links(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> N
     )
 
 
-def read_traffic(switch: int) -> dict[str, Carried]:
+def read_traffic(switch: int) -> dict[str, LinkTraffic]:
     """Return {name of the link: its bytes}, as the kernel counts them at the switch.
 
     Raises OSError.

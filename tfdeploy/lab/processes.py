@@ -34,17 +34,17 @@ def is_alive(process: Identity | None) -> bool:
     return process is not None and processes.is_alive(process)
 
 
-def find_marked(root: str, *, below: bool = True) -> set[int]:
+def find_marked(root: str, *, include_nested: bool = True) -> set[int]:
     """Return the pids of the living processes whose mark is the path `root`.
 
-    `below`: True to include processes whose mark begins with `root`/.
+    `include_nested`: True to include processes whose mark begins with `root`/.
     """
     living = [pid for pid, process in processes.all_processes().items() if process.alive]
     marks = {pid: processes.read_environment(pid).get(MARK, "") for pid in living}
     return {
         pid
         for pid, mark in marks.items()
-        if mark == root or (below and mark.startswith(f"{root}/"))
+        if mark == root or (include_nested and mark.startswith(f"{root}/"))
     }
 
 

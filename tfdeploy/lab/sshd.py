@@ -11,7 +11,7 @@ from tfdeploy.errors import Refused
 STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def program(name: str, package: str) -> str:
+def require_program(name: str, package: str) -> str:
     """Return the path of a program, searched in PATH and then in the system's folders.
 
     Raises Refused, which names the package that contains the program.
@@ -26,14 +26,14 @@ def program(name: str, package: str) -> str:
     return path
 
 
-def command(config_file: Path) -> list[str]:
+def make_sshd_command(config_file: Path) -> list[str]:
     """Return the command that runs sshd in the foreground. Raises Refused if there is no sshd."""
-    return [program("sshd", "openssh-server"), "-D", "-e", "-f", str(config_file)]
+    return [require_program("sshd", "openssh-server"), "-D", "-e", "-f", str(config_file)]
 
 
-def login_path() -> str:
+def host_search_path() -> str:
     """Return the hosts' PATH: the standard folders, then the folder of this machine's rsync."""
-    rsync = Path(program("rsync", "rsync")).parent
+    rsync = Path(require_program("rsync", "rsync")).parent
     return STANDARD_PATH if str(rsync) in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{rsync}"
 
 
@@ -41,7 +41,7 @@ def _quote_value(value: object) -> str:
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def config(
+def format_sshd_config(
     *,
     address: str,
     port: int,

@@ -15,7 +15,7 @@ from tfdeploy.machine.own_command import own_command
 START_S = 120.0  # the longest time that the start of all hosts may take
 
 
-def carry_out(order: Order) -> Outcome:
+def start_ordered_processes(order: Order) -> Outcome:
     """Start the hosts and networks that `order` lists. Raises HostFailed if `boot` fails."""
     completed = subprocess.run(
         own_command([], "tfdeploy.lab.boot"),

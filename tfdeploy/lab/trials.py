@@ -24,7 +24,7 @@ from tfdeploy.agent.host.processes import die_with_parent
 from tfdeploy.errors import Refused
 from tfdeploy.lab import disk, network
 from tfdeploy.lab.folder import ASIDE, SPARE
-from tfdeploy.lab.sshd import program
+from tfdeploy.lab.sshd import require_program
 from tfdeploy.lab.syscalls import (
     BIND,
     NEWIPC,
@@ -55,7 +55,7 @@ def try_network(scratch: Path) -> None:
     unshare(NEWNET)
 
 
-def try_names(scratch: Path) -> None:
+def try_hostname(scratch: Path) -> None:
     unshare(NEWUTS | NEWIPC)
     socket.sethostname("trial")
 
@@ -84,13 +84,13 @@ def try_overlay(scratch: Path) -> None:
     _unshare_mounts()
     for name in ("layer", "work", "root"):
         (scratch / name).mkdir()
-    disk.lay_over_machine(scratch, scratch / "root")
+    disk.mount_overlay(scratch, scratch / "root")
 
 
-def try_links(scratch: Path) -> None:
+def try_network_links(scratch: Path) -> None:
     """Make a bridge and a veth pair, and limit the rate of one end."""
     for name in ("ip", "tc"):
-        program(name, "iproute2")
+        require_program(name, "iproute2")
     unshare(NEWNET)
     add_pair = "link add left type veth peer name right"
     network.run_batch(
@@ -110,10 +110,10 @@ def try_accounts(scratch: Path) -> None:
 TRIALS: dict[str, Trial] = {
     "network namespaces": try_network,
     "process namespaces": try_processes,
-    "host name and ipc namespaces": try_names,
+    "host name and ipc namespaces": try_hostname,
     "mounts": try_mounts,
     "overlay": try_overlay,
-    "links": try_links,
+    "links": try_network_links,
     "other accounts": try_accounts,
 }
 

@@ -35,4 +35,4 @@ def test_pid_is_received_before_first_message(
     assert process.pid > 1
     assert process.read_report() == "up"
     os.close(process.report_fd)
-    os.close(process.go_fd)
+    os.close(process.release_fd)

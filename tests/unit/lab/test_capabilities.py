@@ -38,7 +38,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     may change a result before it calls tfdeploy.
     """
     changed = dict(EVERYTHING)
-    monkeypatch.setattr(capabilities, "_run_trials", lambda labs, device: changed)
+    monkeypatch.setattr(capabilities, "_run_kernel_trials", lambda labs, device: changed)
     monkeypatch.setattr(capabilities, "is_installed", lambda program: True)
     return changed
 
@@ -98,13 +98,13 @@ def test_isolated_lab_is_refused_before_anything_is_created(
 def test_user_who_cannot_change_user_is_told_to_use_sudo(answers: dict[str, str]) -> None:
     answers.update(dict.fromkeys(("mounts", "links", "network namespaces"), DENIED))
     answers["other accounts"] = "Operation not permitted"
-    lacks = capabilities.find_lacks("isolated lab", command="make test")
+    lacks = capabilities.find_missing_capabilities("isolated lab", command="make test")
     expected = (
         f"no network namespaces, mounts, links ({DENIED}); no other accounts (Operation not "
         "permitted)"
     )
-    assert capabilities.describe(lacks) == expected
-    assert capabilities.remedies(lacks) == "`sudo make test`"
+    assert capabilities.describe_missing(lacks) == expected
+    assert capabilities.join_remedies(lacks) == "`sudo make test`"
 
 
 def test_missing_programs_are_one_line(
@@ -124,9 +124,9 @@ def test_missing_programs_are_one_line(
 
 def test_overlay_on_tmpfs_replaces_overlay_next_to_lab(answers: dict[str, str]) -> None:
     answers["overlay"] = "mount overlay: Invalid argument"
-    assert capabilities.find_lacks("isolated lab", command="x") == []
+    assert capabilities.find_missing_capabilities("isolated lab", command="x") == []
     del answers["spare overlay"]
-    (lack,) = capabilities.find_lacks("isolated lab", command="x")
+    (lack,) = capabilities.find_missing_capabilities("isolated lab", command="x")
     assert (
         lack.name == "overlay"
         and lack.remedy == "export XDG_STATE_HOME=FOLDER  # on ext4, xfs or tmpfs"
@@ -137,10 +137,10 @@ def test_ordinary_user_lacks_nothing_if_all_trials_succeed(
     answers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert capabilities.find_lacks("isolated lab", command="x") == []
+    assert capabilities.find_missing_capabilities("isolated lab", command="x") == []
 
 
 def test_trials_that_do_not_end_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "TRIALS_TIMEOUT_S", 0.001)
     with pytest.raises(Refused, match=r"did not end within 0 s$"):
-        capabilities._run_trials.__wrapped__(str(tmp_path), 0)
+        capabilities._run_kernel_trials.__wrapped__(str(tmp_path), 0)

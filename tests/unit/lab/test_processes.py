@@ -27,7 +27,7 @@ def test_processes_of_hosts_and_of_similarly_named_labs_do_not_bear_the_mark_of_
         for child in children.values():
             assert child.stdout is not None
             child.stdout.readline()
-        assert find_marked(root, below=False) == {children[root].pid}
+        assert find_marked(root, include_nested=False) == {children[root].pid}
         assert find_marked(root) == {children[root].pid, children[f"{root}/n1"].pid}
     finally:
         for child in children.values():

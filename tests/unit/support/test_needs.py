@@ -39,7 +39,9 @@ REASON = (
 def test_missing_need_skips_or_fails(
     monkeypatch: pytest.MonkeyPatch, ci: str, may_lack: str, outcome: type[BaseException]
 ) -> None:
-    monkeypatch.setattr(capabilities, "find_lacks", lambda name, command: LACKS.get(name, []))
+    monkeypatch.setattr(
+        capabilities, "find_missing_capabilities", lambda name, command: LACKS.get(name, [])
+    )
     monkeypatch.setattr(trials, "results", lambda: {"nftables": "nft is not installed"})
     monkeypatch.setenv("CI", ci)
     monkeypatch.setenv(needs.MAY_LACK, may_lack)
