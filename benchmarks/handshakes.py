@@ -28,7 +28,7 @@ from tfdeploy.agent import wire  # noqa: E402
 from tfdeploy.agent.host.network import sockets  # noqa: E402
 from tfdeploy.agent.mesh import tls  # noqa: E402
 from tfdeploy.agent.mesh.mesh import Mesh  # noqa: E402
-from tfdeploy.agent.mesh.shared_state import Knowledge  # noqa: E402
+from tfdeploy.agent.mesh.shared_state import KnownRunState  # noqa: E402
 from tfdeploy.operations.launching.certificates import make_certificates  # noqa: E402
 
 NAMES = ["n1", "n2"]
@@ -52,7 +52,9 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
         mesh=hosts,
     )
     listener = sockets.bind_exclusively(ports[name])
-    return Mesh(part, certs[name], listener, Knowledge(), lambda: None, lambda *asked: None, None)
+    return Mesh(
+        part, certs[name], listener, KnownRunState(), lambda: None, lambda *asked: None, None
+    )
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:
@@ -147,7 +149,7 @@ def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
             "delay_s": 1.0,
         }
         said[number] = time.monotonic()
-        mesh.join_and_send(Knowledge(round=fields))
+        mesh.join_and_send(KnownRunState(round=fields))
         time.sleep(seconds / WORDS)
     return said
 

@@ -109,7 +109,7 @@ class RestartCount(_RestartCount, total=False):
 
 
 class SharedState(TypedDict):
-    """The state that minders share, as JSON. It has the content of shared_state.Knowledge."""
+    """The state that minders share, as JSON. It has the content of shared_state.KnownRunState."""
 
     committed: bool
     abort: Optional[Abort]
@@ -119,7 +119,7 @@ class SharedState(TypedDict):
     round: Optional[GangRound]
     stands: Dict[str, List[int]]  # host -> [round, stage of the restart]
     decided: Optional[float]
-    unminded: Dict[str, List[float]]  # host -> [n, since], as in shared_state.Knowledge
+    unminded: Dict[str, List[float]]  # host -> [n, since], as in shared_state.KnownRunState
 
 
 class Health(TypedDict):

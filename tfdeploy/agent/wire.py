@@ -37,8 +37,8 @@ OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 # alive on the host.
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
-# Limits the length of shared_state.Knowledge as JSON. This is enough for a thousand tasks with long
-# reasons in any script.
+# Limits the length of shared_state.KnownRunState as JSON. This is enough for a thousand tasks with
+# long reasons in any script.
 MAX_KNOWN_BYTES = 1 << 22
 
 # The environment variable that contains the id of the run. Every process of a task has it.

@@ -17,7 +17,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.broadcast import keep_transfer
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh.mesh import Mesh
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 
 
 def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewCluster) -> None:
@@ -53,7 +53,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
             part,
             cluster.certs[name],
             sockets.bind_exclusively(host.mesh_port, 20.0),
-            Knowledge(),
+            KnownRunState(),
             lambda: None,
             answer_late,
             None,

@@ -29,7 +29,7 @@ from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.mesh.mesh import Mesh
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 
 NAMES = ["n1", "n2", "n3"]
 # No field has its default value. So the tests notice if a field does not arrive.
@@ -95,7 +95,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     def member(name: str) -> Mesh:
         own = wire.from_wire(wire.HostPart, {**wire.to_wire(part), "host": name})
         return Mesh(
-            own, cluster.certs[name], listeners[name], Knowledge(), lambda: None, offer, None
+            own, cluster.certs[name], listeners[name], KnownRunState(), lambda: None, offer, None
         )
 
     told: list[peers.PeerSigns] = []

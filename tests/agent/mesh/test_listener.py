@@ -25,7 +25,7 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def message(known: Any, run: str = "r1", host: str = "n2", **more: Any) -> bytes
 
 def test_only_members_with_sense_are_answered(three: Meshes, hosts: NewCluster) -> None:
     one = three.join("n1")
-    good = Knowledge(committed=True).as_json()
+    good = KnownRunState(committed=True).as_json()
     certs = three.certs
     for line in (
         b"hello\n",
@@ -85,13 +85,13 @@ def test_a_member_that_lies_stops_no_thread_and_no_word(
     for line in (deep, *infinite, b"[" * 1000000 + b"\n"):
         assert speak(three, certs["n2"], line) == b""
     three.wait_until(lambda: not one._listener._open, 5.0)
-    assert one.current_state() == Knowledge() and "Traceback" not in capfd.readouterr().err
-    assert speak(three, certs["n2"], message(Knowledge(committed=True).as_json()))
+    assert one.current_state() == KnownRunState() and "Traceback" not in capfd.readouterr().err
+    assert speak(three, certs["n2"], message(KnownRunState(committed=True).as_json()))
 
 
 def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Meshes) -> None:
     one = three.join("n1")
-    good = Knowledge(committed=True).as_json()
+    good = KnownRunState(committed=True).as_json()
     assert speak(three, three.certs["stranger"], message(good, host="stranger")) == b""
     other_run = make_certs(["n2"])["n2"]
     # The peer trusts n1, but n1 does not trust the certificate of the peer.
@@ -115,7 +115,7 @@ def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.M
                 plain.sendall(b"\x16\x03\x01" + b"x" * 1000)
             except OSError:
                 pass
-    two.join_and_send(Knowledge(committed=True))
+    two.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: one.current_state().committed, 15.0)
     for plain in silent:
         plain.close()
@@ -132,7 +132,7 @@ def test_strangers_hang_up_no_member(three: Meshes, monkeypatch: pytest.MonkeyPa
             for _ in range(handshake_gate.MOST_WAITING + 1)
         ]
         assert strangers[0].recv(1) == b""
-        guest.sendall(message(Knowledge(committed=True).as_json()))
+        guest.sendall(message(KnownRunState(committed=True).as_json()))
         assert guest.recv(65536)
         for plain in strangers:
             plain.close()
@@ -147,9 +147,9 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
         three.wait_until(
             lambda: len(one._listener._of_members) == mesh_listener.MAX_PER_MEMBER, 10.0
         )
-        assert speak(three, certs, message(Knowledge().as_json())) == b""
-        assert speak(three, three.certs["n3"], message(Knowledge().as_json(), host="n3"))
-    three.wait_until(lambda: speak(three, certs, message(Knowledge().as_json())), 10.0)
+        assert speak(three, certs, message(KnownRunState().as_json())) == b""
+        assert speak(three, three.certs["n3"], message(KnownRunState().as_json(), host="n3"))
+    three.wait_until(lambda: speak(three, certs, message(KnownRunState().as_json())), 10.0)
 
 
 class Flood:
@@ -202,7 +202,7 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: M
     )
     with Flood(three, stranger, 500) as flood:
         three.wait_until(lambda: flood.begun > 200, 20.0)
-        two.join_and_send(Knowledge(committed=True))
+        two.join_and_send(KnownRunState(committed=True))
         three.wait_until(lambda: one.current_state().committed, 15.0)
     a_second, most = handshake_gate.STRANGERS
     assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (
@@ -253,8 +253,8 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
         != handshake_gate.server_name_token("other", "n2")
     )
     # A message without the run's token gets no answer, because STRANGERS admits no stranger here.
-    assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""
-    two.join_and_send(Knowledge(committed=True))
+    assert speak(three, three.certs["n2"], message(KnownRunState().as_json())) == b""
+    two.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: one.current_state().committed, 10.0)
 
 
@@ -295,7 +295,7 @@ def test_an_address_that_a_member_does_not_state_is_not_let_in(
 ) -> None:
     three.join("n1", guarded=guarded)
     for _ in range(2):
-        assert tell(three, message(Knowledge().as_json(), addresses=stated))
+        assert tell(three, message(KnownRunState().as_json(), addresses=stated))
     assert not guarded.is_admitted("127.0.0.1") and guarded.turned_away == {"n2": "127.0.0.1"}
     asked = message(None, addresses=stated, ask={"seen_as": True})
     assert json.loads(tell(three, asked)) | {"v": 1} == {
@@ -314,20 +314,22 @@ def test_an_address_that_a_member_states_is_let_in_and_says_whose_it_is(
     assert (
         tell(
             three,
-            message(Knowledge().as_json(), host="stranger", addresses=["127.0.0.1"]),
+            message(KnownRunState().as_json(), host="stranger", addresses=["127.0.0.1"]),
             "stranger",
         )
         == b""
     )
-    assert tell(three, message(Knowledge().as_json(), run="r2", addresses=["127.0.0.1"])) == b""
+    assert tell(three, message(KnownRunState().as_json(), run="r2", addresses=["127.0.0.1"])) == b""
     assert guarded.learned == {}
-    assert tell(three, message(Knowledge().as_json(), addresses=["10.0.0.2", "::ffff:127.0.0.1"]))
+    assert tell(
+        three, message(KnownRunState().as_json(), addresses=["10.0.0.2", "::ffff:127.0.0.1"])
+    )
     assert guarded.learned == {"127.0.0.1": "n2"} and guarded.turned_away == {}
 
 
 def test_a_mesh_states_the_addresses_of_its_own_host(three: Meshes, guarded: GuardedPorts) -> None:
     one, two = three.join("n1", guarded=guarded), three.join("n2")
-    two.join_and_send(Knowledge(committed=True))
+    two.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: one.current_state().committed, 10.0)
     assert guarded.learned == {"127.0.0.1": "n2"}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.mesh import bounded_json, shared_state
-from tfdeploy.agent.mesh.shared_state import ABORT_KINDS, Knowledge
+from tfdeploy.agent.mesh.shared_state import ABORT_KINDS, KnownRunState
 
 MERGES = int(os.environ.get("TFDEPLOY_SOAK_MERGES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_MERGE_SEED", "0")) or random.randrange(1, 1 << 30)
@@ -74,11 +74,11 @@ def _some_of(chance: random.Random, needed: dict[str, Any], more: dict[str, Any]
     return {**needed, **{name: value for name, value in more.items() if chance.random() < 0.5}}
 
 
-def heard(said: dict[str, Any]) -> Knowledge:
+def heard(said: dict[str, Any]) -> KnownRunState:
     return shared_state.from_json(bounded_json.parse(json.dumps(said).encode("ascii")), PART)
 
 
-def same(one: Knowledge, other: Knowledge) -> bool:
+def same(one: KnownRunState, other: KnownRunState) -> bool:
     """Return whether two values are equal and have the same JSON text. The text matters because
     hosts compare digests of it.
     """

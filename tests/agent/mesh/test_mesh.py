@@ -18,12 +18,12 @@ from support.agent.interpreter import AGENT_PYTHON
 from support.agent.meshes import NAMES, Meshes, ended
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.mesh import listener as mesh_listener
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 
 
 def test_news_reach_everybody_and_are_acknowledged(three: Meshes) -> None:
     all_of = [three.join(name) for name in NAMES]
-    all_of[0].join_and_send(Knowledge(committed=True))
+    all_of[0].join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: all(one.current_state().committed for one in all_of), 5.0)
     three.wait_until(lambda: all(one.have_peers_same_state() for one in all_of), 5.0)
 
@@ -54,7 +54,7 @@ def test_threads_do_not_pile_up(three: Meshes) -> None:
     before = threading.active_count()
     # No other host has joined the mesh, so n1 reaches nobody.
     one = three.join("n1")
-    one.join_and_send(Knowledge(committed=True))
+    one.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
     assert threading.active_count() <= before + 2 + 2
     assert not one.have_peers_same_state()
@@ -62,7 +62,7 @@ def test_threads_do_not_pile_up(three: Meshes) -> None:
 
 def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
-    one.join_and_send(Knowledge(committed=True))
+    one.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: two.current_state().committed, 5.0)
     two.close()
     # As far as n1 knows, n2 and n3 have live tasks. But no mesh listens on these hosts.
@@ -85,7 +85,7 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    one.join_and_send(Knowledge(committed=True))
+    one.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: len(refused) == 4 and two.current_state().committed, 20.0)
 
 
@@ -94,14 +94,14 @@ def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Me
     join = two.join_and_send
     # n2 imitates an older version, which does not know the field `decided`.
     two.join_and_send = lambda other: join(other._replace(decided=None))
-    one.join_and_send(Knowledge(committed=True, decided=1.0))
+    one.join_and_send(KnownRunState(committed=True, decided=1.0))
     three.wait_until(
         lambda: (
             one._peers["n2"].last_message and one._peers["n2"].not_before > time.monotonic() + 1.0
         ),
         10.0,
     )
-    assert two.current_state() == Knowledge(committed=True)
+    assert two.current_state() == KnownRunState(committed=True)
 
 
 def test_a_host_that_refuses_is_told_from_one_that_is_silent(
@@ -114,7 +114,7 @@ def test_a_host_that_refuses_is_told_from_one_that_is_silent(
     ):
         patch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
         silent.listen()
-        one.join_and_send(Knowledge(committed=True))
+        one.join_and_send(KnownRunState(committed=True))
         three.wait_until(lambda: one._peers["n2"].failures >= 2, 20.0)
         assert "n2" not in one.refusal_s_by_host()
     three.wait_until(lambda: one.refusal_s_by_host().get("n2", 0.0) > 0.1, 20.0)
@@ -129,7 +129,7 @@ import builtins, encodings, json, socket, sys, time
 sys.path.insert(0, sys.argv[1])
 from tfdeploy.agent import wire
 from tfdeploy.agent.host.network import sockets
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.mesh.mesh import Mesh
 
 certs, ports = json.load(sys.stdin)
@@ -137,7 +137,7 @@ mesh = [wire.MeshHost(name, "127.0.0.1", port) for name, port in ports.items()]
 peers = [wire.Peer("worker:%d" % n, "worker", name) for n, name in enumerate(ports)]
 one, two = [
     Mesh(wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh), certs[name],
-         sockets.bind_exclusively(ports[name]), Knowledge(), lambda: None, lambda *asked: None, None)
+         sockets.bind_exclusively(ports[name]), KnownRunState(), lambda: None, lambda *asked: None, None)
     for name in ports
 ]
 
@@ -147,7 +147,7 @@ def refuse(name, globals=None, locals=None, fromlist=(), level=0):
     return imported(name, globals, locals, fromlist, level)
 
 imported, builtins.__import__ = builtins.__import__, refuse
-one.join_and_send(Knowledge(committed=True))
+one.join_and_send(KnownRunState(committed=True))
 until = time.monotonic() + 60
 while not two.current_state().committed and time.monotonic() < until:
     time.sleep(0.02)
@@ -190,7 +190,7 @@ def test_no_exception_ends_a_conversation_for_good(
         return usual(*given)
 
     monkeypatch.setattr(target, name, fail)
-    one.join_and_send(Knowledge(committed=True))
+    one.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: len(failed) == 3 and two.current_state().committed, 20.0)
     # The same kind of error is reported only once.
     assert capfd.readouterr().err.count("Traceback") <= 1

@@ -13,7 +13,7 @@ import pytest
 
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.listener import MAX_MESSAGE_BYTES
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.wire import HostPart, Peer
@@ -29,26 +29,26 @@ PART = HostPart(
 ABORT = {"kind": "abort", "reason": "a", "host": "n1", "time": 2.0}
 ROUND = {"n": 2, "time": 1.0, "task": "worker:1", "count": 1, "quick": 1, "delay_s": 1.0}
 PIECES = [
-    Knowledge(committed=True),
-    Knowledge(abort=ABORT),
-    Knowledge(abort=dict(ABORT, reason="b")),
-    Knowledge(abort=dict(ABORT, reason="c", time=1.0)),
-    Knowledge(ended={"worker:1": {"outcome": "failed", "time": 3.0}}),
-    Knowledge(
+    KnownRunState(committed=True),
+    KnownRunState(abort=ABORT),
+    KnownRunState(abort=dict(ABORT, reason="b")),
+    KnownRunState(abort=dict(ABORT, reason="c", time=1.0)),
+    KnownRunState(ended={"worker:1": {"outcome": "failed", "time": 3.0}}),
+    KnownRunState(
         ended={
             "worker:1": {"outcome": "lost", "time": 2.5},
             "ps:0": {"outcome": "stopped", "time": 4.0},
         }
     ),
-    Knowledge(decided=6.0),
-    Knowledge(decided=5.0),
+    KnownRunState(decided=6.0),
+    KnownRunState(decided=5.0),
 ]
 
 
 def test_join_does_not_care_for_order_or_repetition() -> None:
     results = set()
     for order in itertools.islice(itertools.permutations(PIECES), 0, None, 17):
-        joined = Knowledge()
+        joined = KnownRunState()
         for piece in order + order[:2]:
             before = joined
             joined = joined.join(piece)
@@ -136,14 +136,14 @@ def test_a_thousand_failed_tasks_fit_into_a_message(letter: str) -> None:
         "exit_code": 1,
         "reason": letter * 300,
     }
-    known = Knowledge(
+    known = KnownRunState(
         committed=True, abort=ABORT, ended={f"worker:{index}": fields for index in range(1000)}
     )
     assert len(json.dumps(known.as_json())) < MAX_MESSAGE_BYTES
 
 
-def ended(**rows: Any) -> Knowledge:
-    return Knowledge(ended={task.replace("_", ":"): row for task, row in rows.items()})
+def ended(**rows: Any) -> KnownRunState:
+    return KnownRunState(ended={task.replace("_", ":"): row for task, row in rows.items()})
 
 
 GOOD = {"outcome": "succeeded", "time": 10.0, "up": True}
@@ -179,4 +179,4 @@ def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None
         ),
     )
     book.load()
-    assert book.known == Knowledge() and "forgot" in (host_dir / "journal").read_text()
+    assert book.known == KnownRunState() and "forgot" in (host_dir / "journal").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, next_attempt
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, KnownRunState, next_attempt
 from tfdeploy.agent.minder.actions import (
     AbortRun,
     CommitRun,
@@ -47,7 +47,7 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 
 
 def view(
-    phase: str, known: Knowledge | None = None, words: Any = None, **given: Any
+    phase: str, known: KnownRunState | None = None, words: Any = None, **given: Any
 ) -> HostRunView:
     """Return what host n1 knows when it decides what to do, 100 s after the start of the clock.
 
@@ -70,7 +70,7 @@ def view(
     return HostRunView(
         part=PART,
         phase=phase,
-        known=known or Knowledge(),
+        known=known or KnownRunState(),
         local_tasks=own,
         now=100.0,
         marks=marks,
@@ -80,7 +80,7 @@ def view(
 
 
 def test_what_a_power_cut_took_has_no_attempt_that_others_would_not_believe() -> None:
-    known = Knowledge(
+    known = KnownRunState(
         committed=True,
         ended={
             "worker:1": {"outcome": "killed", "time": 1.0, "attempt": MAX_ROUND, "final": False}
@@ -109,11 +109,11 @@ CASES = {
         [CommitRun(), EnterPhase("committed")],
     ),
     "started, another host was told": (
-        view("started", Knowledge(committed=True)),
+        view("started", KnownRunState(committed=True)),
         [CommitRun(), EnterPhase("committed")],
     ),
     "prepared, another host was told": (
-        view("prepared", Knowledge(committed=True), ps=NEW, w1=NEW),
+        view("prepared", KnownRunState(committed=True), ps=NEW, w1=NEW),
         [],
     ),
     "started for too long": (
@@ -125,33 +125,33 @@ CASES = {
     "committed, all well": (view("committed"), []),
     "committed, all done here": (view("committed", ps=DONE, w1=DONE), [EnterPhase("ended")]),
     "a failure anywhere": (
-        view("committed", Knowledge(ended={"worker:0": BAD})),
+        view("committed", KnownRunState(ended={"worker:0": BAD})),
         [AbortRun("failed", "worker:0 on n2 failed with exit code 1")],
     ),
     "a failure before the commit": (
-        view("started", Knowledge(ended={"worker:0": BAD})),
+        view("started", KnownRunState(ended={"worker:0": BAD})),
         [AbortRun("failed", "worker:0 on n2 failed with exit code 1")],
     ),
     "a ps that exits 0": (
-        view("committed", Knowledge(ended={"ps:0": GOOD})),
+        view("committed", KnownRunState(ended={"ps:0": GOOD})),
         [AbortRun("failed", "ps:0 on n1 ended too early, with exit code 0")],
     ),
     "a worker that exits 0 before it was up": (
-        view("committed", Knowledge(ended={"worker:1": dict(GOOD, up=False)}), w1=DONE),
+        view("committed", KnownRunState(ended={"worker:1": dict(GOOD, up=False)}), w1=DONE),
         [AbortRun("failed", "worker:1 on n1 ended too early, with exit code 0")],
     ),
     "the deciding one, not up": (
-        view("committed", Knowledge(ended={"worker:0": dict(GOOD, up=False)})),
+        view("committed", KnownRunState(ended={"worker:0": dict(GOOD, up=False)})),
         [AbortRun("failed", "worker:0 on n2 ended too early, with exit code 0")],
     ),
     "another worker that exits 0 is done": (
-        view("committed", Knowledge(ended={"worker:1": GOOD}), w1=DONE),
+        view("committed", KnownRunState(ended={"worker:1": GOOD}), w1=DONE),
         [],
     ),
     "decided: the grace of the others runs": (
         view(
             "committed",
-            Knowledge(ended={"worker:0": GOOD}),
+            KnownRunState(ended={"worker:0": GOOD}),
             marks=dict(DECIDED_LONG, decided=90.0),
             w1=("running", True, 99.0),
         ),
@@ -160,7 +160,7 @@ CASES = {
     "decided long ago, but it still writes": (
         view(
             "committed",
-            Knowledge(ended={"worker:0": GOOD}),
+            KnownRunState(ended={"worker:0": GOOD}),
             marks=DECIDED_LONG,
             w1=("running", True, 1.0),
         ),
@@ -169,7 +169,7 @@ CASES = {
     "decided, its grace is over; the ps waits for it": (
         view(
             "committed",
-            Knowledge(ended={"worker:0": GOOD}),
+            KnownRunState(ended={"worker:0": GOOD}),
             marks=DECIDED_LONG,
             w1=("running", True, 61.0),
         ),
@@ -178,7 +178,7 @@ CASES = {
     "decided, all workers done: the ps ends": (
         view(
             "committed",
-            Knowledge(ended={"worker:0": GOOD, "worker:1": GOOD}),
+            KnownRunState(ended={"worker:0": GOOD, "worker:1": GOOD}),
             marks=DECIDED_LONG,
             w1=DONE,
         ),
@@ -187,7 +187,7 @@ CASES = {
     "a failure after the decision undoes nothing": (
         view(
             "committed",
-            Knowledge(ended={"worker:0": GOOD, "worker:1": LATE_BAD}),
+            KnownRunState(ended={"worker:0": GOOD, "worker:1": LATE_BAD}),
             marks=DECIDED_LONG,
             w1=DONE,
         ),
@@ -202,11 +202,11 @@ CASES = {
         [AbortRun("abort", "Ctrl-C")],
     ),
     "stop wins over a failure that came with it": (
-        view("committed", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}),
+        view("committed", KnownRunState(ended={"worker:0": BAD}), words={"stop": {}}),
         [AbortRun("stop", STOPPED_BY_OPERATOR, None)],
     ),
     "stopping": (
-        view("committed", Knowledge(abort=STOP)),
+        view("committed", KnownRunState(abort=STOP)),
         [
             EnterPhase("ending"),
             EndTask("ps:0", STOPPED_BY_OPERATOR, 3.0),
@@ -214,12 +214,12 @@ CASES = {
         ],
     ),
     "stopping, now with less patience": (
-        view("ending", Knowledge(abort=STOP), words={"stop": {"grace_s": 0.5}}, ps=DONE),
+        view("ending", KnownRunState(abort=STOP), words={"stop": {"grace_s": 0.5}}, ps=DONE),
         [EndTask("worker:1", STOPPED_BY_OPERATOR, 0.5)],
     ),
-    "stopped": (view("ending", Knowledge(abort=STOP), ps=DONE, w1=DONE), [EnterPhase("ended")]),
+    "stopped": (view("ending", KnownRunState(abort=STOP), ps=DONE, w1=DONE), [EnterPhase("ended")]),
     "stopped before anything started": (
-        view("prepared", Knowledge(abort=STOP), ps=NEW, w1=NEW),
+        view("prepared", KnownRunState(abort=STOP), ps=NEW, w1=NEW),
         [
             EnterPhase("ending"),
             ReapTask(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
@@ -227,7 +227,7 @@ CASES = {
         ],
     ),
     "stopped while a supervisor is about to start its task": (
-        view("ending", Knowledge(abort=STOP), ps=DONE, w1=("pending", True, 0.0)),
+        view("ending", KnownRunState(abort=STOP), ps=DONE, w1=("pending", True, 0.0)),
         [],
     ),
     "a supervisor died": (
@@ -235,13 +235,16 @@ CASES = {
         [ReapTask(task="ps:0", outcome="lost", reason="its supervisor was killed")],
     ),
     "a supervisor died while all is being stopped": (
-        view("ending", Knowledge(abort=STOP), ps=("running", False, 0.0)),
+        view("ending", KnownRunState(abort=STOP), ps=("running", False, 0.0)),
         [
             ReapTask(task="ps:0", outcome="stopped", reason=STOPPED_BY_OPERATOR),
             EndTask("worker:1", STOPPED_BY_OPERATOR, 3.0),
         ],
     ),
-    "ended is ended": (view("ended", Knowledge(ended={"worker:0": BAD}), words={"stop": {}}), []),
+    "ended is ended": (
+        view("ended", KnownRunState(ended={"worker:0": BAD}), words={"stop": {}}),
+        [],
+    ),
 }
 
 
@@ -309,7 +312,7 @@ def mode_view(
     return HostRunView(
         part=part,
         phase="committed",
-        known=Knowledge(committed=True, abort=None, ended=ended),
+        known=KnownRunState(committed=True, abort=None, ended=ended),
         local_tasks=rows,
         now=100.0,
         marks=DECIDED_LONG,
@@ -396,7 +399,7 @@ def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
     """
     waiting = view(
         "committed",
-        Knowledge(committed=True, abort=None, ended={"worker:0": GOOD}),
+        KnownRunState(committed=True, abort=None, ended={"worker:0": GOOD}),
         marks=DECIDED_LONG,
     )
     own = waiting.local_tasks["worker:1"]
@@ -406,7 +409,7 @@ def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
         rows = {**waiting.local_tasks, "worker:1": own._replace(awaited_tasks=tasks)}
         return decide(
             waiting._replace(
-                local_tasks=rows, known=Knowledge(committed=True, abort=None, ended=ended)
+                local_tasks=rows, known=KnownRunState(committed=True, abort=None, ended=ended)
             )
         )
 
@@ -454,7 +457,7 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
             status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), is_supervised=True
         )
     }
-    known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
+    known = KnownRunState(committed=True, abort=None, ended={"worker:0": GOOD})
     for silence_s_by_host, expected in ((79.0, []), (81.0, [EndTask("ps:0", DECIDED, 20.0)])):
         given = HostRunView(
             part=part,

@@ -35,7 +35,7 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
         update=lambda *facts: None, health=lambda: {"worker:0": Stall(1, "frozen", 0.0, True)}
     )
     one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
-    one.effects = effects.Effects.__new__(effects.Effects)
+    one.effects = effects.ActionExecutor.__new__(effects.ActionExecutor)
     one.effects._paths, one.effects._part = paths, part
     one._handle_stalled_tasks()
     assert bool(told) == ended

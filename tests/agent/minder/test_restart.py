@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, from_json, make_ending
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, KnownRunState, from_json, make_ending
 from tfdeploy.agent.minder.actions import (
     Action,
     AnnounceRound,
@@ -114,7 +114,7 @@ def view(
     for task, given in (("ps:0", ps or RUNS), ("worker:1", w1 or RUNS)):
         status = TaskStatus(run="r1", task=task, host="n1", **{"attempt": 1, **given})
         own[task] = LocalTask(status=status, is_supervised=status.state != "ended")
-    heard = Knowledge(committed=True, **known)
+    heard = KnownRunState(committed=True, **known)
     return HostRunView(
         part=part,
         phase="committed",
@@ -124,7 +124,7 @@ def view(
         marks=marks or {},
         orders={},
         counts=counts or {},
-        supplied=supplied,
+        fetched_keep_round=supplied,
     )
 
 
@@ -282,9 +282,9 @@ def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, An
 def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None:
     counts = dict(TWICE, attempt=3)
     alone, gang = PEERS[1], PEERS[0]
-    assert failed_starts_before(alone, Knowledge(), counts, 4) == counts
-    assert "error" not in (failed_starts_before(alone, Knowledge(), counts, 5) or {})
-    assert failed_starts_before(gang, Knowledge(round=ROUND), counts, 5) == ROUND
+    assert failed_starts_before(alone, KnownRunState(), counts, 4) == counts
+    assert "error" not in (failed_starts_before(alone, KnownRunState(), counts, 5) or {})
+    assert failed_starts_before(gang, KnownRunState(round=ROUND), counts, 5) == ROUND
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
@@ -314,7 +314,7 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
         ended=2.0,
     )
     count = count_failure(last, status, [1.0, 60.0], 1.0)
-    told = Knowledge(
+    told = KnownRunState(
         ended={"ps:0": make_ending(status)},
         round=make_gang_round(AnnounceRound(2, "ps:0"), status, count),
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from support.agent.cluster import NewCluster
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.minder.actions import HostRunView
 from tfdeploy.agent.minder.restart import decide_restart_actions
 from tfdeploy.agent.minder.supervisors import Supervisors
@@ -45,7 +45,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     assert (own["worker:0"].status.attempt, own["worker:0"].status.round) == (2, 2) and own[
         "worker:0"
     ].is_supervised
-    known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
+    known = KnownRunState(committed=True, round=ROUND, stands={"n1": (2, 3)})
     assert (
         decide_restart_actions(
             HostRunView(

@@ -17,14 +17,14 @@ from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.mesh import shared_state
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.minder import unminded
 from tfdeploy.agent.minder.actions import (
     AbortRun,
     HostRunView,
     LocalTask,
+    ReportMinderChange,
     ReportTasksLost,
-    ReportUnminded,
 )
 from tfdeploy.agent.minder.decide import decide
 from tfdeploy.agent.run import task_processes
@@ -51,13 +51,13 @@ PART = HostPart(
     restart_max=3,
     restart_wait_s=3600.0,
 )
-AWAY = Knowledge(committed=True, unminded={"n3": (1, 50.0)})
+AWAY = KnownRunState(committed=True, unminded={"n3": (1, 50.0)})
 DONE = {"outcome": "succeeded", "time": 60.0, "up": True}
 DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 
 def view(
-    known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any
+    known: KnownRunState, phase: str = "committed", marks: Any = None, **given: Any
 ) -> HostRunView:
     """Return what host n1 knows when it decides what to do, 5,000 s after the clock's start."""
     own = {
@@ -77,31 +77,31 @@ def view(
     )
 
 
-KNOWN = Knowledge(committed=True)
+KNOWN = KnownRunState(committed=True)
 CASES = {
     "refused for less than a minute": (view(KNOWN, refusal_s_by_host={"n3": 59.0}), []),
     "refused for a minute": (
         view(KNOWN, refusal_s_by_host={"n3": 61.0}),
-        [ReportUnminded("n3", 1, 61.0)],
+        [ReportMinderChange("n3", 1, 61.0)],
     ),
     "silent for hours": (view(KNOWN, silence_s_by_host={"n3": 9999.0}), []),
     "two hosts": (
         view(KNOWN, refusal_s_by_host={"n2": 61.0, "n3": 61.0}),
-        [ReportUnminded("n2", 1, 61.0), ReportUnminded("n3", 1, 61.0)],
+        [ReportMinderChange("n2", 1, 61.0), ReportMinderChange("n3", 1, 61.0)],
     ),
     "all of it has ended there": (
-        view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refusal_s_by_host={"n3": 61.0}),
+        view(KNOWN.join(KnownRunState(ended={"worker:1": DONE})), refusal_s_by_host={"n3": 61.0}),
         [],
     ),
     "it would start again there": (
-        view(KNOWN.join(Knowledge(ended={"worker:1": DIED})), refusal_s_by_host={"n3": 61.0}),
-        [ReportUnminded("n3", 1, 61.0)],
+        view(KNOWN.join(KnownRunState(ended={"worker:1": DIED})), refusal_s_by_host={"n3": 61.0}),
+        [ReportMinderChange("n3", 1, 61.0)],
     ),
     "decided": (
-        view(KNOWN.join(Knowledge(ended={"worker:0": DONE})), refusal_s_by_host={"n3": 61.0}),
+        view(KNOWN.join(KnownRunState(ended={"worker:0": DONE})), refusal_s_by_host={"n3": 61.0}),
         [],
     ),
-    "not committed": (view(Knowledge(), "started", refusal_s_by_host={"n3": 61.0}), []),
+    "not committed": (view(KnownRunState(), "started", refusal_s_by_host={"n3": 61.0}), []),
     "said already": (view(AWAY, refusal_s_by_host={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
     "for as long as is waited": (
         view(AWAY, marks={"unminded n3": 1400.0}),
@@ -112,13 +112,13 @@ CASES = {
         [ReportTasksLost("n3")],
     ),
     "it is this host, which is minded": (
-        view(Knowledge(committed=True, unminded={"n1": (3, 50.0)})),
-        [ReportUnminded("n1", 4)],
+        view(KnownRunState(committed=True, unminded={"n1": (3, 50.0)})),
+        [ReportMinderChange("n1", 4)],
     ),
-    "it came back": (view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)}))), []),
+    "it came back": (view(AWAY.join(KnownRunState(unminded={"n3": (2, 90.0)}))), []),
     "it came back and went away": (
-        view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)})), refusal_s_by_host={"n3": 70.0}),
-        [ReportUnminded("n3", 3, 70.0)],
+        view(AWAY.join(KnownRunState(unminded={"n3": (2, 90.0)})), refusal_s_by_host={"n3": 70.0}),
+        [ReportMinderChange("n3", 3, 70.0)],
     ),
     "nobody else was heard of yet": (
         view(AWAY, rejoining=True, marks={"unminded n3": 1400.0, "back": 4999.0}),
@@ -135,12 +135,12 @@ def test_what_is_said_of_hosts_where_nobody_minds_the_run(
     assert [
         each
         for each in decide(seen)
-        if isinstance(each, (ReportUnminded, ReportTasksLost, AbortRun))
+        if isinstance(each, (ReportMinderChange, ReportTasksLost, AbortRun))
     ] == actions
 
 
 def test_what_is_given_up_fails_the_run_in_words() -> None:
-    known = AWAY.join(Knowledge(ended=unminded.make_lost_endings(PART, AWAY, "n3")))
+    known = AWAY.join(KnownRunState(ended=unminded.make_lost_endings(PART, AWAY, "n3")))
     (abort,) = decide(view(known))
     words = (
         "worker:1 on n3 lost: no process manages the task, and its host has refused connections "
@@ -156,13 +156,15 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
 def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -> None:
     most = shared_state.MAX_ROUND
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
-    known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
+    known = KnownRunState(
+        committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}}
+    )
     actions = decide(view(known, refusal_s_by_host={"n2": 99.0}, marks={"unminded n3": 1000.0}))
     # The number of reports about n2 has reached its maximum, so there is no further report about
     # n2.
-    assert actions == [ReportUnminded("n1", most), ReportTasksLost("n3")]
+    assert actions == [ReportMinderChange("n1", most), ReportTasksLost("n3")]
     for action in actions:
-        assert isinstance(action, (ReportUnminded, ReportTasksLost))
+        assert isinstance(action, (ReportMinderChange, ReportTasksLost))
         known = unminded.add_report(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
@@ -191,9 +193,9 @@ def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
     ]
     part = wire.replace(PART, peers=peers)
     round_two = {"n": 2, "time": 70.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
-    known = AWAY.join(Knowledge(ended={"worker:1": dict(DONE, attempt=3)}))
+    known = AWAY.join(KnownRunState(ended={"worker:1": dict(DONE, attempt=3)}))
     assert unminded.make_lost_endings(part, known, "n3") == {}
-    again = known.join(Knowledge(round=round_two))
+    again = known.join(KnownRunState(round=round_two))
     assert unminded.make_lost_endings(part, again, "n3")["worker:1"]["attempt"] == 4
 
 

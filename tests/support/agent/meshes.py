@@ -11,7 +11,7 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 from tfdeploy.agent.mesh.mesh import Mesh
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 
 NAMES = ["n1", "n2", "n3"]
 
@@ -35,7 +35,7 @@ class Meshes:
     def join(
         self,
         name: str,
-        known: Knowledge = Knowledge(),  # noqa: B008
+        known: KnownRunState = KnownRunState(),  # noqa: B008
         guarded: GuardedPorts | None = None,
     ) -> Mesh:
         """Create the mesh of the host `name`, which then listens for connections. `known`: what
@@ -62,6 +62,6 @@ class Meshes:
             one.close()
 
 
-def ended(task: str) -> Knowledge:
+def ended(task: str) -> KnownRunState:
     """Return what a host knows about the run after this task has ended."""
-    return Knowledge(ended={task: {"outcome": "stopped", "time": 1.0}})
+    return KnownRunState(ended={task: {"outcome": "stopped", "time": 1.0}})

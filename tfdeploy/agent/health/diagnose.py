@@ -41,7 +41,7 @@ class StallFacts(NamedTuple):
     after_s: float
     peers: Dict[str, wire.Peer]
     signs: Dict[str, LifeSigns]
-    ended: Dict[str, Ending] = {}  # how tasks have ended, as in shared_state.Knowledge
+    ended: Dict[str, Ending] = {}  # how tasks have ended, as in shared_state.KnownRunState
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
     # Only the tasks whose address this host resolves wrongly, to a loopback address: task -> text

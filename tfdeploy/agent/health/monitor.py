@@ -20,7 +20,7 @@ from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh.mesh import Mesh
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
@@ -74,7 +74,7 @@ class Monitor:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
         self._answer = signs_answer
         self._peers = {peer.task: peer for peer in part.peers}
-        self._known = Knowledge()
+        self._known = KnownRunState()
         self._active = False
         self._is_started = False
         self._health: Dict[str, Stall] = {}
@@ -87,7 +87,7 @@ class Monitor:
 
     # --- methods that the minder calls
 
-    def update(self, known: Knowledge, active: bool) -> None:
+    def update(self, known: KnownRunState, active: bool) -> None:
         """Set the state of the run that all its minders share. If `active` is False, the tasks are
         not observed."""
         if not self._part.stall_after_s:
@@ -124,7 +124,7 @@ class Monitor:
             min(cost_s / MAX_CPU_SHARE, after_s / 3),
         )
 
-    def check_tasks(self, now: float, known: Knowledge) -> None:
+    def check_tasks(self, now: float, known: KnownRunState) -> None:
         """Observe the tasks once, and publish which of them are stalled. `now`: monotonic
         seconds."""
         signs = self._observe_tasks(now)

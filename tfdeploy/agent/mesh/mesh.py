@@ -34,7 +34,7 @@ from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import handshake_gate, shared_state, stated_addresses, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, PeerContactState
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
@@ -61,7 +61,7 @@ class Mesh:
         part: wire.HostPart,
         certs: Certificates,
         listener: socket.socket,
-        known: Knowledge,
+        known: KnownRunState,
         changed: Callable[[], None],
         offers: Callable[[str, Any, ssl.SSLSocket], None],
         guarded: Optional[GuardedPorts],
@@ -76,7 +76,7 @@ class Mesh:
         self._lock = threading.Condition()
         self._known = known
         self._digest = known.digest()
-        nothing = Knowledge().digest()
+        nothing = KnownRunState().digest()
         self._peers = {
             address.host: PeerContactState(address, nothing)
             for address in part.mesh
@@ -98,11 +98,11 @@ class Mesh:
 
     # --- methods that the minder calls
 
-    def current_state(self) -> Knowledge:
+    def current_state(self) -> KnownRunState:
         with self._lock:
             return self._known
 
-    def join_and_send(self, known: Knowledge) -> bool:
+    def join_and_send(self, known: KnownRunState) -> bool:
         """Join `known` to the shared state, and send the result to the peers. Return False if the
         shared state has not changed."""
         with self._lock:
@@ -268,7 +268,7 @@ class Mesh:
         try:
             self._exchange_state(peer)
         except (OSError, ValueError) as error:
-            refusals = (ConnectionRefusedError, ssl.SSLCertVerificationError, tls.WrongPeer)
+            refusals = (ConnectionRefusedError, ssl.SSLCertVerificationError, tls.WrongHostAnswered)
             self._record_failure(peer, isinstance(error, refusals))
         except Exception:  # noqa: BLE001 - for example no memory is left: the exchange is retried
             threads.report_once("exchanging states with a peer")
@@ -300,8 +300,8 @@ class Mesh:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     def connect(self, address: wire.MeshHost) -> ssl.SSLSocket:
-        """Open a connection to the minder of the host at `address`. Raises OSError, and WrongPeer
-        if a different host answers."""
+        """Open a connection to the minder of the host at `address`. Raises OSError, and
+        WrongHostAnswered if a different host answers."""
         token = handshake_gate.server_name_token(self._authority, address.host)
         return tls.connect(
             self._client,

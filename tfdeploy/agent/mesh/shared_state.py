@@ -40,7 +40,7 @@ RoundStage = Tuple[int, int]
 Absence = Tuple[int, float]
 
 
-class Knowledge(NamedTuple):
+class KnownRunState(NamedTuple):
     """The shared state, as far as one minder knows it.
 
     `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
@@ -60,10 +60,10 @@ class Knowledge(NamedTuple):
     decided: Optional[float] = None
     unminded: Dict[str, Absence] = {}
 
-    def join(self, other: Knowledge) -> Knowledge:
+    def join(self, other: KnownRunState) -> KnownRunState:
         """Return the state that contains everything in both states. If the states have different
         values for the same thing, the value with the lower sort key is kept."""
-        return Knowledge(
+        return KnownRunState(
             self.committed or other.committed,
             _choose_lower(
                 self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))
@@ -168,7 +168,7 @@ _ROUND = {
 }
 
 
-def from_json(value: Any, part: wire.HostPart) -> Knowledge:
+def from_json(value: Any, part: wire.HostPart) -> KnownRunState:
     """Return the state that is in a peer's message or in this host's own file. Raises ValueError if
     the value is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
@@ -201,7 +201,7 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
         "decided": bounded_json.clamp_time,
         "unminded": by_host(_ABSENCE),
     }
-    return Knowledge(**fields(value, checks, ()))
+    return KnownRunState(**fields(value, checks, ()))
 
 
 def next_capped_count(number: int) -> int:
@@ -209,17 +209,19 @@ def next_capped_count(number: int) -> int:
     return min(number + 1, MAX_ROUND)
 
 
-def next_attempt(known: Knowledge, task: str) -> int:
+def next_attempt(known: KnownRunState, task: str) -> int:
     """Return the number of the next attempt of the task: one more than the last attempt in `known`,
     or 1 if `known` contains none."""
     ending = known.ended.get(task)
     return next_capped_count(0 if ending is None else ending.get("attempt", 0))
 
 
-def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = False) -> Ending:
+def make_ending(
+    status: wire.TaskStatus, is_final: bool = True, would_restart: bool = False
+) -> Ending:
     """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
-    task restarts. `again`: True if the task would have restarted, but the run ended first; the
-    task's death then does not make the run fail."""
+    task restarts. `would_restart`: True if the task would have restarted, but the run ended first;
+    the task's death then does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -229,7 +231,7 @@ def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = Fa
         "host": status.host,
         "up": status.up,
     }
-    if again:
+    if would_restart:
         ending["again"] = True
     if status.exit_code is not None:
         ending["exit_code"] = status.exit_code
@@ -240,7 +242,7 @@ def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = Fa
     return ending
 
 
-def run_success_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
+def run_success_time(peers: List[wire.Peer], known: KnownRunState) -> Optional[float]:
     """Return the time (UTC seconds) at which the last deciding task succeeded. The deciding tasks
     are those that must succeed to make the run a success. Return None if one of them has not
     succeeded yet."""
@@ -261,16 +263,16 @@ def run_success_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float
     return max(times, default=None)
 
 
-def select_run_end_fields(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
+def select_run_end_fields(peers: List[wire.Peer], known: KnownRunState) -> KnownRunState:
     """Return only the fields of `known` that say why the run is over. Another host needs only these
     fields to end its tasks."""
     death = first_fatal_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
-    return Knowledge(known.committed, known.abort, ended, known.round, {}, known.decided)
+    return KnownRunState(known.committed, known.abort, ended, known.round, {}, known.decided)
 
 
-def first_fatal_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
+def first_fatal_death(peers: List[wire.Peer], known: KnownRunState) -> Optional[Death]:
     """Return the earliest ending that makes the run fail, or None."""
     limit = run_success_time(peers, known)
     deaths = []
@@ -293,7 +295,7 @@ def make_death(ending: Ending, task: str, host: str) -> Death:
     return {**ending, "task": task, "host": host}
 
 
-def is_from_earlier_round(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
+def is_from_earlier_round(peer: wire.Peer, ending: Ending, known: KnownRunState) -> bool:
     """Return True if the ending belongs to an earlier round of the gang and so no longer counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
 
-class WrongPeer(ValueError):
+class WrongHostAnswered(ValueError):
     """At the address of one host, a different host answers. The text names the host that
     answers."""
 
@@ -77,8 +77,8 @@ def connect(
     context: ssl.SSLContext, address: str, port: int, token: str, host: str, timeout_s: float
 ) -> ssl.SSLSocket:
     """Open a connection to the member `host` of the run. `token`: the server name that
-    handshake_gate.server_name_token returns for this host. Raises OSError, and WrongPeer if a
-    different host answers."""
+    handshake_gate.server_name_token returns for this host. Raises OSError, and WrongHostAnswered if
+    a different host answers."""
     plain = socket.create_connection((address, port), timeout=timeout_s)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -89,7 +89,7 @@ def connect(
     name = peer_name(channel)
     if name != host:
         channel.close()
-        raise WrongPeer("%s answers" % name)
+        raise WrongHostAnswered("%s answers" % name)
     return channel
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional, Tuple, Union
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HostRunView(NamedTuple):
 
     part: wire.HostPart
     phase: str
-    known: Knowledge
+    known: KnownRunState
     local_tasks: Dict[str, LocalTask]
     now: float
     marks: Dict[str, float]
@@ -57,7 +57,7 @@ class HostRunView(NamedTuple):
     counts: Dict[str, RestartCount] = {}
     # The number of the last round for which this host has fetched the chief's `keep` folders. A
     # round is a start of all tasks that restart together.
-    supplied: int = 1
+    fetched_keep_round: int = 1
     boot_id: Optional[str] = None
     # True if all processes of the run on this host had died (for example because of a reboot), and
     # no other host has answered since.
@@ -129,14 +129,14 @@ class FetchKeepFolders(NamedTuple):
     round_number: int
 
 
-class ReportUnminded(NamedTuple):
+class ReportMinderChange(NamedTuple):
     """Tell all hosts that `host` has lost its minder (the agent's daemon for the run), or has one
-    again. `change_count` counts these changes, so it is odd while `host` has no minder. `for_s`:
-    for how many seconds `host` has had no minder."""
+    again. `change_count` counts these changes, so it is odd while `host` has no minder.
+    `without_minder_s`: for how many seconds `host` has had no minder."""
 
     host: str
     change_count: int
-    for_s: float = 0.0
+    without_minder_s: float = 0.0
 
 
 class ReportTasksLost(NamedTuple):
@@ -176,6 +176,6 @@ Action = Union[
     AnnounceRound,
     ReportStage,
     FetchKeepFolders,
-    ReportUnminded,
+    ReportMinderChange,
     ReportTasksLost,
 ]

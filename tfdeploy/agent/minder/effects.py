@@ -11,7 +11,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List,
 from tfdeploy.agent.host.atomic import write_bytes
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.mesh import Mesh
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.minder import actions, held_ports, restart, unminded
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor_to_stop
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort
 
 
-class Effects:
+class ActionExecutor:
     def __init__(
         self,
         store: StateStore,
@@ -51,7 +51,7 @@ class Effects:
             actions.FetchKeepFolders: self._fetch_keep_folders,
             actions.ReportStage: self._report_stage,
             actions.AnnounceRound: self._announce_round,
-            actions.ReportUnminded: self._share_host_report,
+            actions.ReportMinderChange: self._share_host_report,
             actions.ReportTasksLost: self._share_host_report,
             actions.EnterPhase: self._enter_phase,
             actions.CommitRun: self._commit,
@@ -63,7 +63,7 @@ class Effects:
         then take its next step at once. Raises OSError if the system refuses the action."""
         return self._methods[type(action)](action)
 
-    def replace_and_share_state(self, known: Knowledge) -> None:
+    def replace_and_share_state(self, known: KnownRunState) -> None:
         """Set the shared state, write it to disk, and then send it to the other hosts. `known` must
         contain everything in the current state."""
         self._store.replace_shared_state(known)
@@ -120,7 +120,7 @@ class Effects:
         return reap.reap_task(self._paths, *action)
 
     def _record_gave_up(self, action: actions.GiveUpTask) -> bool:
-        return reap.mark_given_up(self._paths, action.task, action.reason)
+        return reap.record_gave_up(self._paths, action.task, action.reason)
 
     def _fetch_keep_folders(self, action: actions.FetchKeepFolders) -> bool:
         if self._mesh is None:
@@ -138,7 +138,7 @@ class Effects:
     def _report_stage(self, action: actions.ReportStage) -> bool:
         self.replace_and_share_state(
             self._store.known.join(
-                Knowledge(stands={self._part.host: (action.round_number, action.stage)})
+                KnownRunState(stands={self._part.host: (action.round_number, action.stage)})
             )
         )
         self._store.journal("gang", round=action.round_number, stage=action.stage)
@@ -147,12 +147,14 @@ class Effects:
     def _announce_round(self, action: actions.AnnounceRound) -> bool:
         status, count = self._paths.status(action.task), self._store.state.restarts[action.task]
         self.replace_and_share_state(
-            self._store.known.join(Knowledge(round=restart.make_gang_round(action, status, count)))
+            self._store.known.join(
+                KnownRunState(round=restart.make_gang_round(action, status, count))
+            )
         )
         return True
 
     def _share_host_report(
-        self, action: Union[actions.ReportUnminded, actions.ReportTasksLost]
+        self, action: Union[actions.ReportMinderChange, actions.ReportTasksLost]
     ) -> bool:
         self.replace_and_share_state(
             unminded.add_report(self._part, self._store.known, action, clock.now(self._part))
@@ -172,7 +174,7 @@ class Effects:
         }
         if action.grace_s is not None:
             abort["grace_s"] = action.grace_s
-        self.replace_and_share_state(self._store.known.join(Knowledge(abort=abort)))
+        self.replace_and_share_state(self._store.known.join(KnownRunState(abort=abort)))
         self._store.journal("abort", kind=action.kind, reason=action.reason)
         return True
 

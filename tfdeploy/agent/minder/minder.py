@@ -25,10 +25,10 @@ from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.mesh import forwarded_end, shared_state
 from tfdeploy.agent.mesh.mesh import Mesh
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
 from tfdeploy.agent.minder.actions import AbortRun, EnterPhase, HostRunView, LocalTask
-from tfdeploy.agent.minder.effects import Effects
+from tfdeploy.agent.minder.effects import ActionExecutor
 from tfdeploy.agent.minder.linger import MinderLinger
 from tfdeploy.agent.minder.sampling import SamplerProcess
 from tfdeploy.agent.minder.store import StateStore
@@ -97,7 +97,7 @@ class Minder:
             self.own_ports.hold_all()
         self.signs = SignsResponder()
         self.mesh = self._join_mesh()
-        self.effects = Effects(
+        self.effects = ActionExecutor(
             self.store, self.supervisors, self.mesh, holders, self.own_ports, self.guarded
         )
         self.monitor = Monitor(self.paths, self.part, self.mesh, self.signs, self.wake)
@@ -256,7 +256,7 @@ class Minder:
                 ended[task] = shared_state.make_ending(
                     own.status, following.is_final, following.kind != restart.LAST
                 )
-        known = known.join(Knowledge(ended=ended))
+        known = known.join(KnownRunState(ended=ended))
         self.store.replace_shared_state(
             known._replace(decided=shared_state.run_success_time(self.part.peers, known))
         )
@@ -293,7 +293,7 @@ class Minder:
             if mesh is None
             else mesh.silence_s_by_host(now, state.marks.get("decided")),
             counts=state.restarts,
-            supplied=state.supplied,
+            fetched_keep_round=state.supplied,
             boot_id=state.boot_id,
             rejoining=self.rejoining,
             refusal_s_by_host={} if mesh is None else mesh.refusal_s_by_host(),

@@ -18,7 +18,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     MAX_TEXT,
-    Knowledge,
+    KnownRunState,
     describe_death,
     is_final,
     is_from_earlier_round,
@@ -72,15 +72,15 @@ NOW = "now"  # the task restarts now
 class RestartDecision(NamedTuple):
     """What follows an attempt that has ended. `kind` is one of the constants above, such as AT.
 
-    `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart. `at`: if
-    `kind` is AT, the earliest time of the restart (monotonic seconds). `round`: if `kind` is GANG,
-    the round that this restart of all tasks of the gang begins. If that restart has begun already,
-    this is the current round.
+    `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart.
+    `earliest_time`: if `kind` is AT, the earliest time of the restart (monotonic seconds). `round`:
+    if `kind` is GANG, the round that this restart of all tasks of the gang begins. If that restart
+    has begun already, this is the current round.
     """
 
     kind: str
     reason: str = ""
-    at: float = 0.0
+    earliest_time: float = 0.0
     round: int = 0
 
     @property
@@ -91,7 +91,7 @@ class RestartDecision(NamedTuple):
 def decide_restart(
     part: wire.HostPart,
     peer: wire.Peer,
-    known: Knowledge,
+    known: KnownRunState,
     status: wire.TaskStatus,
     count: Optional[RestartCount] = None,
     now: float = 0.0,
@@ -121,12 +121,14 @@ def decide_restart(
             )
         return RestartDecision(GANG, how, round=number + 1)
     return (
-        RestartDecision(AT, how, at=not_before) if now < not_before else RestartDecision(NOW, how)
+        RestartDecision(AT, how, earliest_time=not_before)
+        if now < not_before
+        else RestartDecision(NOW, how)
     )
 
 
 def _will_restart(
-    part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
+    part: wire.HostPart, peer: wire.Peer, known: KnownRunState, status: wire.TaskStatus
 ) -> bool:
     """Return True if the task restarts after this attempt, unless the run ends first."""
     if not known.committed or not _can_restart(part, peer):
@@ -142,7 +144,7 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
     return part.restart_max > 0 and peer.on_death != ""
 
 
-def _has_gang_member_finished(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
+def _has_gang_member_finished(part: wire.HostPart, known: KnownRunState, peer: wire.Peer) -> bool:
     """Return True if `peer` belongs to the gang (the tasks that restart together), and another task
     of the gang has succeeded and will not run again. `peer` cannot restart alone then, because its
     TensorFlow session would wait for the other task for ever."""
@@ -167,21 +169,22 @@ def describe_ending(status: wire.TaskStatus) -> str:
 def count_death(
     part: wire.HostPart,
     peer: wire.Peer,
-    known: Knowledge,
-    before: Optional[RestartCount],
+    known: KnownRunState,
+    previous_count: Optional[RestartCount],
     status: wire.TaskStatus,
     jitter: float = 0.0,
 ) -> RestartCount:
-    """Return the count of failed starts that includes this death. `before`: the previous count of
-    the task. If `before` includes this death already, `before` is returned unchanged."""
-    if before is not None and before["attempt"] == status.attempt:
-        return before
-    failures = failed_starts_before(peer, known, before, status.attempt)
+    """Return the count of failed starts that includes this death. `previous_count`: the previous
+    count of the task. If `previous_count` includes this death already, `previous_count` is returned
+    unchanged."""
+    if previous_count is not None and previous_count["attempt"] == status.attempt:
+        return previous_count
+    failures = failed_starts_before(peer, known, previous_count, status.attempt)
     return count_failure(failures, status, part.restart_backoff_s, jitter)
 
 
 def failed_starts_before(
-    peer: wire.Peer, known: Knowledge, before: Optional[RestartCount], attempt: int
+    peer: wire.Peer, known: KnownRunState, previous_count: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
     """Return the count of failed starts before the attempt `attempt`. If the death of the task
     restarts all tasks of its gang together, this is the count of the gang, else the count of the
@@ -193,23 +196,32 @@ def failed_starts_before(
     """
     if peer.on_death == "gang":
         return known.round
-    if before is None or before["attempt"] == attempt - 1:
-        return before
-    return {"count": before["count"], "quick": before["quick"], "delay_s": before["delay_s"]}
+    if previous_count is None or previous_count["attempt"] == attempt - 1:
+        return previous_count
+    return {
+        "count": previous_count["count"],
+        "quick": previous_count["quick"],
+        "delay_s": previous_count["delay_s"],
+    }
 
 
 def count_failure(
-    before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], jitter: float
+    previous_count: Optional[FailedStarts],
+    status: wire.TaskStatus,
+    backoff_s: List[float],
+    jitter: float,
 ) -> RestartCount:
     """Return the count of failed starts that includes the attempt that ended with `status`.
-    `before`: the count without this attempt. `jitter`: a random number from 0 to 1, which makes the
-    pauses of different tasks differ.
+    `previous_count`: the count without this attempt. `jitter`: a random number from 0 to 1, which
+    makes the pauses of different tasks differ.
 
     Equal errors in different tasks that restart together are counted together, because these tasks
     run the same program.
     """
     lived_s = status.lived_s or 0.0
-    count, quick = (0, 0) if before is None else (before["count"], before["quick"])
+    count, quick = (
+        (0, 0) if previous_count is None else (previous_count["count"], previous_count["quick"])
+    )
     if lived_s >= REFILL_S:
         count = 0
     quick = next_capped_count(quick) if lived_s < QUICK_S else 0
@@ -227,7 +239,9 @@ def count_failure(
     if status.error:
         error = counted["error"] = status.error[:MAX_TEXT]
         counted["same"] = next_capped_count(
-            before.get("same", 0) if before and before.get("error") == error else 0
+            previous_count.get("same", 0)
+            if previous_count and previous_count.get("error") == error
+            else 0
         )
     return counted
 
@@ -317,7 +331,7 @@ def _decide_gang_actions(view: HostRunView) -> List[Action]:
     if mine < SUPPLIED:
         if slowest < CLEARED:
             return []
-        needs = part.supply_from not in (None, part.host) and view.supplied < number
+        needs = part.supply_from not in (None, part.host) and view.fetched_keep_round < number
         return [FetchKeepFolders(number)] if needs else [ReportStage(number, SUPPLIED)]
     servers = [own.status for peer, own in members if is_server(peer)]
     if mine < SERVED and all(

@@ -15,7 +15,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Mapping
 from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
-from tfdeploy.agent.mesh.shared_state import Knowledge
+from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.run import check_files
 from tfdeploy.agent.run.folder import RunPaths
@@ -40,7 +40,7 @@ class StateStore:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
         self.state = paths.state()
-        self.known = Knowledge()
+        self.known = KnownRunState()
         self.saved = True  # True if the files on disk contain the current state
 
     def load(self) -> None:
@@ -62,7 +62,7 @@ class StateStore:
         except ValueError as error:  # the other hosts will send their state again
             self.journal("forgot", why=str(error))
 
-    def replace_shared_state(self, known: Knowledge) -> None:
+    def replace_shared_state(self, known: KnownRunState) -> None:
         """Replace the shared state by `known`, which must contain everything in the current
         state."""
         if known == self.known:
@@ -77,7 +77,7 @@ class StateStore:
         self.known = known
         self.mark_unsaved()
 
-    def _record_unminded_changes(self, known: Knowledge) -> None:
+    def _record_unminded_changes(self, known: KnownRunState) -> None:
         before, now = unminded.unminded_hosts(self.known), unminded.unminded_hosts(known)
         for host in now.keys() - before.keys():
             self.state.marks[unminded.unminded_mark(host)] = time.monotonic()

@@ -14,13 +14,13 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
 from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
-    Knowledge,
+    KnownRunState,
     is_final,
     is_from_earlier_round,
     next_attempt,
     run_success_time,
 )
-from tfdeploy.agent.minder.actions import Action, HostRunView, ReportTasksLost, ReportUnminded
+from tfdeploy.agent.minder.actions import Action, HostRunView, ReportMinderChange, ReportTasksLost
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
@@ -43,12 +43,12 @@ def decide_unminded_reports(view: HostRunView) -> List[Action]:
             view.refusal_s_by_host.get(host, 0.0),
         )
         if host == part.host:
-            actions += [ReportUnminded(host, number + 1)] if number % 2 else []
+            actions += [ReportMinderChange(host, number + 1)] if number % 2 else []
         elif number % 2:
             waited = view.now - view.marks.get(unminded_mark(host), view.now)
             actions += [ReportTasksLost(host)] if waited >= part.restart_wait_s else []
         elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
-            actions.append(ReportUnminded(host, number + 1, refused_s))
+            actions.append(ReportMinderChange(host, number + 1, refused_s))
     return actions
 
 
@@ -58,7 +58,7 @@ def unminded_mark(host: str) -> str:
     return "unminded " + host
 
 
-def unminded_hosts(known: Knowledge) -> Dict[str, float]:
+def unminded_hosts(known: KnownRunState) -> Dict[str, float]:
     """Return host -> the time since which the host has had no minder (UTC seconds). Hosts with a
     minder are missing."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
@@ -66,17 +66,19 @@ def unminded_hosts(known: Knowledge) -> Dict[str, float]:
 
 def add_report(
     part: wire.HostPart,
-    known: Knowledge,
-    action: Union[ReportUnminded, ReportTasksLost],
+    known: KnownRunState,
+    action: Union[ReportMinderChange, ReportTasksLost],
     now: float,
-) -> Knowledge:
+) -> KnownRunState:
     """Return `known` joined with what the action reports. `now`: UTC seconds."""
     if isinstance(action, ReportTasksLost):
-        return known.join(Knowledge(ended=make_lost_endings(part, known, action.host)))
-    return known.join(Knowledge(unminded={action.host: (action.change_count, now - action.for_s)}))
+        return known.join(KnownRunState(ended=make_lost_endings(part, known, action.host)))
+    return known.join(
+        KnownRunState(unminded={action.host: (action.change_count, now - action.without_minder_s)})
+    )
 
 
-def make_lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
+def make_lost_endings(part: wire.HostPart, known: KnownRunState, host: str) -> Dict[str, Ending]:
     """Return task -> ending "lost", for the tasks of `host` that have no final ending. The attempt
     after the last one that is known to have ended may have begun, so that attempt is lost."""
     since = known.unminded[host][1]
@@ -99,7 +101,7 @@ def make_lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[
     }
 
 
-def _has_no_final_ending(peer: wire.Peer, known: Knowledge) -> bool:
+def _has_no_final_ending(peer: wire.Peer, known: KnownRunState) -> bool:
     fields = known.ended.get(peer.task)
     return fields is None or not is_final(fields) or is_from_earlier_round(peer, fields, known)
 

@@ -24,13 +24,13 @@ def rename_keep_aside(paths: RunPaths, keep: List[str]) -> None:
     """Rename the `keep` folders that hold a file. Of the hosts that share the workdir, only the
     first one renames them. Raises OSError."""
     with keep_links.acquire_keep_lock(paths.workdir, paths.job):
-        names = _names_of_sharing_host(paths)
+        names = _read_sharing_host_renames(paths)
         if names is not None:
             write_json(paths.file(layout.ASIDE), names, durable=True)
             return
-        names = _choose_names(paths.workdir, paths.job, paths.run, keep)
+        names = _choose_new_names(paths.workdir, paths.job, paths.run, keep)
         write_json(paths.file(layout.ASIDE), names, durable=True)
-        _rename(paths.workdir, paths.job, names)
+        _rename_folders(paths.workdir, paths.job, names)
 
 
 def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
@@ -43,8 +43,8 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
     with keep_links.acquire_keep_lock(workdir, job):
         if host_folders(workdir, job, run):
             return {}
-        names = _choose_names(workdir, job, run, keep)
-        _rename(workdir, job, names)
+        names = _choose_new_names(workdir, job, run, keep)
+        _rename_folders(workdir, job, names)
         return names
 
 
@@ -54,13 +54,13 @@ def restore_keep_if_aborted(paths: RunPaths) -> None:
 
     Of several hosts that share the workdir, only the host whose tasks end last does this.
     """
-    names = _read_names(paths)
+    names = _read_renames(paths)
     if not names or not _was_rolled_back(paths):
         return
     with keep_links.acquire_keep_lock(paths.workdir, paths.job):
         if not _is_running_elsewhere(paths):
             for path, aside in sorted(names.items()):
-                _put_back(paths, path, aside)
+                _restore_folder_name(paths, path, aside)
 
 
 def pending_keep_renames(workdir: str, job: str) -> Dict[str, str]:
@@ -70,12 +70,12 @@ def pending_keep_renames(workdir: str, job: str) -> Dict[str, str]:
         path: aside
         for paths in folders_in_doubt(workdir)
         if paths.job == job
-        for path, aside in _read_names(paths).items()
+        for path, aside in _read_renames(paths).items()
         if os.path.isdir(layout.keep_dir(workdir, job, aside))
     }
 
 
-def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
+def _choose_new_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
     names, root = {}, layout.keep_dir(workdir, job, "")
     for path in keep:
         folder = root + path
@@ -86,12 +86,12 @@ def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str
     return names
 
 
-def _rename(workdir: str, job: str, names: Dict[str, str]) -> None:
+def _rename_folders(workdir: str, job: str, names: Dict[str, str]) -> None:
     for path, aside in names.items():
         os.rename(layout.keep_dir(workdir, job, path), layout.keep_dir(workdir, job, aside))
 
 
-def _put_back(paths: RunPaths, path: str, aside: str) -> None:
+def _restore_folder_name(paths: RunPaths, path: str, aside: str) -> None:
     root = layout.keep_dir(paths.workdir, paths.job, "")
     folder, before = root + path, root + aside
     if not os.path.lexists(before):
@@ -111,12 +111,12 @@ def _was_rolled_back(paths: RunPaths) -> bool:
     return aborted or not liveness.was_committed(paths)
 
 
-def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
+def _read_sharing_host_renames(paths: RunPaths) -> Optional[Dict[str, str]]:
     """Return {path: new name} of the folders that another host with the same workdir has renamed
     for this run. Return None if no host has done so yet."""
     for other in _sharing_hosts(paths):
         if os.path.exists(other.file(layout.ASIDE)):
-            return _read_names(other)
+            return _read_renames(other)
     return None
 
 
@@ -137,6 +137,6 @@ def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
     return [other for other in all_host_folders(paths.run_dir) if other.host != paths.host]
 
 
-def _read_names(paths: RunPaths) -> Dict[str, str]:
+def _read_renames(paths: RunPaths) -> Dict[str, str]:
     names = read_json(paths.file(layout.ASIDE)) or {}
     return {path: aside for path, aside in names.items() if isinstance(aside, str)}

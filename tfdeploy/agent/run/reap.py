@@ -64,7 +64,7 @@ def _estimate_lifetime_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[f
     return None if status.started is None else round(max(0.0, last - status.started), 3)
 
 
-def mark_given_up(paths: RunPaths, task: str, reason: str) -> bool:
+def record_gave_up(paths: RunPaths, task: str, reason: str) -> bool:
     """Record in the status of an ended task that the task does not restart any more, for `reason`.
     Return False if the caller must try again."""
     with FileLock(paths.supervisor_lock(task)) as lock:

@@ -100,7 +100,7 @@ def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses
     found."""
     names = list(tasks)
     supervisors = {each.pid for each in [read_supervisor(paths, task) for task in names] if each}
-    mains = [main_process(paths.status(task)) for task in names]
+    mains = [find_main_process(paths.status(task)) for task in names]
     roots = {each.pid for each in mains if each}
     table = processes.all_processes()
     if len(supervisors) < len(names):
@@ -139,7 +139,7 @@ def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
     return os.path.realpath(paths.host_dir) in map(os.path.realpath, folders)
 
 
-def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
+def find_main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     """Return the identity of the task's own process, or None if that process is not alive."""
     return _find_alive(status.boot_id, status.pid, status.start_ticks)
 

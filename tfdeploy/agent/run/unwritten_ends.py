@@ -21,7 +21,7 @@ REASON = (
 _awaited: Set[Tuple[str, str, int]] = set()
 
 
-def resolve_status(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
+def resolve_unwritten_end(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     """Return the current status of a task whose supervisor is alive. The status is `lost` if the
     task's process has ended and no status says how it ended."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):

@@ -103,7 +103,7 @@ class Supervisor:
             if self.term_received:
                 self._handle_sigterm()
             self._reap_children()
-            self._do_due_work(time.monotonic())
+            self._do_periodic_work(time.monotonic())
         self._finish_attempt()
 
     def _install_signal_handlers(self) -> int:
@@ -205,9 +205,9 @@ class Supervisor:
             self.log.lost_bytes,
         )
 
-    def _do_due_work(self, now: float) -> None:
+    def _do_periodic_work(self, now: float) -> None:
         if now >= self.next_check:
-            self._check_readiness(now)
+            self._check_ready_or_kill(now)
         if now >= self.next_flush and self._is_status_unsaved():
             self._save_status()
         if now >= self.next_minder:
@@ -215,7 +215,7 @@ class Supervisor:
             self.minder_watch.ensure_minder()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
-    def _check_readiness(self, now: float) -> None:
+    def _check_ready_or_kill(self, now: float) -> None:
         age = now - self.born
         if self.main_ended or self.kill_at is not None:
             self.next_check = now + _END_CHECK_S

@@ -188,7 +188,7 @@ def _identify_minder(
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
         return _MinderIdentity("no host of this run answers" if foreign else "")
-    except tls.WrongPeer as error:
+    except tls.WrongHostAnswered as error:
         return _MinderIdentity(str(error))
     except (OSError, ValueError):
         return _MinderIdentity()

@@ -67,7 +67,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         return _lost_status(status, "its supervisor died" if has_minder else NOBODY)
     if status.state == "pending" and is_abandoned(paths):
         return _lost_status(status, NOBODY)
-    status = unwritten_ends.resolve_status(paths, status)
+    status = unwritten_ends.resolve_unwritten_end(paths, status)
     if status.state in OVER:
         return status
     return _with_health(_with_restart_reason(paths, status, state), state)
