@@ -387,7 +387,10 @@ def test_the_line_that_a_refused_launch_gives_brings_keep_to_where_training_goes
         assert "continues from ckpt" in operator.run("launch", "--wait", exit_code=0).stderr
         again = operator.json(*line.split()[1:])
         assert again["keep_from"] == "n3"
-        assert "nothing else" in operator.run("fetch", "--logs", "--onto", "n3", exit_code=2).stderr
+        assert (
+            "only the newest `keep` folders"
+            in operator.run("fetch", "--logs", "--onto", "n3", exit_code=2).stderr
+        )
         assert "no host" in operator.run("fetch", "--onto", "n9", exit_code=2).stderr
     finally:
         operator.env["TFDEPLOY_INVENTORY"] = inventory
