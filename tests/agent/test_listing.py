@@ -66,7 +66,7 @@ def test_a_walk_has_everything_in_one_order(tree: Path) -> None:
         *(b"", b"-dash\nline", b"a", b"a/x", b"a/y", b"a.b"),
         *(b"empty", b"latin-\xe9", b"link", b"sparse"),
     ]
-    assert rows[4].same_as == 3 and not found.is_content(4) and found.is_content(3)
+    assert rows[4].same_as == 3 and not found.has_own_content(4) and found.has_own_content(3)
     assert (rows[8].kind, rows[8].target) == (LINK, b"nowhere")
     assert found.is_sparse(9) and found.allocated(9) == 0 and not found.is_sparse(5)
     assert (found.files, found.total_bytes) == (6, 3 + 2 + 1 + (1 << 20))

@@ -52,7 +52,7 @@ TEXTS = st.tuples(
 
 def messages_of_tensorflow(text: str) -> object:
     line = text.encode()
-    return tf_messages.parse_messages(line + b"\n"), silent_tasks.find_silent_tasks(line)
+    return tf_messages.parse_wait_messages(line + b"\n"), silent_tasks.find_silent_tasks(line)
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -117,7 +117,7 @@ def test_time_for_chunk_does_not_depend_on_length_of_line() -> None:
 
 def test_endless_numbers_are_neither_tasks_nor_steps() -> None:
     long = b"1" * 5000
-    assert tf_messages.parse_messages(
+    assert tf_messages.parse_wait_messages(
         b"Still waiting for response from worker: /job:worker/task:" + long + b"\n"
     )[0]
     assert (

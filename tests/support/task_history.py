@@ -62,7 +62,7 @@ class History:
             return ended
         why = (
             "starts again: "
-            f"{wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
+            f"{wire.summarize_ending(one.outcome, one.exit_code, one.signal, one.reason)}"
         )
         # This is the form in which agent/serve/run/status.py reports a task that will restart.
         return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)

@@ -10,7 +10,7 @@ _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 _FURTHER = _FIRST | frozenset(".-")
 
 
-def is_name(value: object) -> bool:
+def is_safe_name(value: object) -> bool:
     """Return whether the value is a name that is safe in a path:
     [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}."""
     return (
@@ -21,7 +21,7 @@ def is_name(value: object) -> bool:
     )
 
 
-def is_path_inside(path: object) -> bool:
+def is_safe_relative_path(path: object) -> bool:
     """Return whether `path` is a relative path that does not lead out of its folder. Links in the
     folder are not checked."""
     if not isinstance(path, str) or "\0" in path:

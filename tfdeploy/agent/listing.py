@@ -98,7 +98,7 @@ class Listing:
         """The sizes of all rows. A hard link has the size of its file; links and folders have 0."""
         return self._sizes
 
-    def is_content(self, index: int) -> bool:
+    def has_own_content(self, index: int) -> bool:
         """Return whether the row is a file with content of its own. This is not true for a hard
         link to a file in an earlier row."""
         return self._kinds[index] == ord(FILE) and index not in self._same
@@ -293,7 +293,7 @@ def _check_rows(listing: Listing) -> None:
         if (
             row.kind == FILE
             and row.same_as != NOT_LINKED
-            and not (0 <= row.same_as < index and listing.is_content(row.same_as))
+            and not (0 <= row.same_as < index and listing.has_own_content(row.same_as))
         ):
             raise BadListing("row %d is linked to no earlier file" % index)
         if not row.path:
@@ -311,7 +311,7 @@ def _check_rows(listing: Listing) -> None:
             raise BadListing("row %d is in no folder of the listing" % index)
         before = row.path + (b"/" if row.kind == FOLDER else b"")
         listing.files += row.kind == FILE
-        listing.total_bytes += row.size if listing.is_content(index) else 0
+        listing.total_bytes += row.size if listing.has_own_content(index) else 0
 
 
 def sort_key(path: bytes) -> bytes:

@@ -72,7 +72,7 @@ def strip_cpp_message(line: str) -> str:
     return line if match is None else line[: match.start()]
 
 
-def last_bar_state(line: str) -> str:
+def last_progress_state(line: str) -> str:
     """Return the last state of a progress bar that a program redraws with carriage returns. Return
     any other line unchanged."""
     if "\r" not in line:
@@ -102,7 +102,7 @@ def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
 def texts_to_match(lines: Iterable[str]) -> List[str]:
     """Return, for each line, the part in which metrics are searched: what the program itself has
     printed, at most MATCHED_CHARS characters. A number that crosses this limit is left out."""
-    return [strip_cpp_message(_shortened(last_bar_state(line))) for line in lines]
+    return [strip_cpp_message(_shortened(last_progress_state(line))) for line in lines]
 
 
 def _shortened(text: str) -> str:
@@ -193,10 +193,10 @@ def is_possible_step(step: float, last: Optional[float], passed_s: float) -> boo
     return abs(step) <= MOST_STEPS and step <= most
 
 
-def keras_step(known: Mapping[str, float]) -> Optional[float]:
+def keras_step(metrics: Mapping[str, float]) -> Optional[float]:
     """Return the step that Keras's `fit` has reached, counted over all epochs. Return None if Keras
     has not printed its progress."""
-    batch, batches = known.get(BATCH), known.get(BATCHES)
+    batch, batches = metrics.get(BATCH), metrics.get(BATCHES)
     if batch is None or batches is None:
         return None
-    return (max(1.0, known.get(EPOCH, 1.0)) - 1) * batches + batch
+    return (max(1.0, metrics.get(EPOCH, 1.0)) - 1) * batches + batch

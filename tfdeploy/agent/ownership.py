@@ -19,7 +19,7 @@ from tfdeploy.agent.seen import (
     OTHERS_WRITE,
     OVERFLOW_UIDS,
     SEEN,
-    can_others_replace,
+    can_others_replace_entries,
     folders_above,
     is_agent_unchanged,
     is_seen_file,
@@ -204,7 +204,7 @@ def _check_folders_above(workdir: str) -> None:
         for path, about in folders_above(workdir):
             if not _is_trusted(about.st_uid) and not is_outside_container(about.st_uid):
                 raise NotOurs("owner above", path, workdir, about)
-            if can_others_replace(about):
+            if can_others_replace_entries(about):
                 raise NotOurs("mode above", path, workdir, about)
     except OSError as error:
         if error.errno != errno.ELOOP:

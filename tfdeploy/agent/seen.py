@@ -30,7 +30,7 @@ def is_agent_unchanged(workdir: str, name: str) -> bool:
     try:
         ours = (0, os.geteuid())
         for _, about in folders_above(workdir):
-            if about.st_uid not in ours or can_others_replace(about):
+            if about.st_uid not in ours or can_others_replace_entries(about):
                 return False
         agents = workdir + "/" + AGENTS
         for folder in (workdir, agents, agents + "/" + name):
@@ -113,7 +113,7 @@ def folders_above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
             path = "/" if target.startswith("/") else os.path.dirname(path)
 
 
-def can_others_replace(about: os.stat_result) -> bool:
+def can_others_replace_entries(about: os.stat_result) -> bool:
     """Return whether a user other than the folder's owner may replace entries of the folder."""
     return bool(
         about.st_mode & OTHERS_WRITE

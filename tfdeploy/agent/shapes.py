@@ -134,7 +134,7 @@ class Health(TypedDict):
 # --- small files of a run
 
 
-class Word(TypedDict, total=False):
+class MinderOrder(TypedDict, total=False):
     """The content of a file such as word.stop. It is an order to the minder (the run's daemon on
     the host), and is written by `serve` (a session of the agent)."""
 
@@ -162,7 +162,7 @@ class Certificates(TypedDict):
     key: str
 
 
-class Origin(TypedDict, total=False):
+class FileOrigin(TypedDict, total=False):
     """The machine that has written a file. state.json contains these keys too."""
 
     boot_id: str

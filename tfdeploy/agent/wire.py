@@ -54,7 +54,9 @@ TASK_MARKERS = (
 )
 
 
-def ending_in_words(outcome: str, exit_code: object, signal: object, reason: Optional[str]) -> str:
+def describe_task_death(
+    outcome: str, exit_code: object, signal: object, reason: Optional[str]
+) -> str:
     """Return how a task died, as a text that may follow the name of the task: "failed with exit
     code 3", "killed by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
@@ -68,7 +70,7 @@ def ending_in_words(outcome: str, exit_code: object, signal: object, reason: Opt
     return "%s: %s" % (text, reason) if reason else text
 
 
-def ending_in_short(
+def summarize_ending(
     outcome: Optional[str],
     exit_code: object,
     signal: object,

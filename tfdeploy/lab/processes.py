@@ -57,10 +57,10 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
 
 def _own_ancestry() -> set[int]:
     """Return the pids of this process and of its ancestors."""
-    line, current = set[int](), processes.read_entry(os.getpid())
+    line, current = set[int](), processes.read_process(os.getpid())
     while current is not None and current.pid not in line:
         line.add(current.pid)
-        current = processes.read_entry(current.parent)
+        current = processes.read_process(current.parent)
     return line
 
 
@@ -95,7 +95,7 @@ def _describe(pid: int) -> str:
     For example "24691 (D, in zap_pid_ns_processes, above 24702 24705)", where 24702 and 24705 are
     descendants.
     """
-    process = processes.read_entry(pid)
+    process = processes.read_process(pid)
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text() or "user space"
     except OSError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdeploy.agent.seen import OTHERS_WRITE, can_others_replace, folders_above
+from tfdeploy.agent.seen import OTHERS_WRITE, can_others_replace_entries, folders_above
 
 _ACL = "system.posix_acl_access"
 
@@ -89,7 +89,7 @@ def _find_path_exposure(path: str, file_stat: os.stat_result) -> Exposure | None
     exposure = _find_foreign_owner(path, file_stat)
     if exposure is not None or stat.S_ISLNK(file_stat.st_mode):
         return exposure
-    if stat.S_ISDIR(file_stat.st_mode) and not can_others_replace(file_stat):
+    if stat.S_ISDIR(file_stat.st_mode) and not can_others_replace_entries(file_stat):
         return None
     return _find_other_writers(path, file_stat)
 

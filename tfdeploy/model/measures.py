@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, is_possible_step, keras_step
-from tfdeploy.agent.metric_lines import last_bar_state as last_bar_state
+from tfdeploy.agent.metric_lines import last_progress_state as last_progress_state
 from tfdeploy.agent.metric_patterns import OTHER_STEPS, STEP_COUNTERS
 from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.model.answers.samples import TaskSample

@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 from tfdeploy.model.loglines import format_more_bytes
-from tfdeploy.model.measures import last_bar_state
+from tfdeploy.model.measures import last_progress_state
 
 # The maximum number of characters of a line that are shown.
 LIMIT = 4096
@@ -60,7 +60,7 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
         start = text if b"\r" in text else text[: 8 * limit + 8]
         text = start.decode("utf-8", "replace")
     if not (text.isascii() and text.isprintable()):
-        text = _SEQUENCE.sub("", last_bar_state(text)[: 8 * limit])
+        text = _SEQUENCE.sub("", last_progress_state(text)[: 8 * limit])
         text = text.expandtabs(8).translate(_TABLE)
     return text if len(text) <= limit else text[: max(0, limit - 3)] + "..."[:limit]
 

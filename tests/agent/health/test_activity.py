@@ -20,7 +20,7 @@ from tfdeploy.agent.health.activity import LifeSigns, TaskActivity
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.log.tf_messages import Messages, parse_messages
+from tfdeploy.agent.log.tf_messages import WaitMessages, parse_wait_messages
 from tfdeploy.agent.run.folder import RunPaths
 
 WAITING = (
@@ -28,29 +28,29 @@ WAITING = (
     b"/job:%s/replica:0/task:%d\n"
 )
 SAID = {
-    "nothing": (b"", Messages(False), b""),
-    "a line": (b"step 1\n", Messages(True), b""),
-    "an empty line": (b"\n \n", Messages(False), b""),
-    "waits for one": (WAITING % (b"worker", 1), Messages(False, ("worker:1",)), b""),
+    "nothing": (b"", WaitMessages(False), b""),
+    "a line": (b"step 1\n", WaitMessages(True), b""),
+    "an empty line": (b"\n \n", WaitMessages(False), b""),
+    "waits for one": (WAITING % (b"worker", 1), WaitMessages(False, ("worker:1",)), b""),
     "waits for two": (
         WAITING % (b"ps", 0) + WAITING % (b"worker", 12),
-        Messages(False, ("ps:0", "worker:12")),
+        WaitMessages(False, ("ps:0", "worker:12")),
         b"",
     ),
     "waits, and says something": (
         WAITING % (b"ps", 0) + b"step 2\n",
-        Messages(True, ("ps:0",)),
+        WaitMessages(True, ("ps:0",)),
         b"",
     ),
     "waits for its model": (
         b"INFO:tensorflow:Waiting for model to be ready.  Ready_for_local_init_op:  None\n",
-        Messages(False),
+        WaitMessages(False),
         b"",
     ),
-    "a bar": (b"10%\r20%\r", Messages(True), b""),
+    "a bar": (b"10%\r20%\r", WaitMessages(True), b""),
     "a line without its end": (
         b"2026-11-21 07:00:00.1: I CreateSession sti",
-        Messages(False),
+        WaitMessages(False),
         b"2026-11-21 07:00:00.1: I CreateSession sti",
     ),
 }
@@ -59,7 +59,7 @@ SAID = {
 @pytest.mark.parametrize("case", SAID)
 def test_what_a_task_says(case: str) -> None:
     text, said, rest = SAID[case]
-    assert parse_messages(text) == (said, rest)
+    assert parse_wait_messages(text) == (said, rest)
 
 
 class Patient:

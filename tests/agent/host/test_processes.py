@@ -43,7 +43,7 @@ def test_a_process_knows_itself() -> None:
 def test_a_name_with_parentheses_is_read_right(child: Any, tmp_path: Any) -> None:
     odd = tmp_path / "a) Z 1 (b"
     os.symlink("/bin/sleep", odd)
-    one = processes.read_entry(child(str(odd), "100").pid)
+    one = processes.read_process(child(str(odd), "100").pid)
     assert one is not None and one.parent == os.getpid() and one.state != "Z"
 
 
@@ -96,10 +96,10 @@ def test_descendants_and_marked(child: Any) -> None:
     below = processes.descendants([shell.pid], table)
     try:
         assert len(below) == 2
-        assert processes.find_marked(mark, table) >= below | {shell.pid}
-        assert processes.find_marked(dict(mark, OTHER="x"), table) == set()
+        assert processes.find_by_environment(mark, table) >= below | {shell.pid}
+        assert processes.find_by_environment(dict(mark, OTHER="x"), table) == set()
         with pytest.raises(ValueError):
-            processes.find_marked({}, table)
+            processes.find_by_environment({}, table)
     finally:
         processes.send_signals(below, table, signal.SIGKILL)
 
@@ -119,9 +119,9 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
     own.stdout.readline()
     wait_for(lambda: processes.read_environment(stranger.pid) == mark, 20, "the stranger has begun")
     table = processes.all_processes()
-    assert stranger.pid not in processes.find_marked(
+    assert stranger.pid not in processes.find_by_environment(
         mark, table
-    ) and own.pid in processes.find_marked(mark, table)
+    ) and own.pid in processes.find_by_environment(mark, table)
     # A process that has changed its user is still a descendant of the process that started it.
     assert processes.descendants([own.pid], table)
     processes.send_signals(processes.descendants([own.pid], table), table, signal.SIGKILL)
@@ -142,10 +142,12 @@ def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_loo
         child(AGENT_PYTHON, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid
         for _ in range(3)
     }
-    table = {pid: one for pid in restless if (one := processes.read_entry(pid)) is not None}
-    wait_for(lambda: processes.find_marked(mark, table) == restless, 20, "all of them have begun")
+    table = {pid: one for pid in restless if (one := processes.read_process(pid)) is not None}
+    wait_for(
+        lambda: processes.find_by_environment(mark, table) == restless, 20, "all of them have begun"
+    )
     for _ in range(500):
-        assert processes.find_marked(mark, table) == restless
+        assert processes.find_by_environment(mark, table) == restless
 
 
 def free_port() -> int:

@@ -262,7 +262,7 @@ def test_only_what_the_attempt_wrote_is_read_each_stream_by_itself(tmp_path: Pat
     for number in range(3):
         log.append(b"out %d " % number, 0, 2, 101.0)
         log.append(b"err %d " % number, 1, 2, 101.0)
-    assert failure_reason.read_streams(str(tmp_path), log.end - began) == (
+    assert failure_reason.read_output_end(str(tmp_path), log.end - began) == (
         "out 0 out 1 out 2 ",
         "err 0 err 1 err 2 ",
     )

@@ -29,7 +29,7 @@ PEM = (
 
 def masked(pieces: list[bytes], secrets: list[str] = KEYS) -> bytes:
     mask = SecretMask(secrets)
-    return b"".join([mask.mask_chunk(0, piece) for piece in pieces] + [mask.mask_rest(0)])
+    return b"".join([mask.mask_chunk(0, piece) for piece in pieces] + [mask.mask_held_back(0)])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_cuts_change_nothing_and_no_form_remains(
 
 def test_what_is_held_is_never_longer_than_the_longest_form() -> None:
     mask, longest = SecretMask(["abab"]), len(printed_forms(["abab"])[0])
-    out = b"".join(mask.mask_chunk(0, b"ab") for _ in range(1000)) + mask.mask_rest(0)
+    out = b"".join(mask.mask_chunk(0, b"ab") for _ in range(1000)) + mask.mask_held_back(0)
     assert out == b"***"
     for _ in range(1000):
         mask.mask_chunk(1, b"ab")
@@ -138,12 +138,12 @@ def test_streams_do_not_mix() -> None:
     mask = SecretMask(KEYS)
     assert mask.mask_chunk(0, b"hunt") == b"" and mask.mask_chunk(1, b"er2!") == b"er2!"
     assert mask.mask_chunk(0, b"er2!x") == b"***x"
-    assert (mask.mask_rest(0), mask.mask_rest(1)) == (b"", b"")
+    assert (mask.mask_held_back(0), mask.mask_held_back(1)) == (b"", b"")
 
 
 def test_without_secrets_nothing_is_touched_or_held() -> None:
     mask = SecretMask(["", "abc"])
-    assert mask.mask_chunk(0, b"abc") == b"abc" and mask.mask_rest(0) == b""
+    assert mask.mask_chunk(0, b"abc") == b"abc" and mask.mask_held_back(0) == b""
 
 
 COLOURED = "S3C\x1b[1;31mRET\x1b]8;;http://x\x07VALUE\x1b[0m9"
@@ -207,4 +207,4 @@ def test_colours_without_end_are_not_held_back() -> None:
     mask, written = SecretMask(["abab"]), 0
     for _ in range(200):
         written += len(mask.mask_chunk(0, b"a" + b"\x1b[31m" * 200))
-    assert written > 200 * 1000 - 2 * MOST_HELD and b"abab" not in mask.mask_rest(0)
+    assert written > 200 * 1000 - 2 * MOST_HELD and b"abab" not in mask.mask_held_back(0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.host import limits, logind, mounts, quota
-from tfdeploy.agent.host.installed import StartedProgram, read_driver
+from tfdeploy.agent.host.installed import StartedProgram, read_driver_version
 from tfdeploy.agent.serve import preflight, probe
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.answers.reading import convert_untrusted
@@ -143,7 +143,7 @@ def test_a_quota_as_the_program_reports_it(tmp_path: Path, row: str, expected: A
     ("output", "version"), [("535.104.05\n535.104.05", "535.104.05"), ("[N/A]", None), ("", None)]
 )
 def test_the_driver(output: str, version: str | None) -> None:
-    assert read_driver(StartedProgram(["echo", output])) == version
+    assert read_driver_version(StartedProgram(["echo", output])) == version
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_logind(
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     at_logout = logind.logout_effects(user)
     assert (
-        logind.is_killing_configured(),
+        logind.is_logout_kill_configured(),
         at_logout["kills"],
         at_logout["removes_ipc"],
     ) == expected

@@ -26,7 +26,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 STRANGER = "n3"
-CANNOT = "def find_hindrance(): return 'its kernel takes no filter'\n"
+CANNOT = "def find_filter_problem(): return 'its kernel takes no filter'\n"
 RELAY = """
 import socket, sys, threading
 to = (sys.argv[1], int(sys.argv[2]))

@@ -240,7 +240,7 @@ class Cluster:
         return [
             pid
             for host in self.hosts.values()
-            for pid in processes.find_marked(
+            for pid in processes.find_by_environment(
                 task_processes.environment_markers(host.paths(run)), table
             )
         ]

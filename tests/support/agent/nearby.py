@@ -223,7 +223,7 @@ class NearFleet:
         table = processes.all_processes()
         pids_by_host = {
             name: sorted(
-                processes.find_marked(
+                processes.find_by_environment(
                     task_processes.environment_markers(self.paths(name, job, run)), table
                 )
             )

@@ -155,7 +155,7 @@ def _has_traffic(before: Optional[Dict[int, int]], after: Dict[int, int], passed
 def _read_usage(pids: Set[int]) -> Dict[int, ProcessUsage]:
     return {
         process.pid: ProcessUsage(process.cpu_s, _read_io_bytes(process.pid), process.state)
-        for process in filter(None, map(processes.read_entry, pids))
+        for process in filter(None, map(processes.read_process, pids))
     }
 
 
@@ -166,7 +166,7 @@ def _read_io_bytes(pid: int) -> int:
 
 
 def living_pids(
-    status: wire.TaskStatus, read_processes: Callable[[], Dict[int, processes.Entry]]
+    status: wire.TaskStatus, read_processes: Callable[[], Dict[int, processes.Process]]
 ) -> Set[int]:
     """Return the pids of the task's living processes, which are descendants of its supervisor.
     `read_processes` returns pid -> process, for all processes of this host."""

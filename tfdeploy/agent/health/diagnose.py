@@ -198,7 +198,7 @@ def _describe_frozen(facts: StallFacts, task: str) -> str:
 def _describe_ending(end: Ending) -> str:
     if end["outcome"] == "succeeded":
         return "succeeded"
-    return wire.ending_in_short(end["outcome"], end.get("exit_code"), end.get("signal"))
+    return wire.summarize_ending(end["outcome"], end.get("exit_code"), end.get("signal"))
 
 
 # --- properties of tasks

@@ -113,7 +113,7 @@ class Monitor:
                     self.check_tasks(time.monotonic(), self._known)
                 except Exception:  # noqa: BLE001 - the run continues after any error
                     # After an error in a check, no task is reported as stalled.
-                    threads.report_once("checking for stalled tasks")
+                    threads.print_error_once("checking for stalled tasks")
                     self._publish({})
             time.sleep(self._pause_s(time.thread_time() - begun))
 

@@ -11,7 +11,7 @@ from tfdeploy.agent.annotations import Any, Dict, Mapping
 VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 
-def pass_to_child(listening: Mapping[int, int]) -> Dict[str, Any]:
+def popen_arguments(listening: Mapping[int, int]) -> Dict[str, Any]:
     """Return the arguments of Popen that pass the sockets to a child process. `listening`: port ->
     descriptor of the socket. The child reads the descriptors with `inherited_descriptors`. Return
     {} if there are no sockets."""
@@ -23,7 +23,7 @@ def pass_to_child(listening: Mapping[int, int]) -> Dict[str, Any]:
 
 def inherited_descriptors() -> Dict[int, int]:
     """Return port -> descriptor, for the sockets that this process has inherited and that are open.
-    From now on, child processes inherit them only if `pass_to_child` passes them."""
+    From now on, child processes inherit them only if `popen_arguments` passes them."""
     descriptors = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")

@@ -128,13 +128,17 @@ def find_program(name: str) -> Optional[str]:
     return None
 
 
-def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[StartedProgram]:
+def start_python_query(
+    path: Optional[str], modules: Iterable[str] = ()
+) -> Optional[StartedProgram]:
     """Start the interpreter at `path`. Return None if no path was given. `modules`: names of
-    top-level modules; `read_python` reports which of them could be imported."""
+    top-level modules; `read_python_facts` reports which of them could be imported."""
     return None if path is None else StartedProgram([path, "-c", _PYTHON_SCRIPT, *modules])
 
 
-def read_python(program: Optional[StartedProgram], wanted: str) -> Tuple[Answer, Optional[str]]:
+def read_python_facts(
+    program: Optional[StartedProgram], wanted: str
+) -> Tuple[Answer, Optional[str]]:
     """Return (facts, error or None). The facts are the versions of Python, TensorFlow, tf_keras,
     Keras and NumPy, and which modules could be imported."""
     versions: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
@@ -147,7 +151,7 @@ def read_python(program: Optional[StartedProgram], wanted: str) -> Tuple[Answer,
     return versions, "%s does not run Python here: %s" % (wanted, problem)
 
 
-def start_rsync() -> StartedProgram:
+def start_rsync_query() -> StartedProgram:
     return StartedProgram(["rsync", "--version"])
 
 
@@ -157,21 +161,21 @@ def find_uv() -> Optional[str]:
     return next(filter(None, map(find_program, UV_PATHS)), None)
 
 
-def read_rsync(program: StartedProgram) -> Optional[str]:
+def read_rsync_version(program: StartedProgram) -> Optional[str]:
     """Return the version that rsync has printed. Return None if rsync is not installed."""
     printed = program.read_output()[1].split()
     return printed[printed.index("version") + 1] if "version" in printed[:-1] else None
 
 
-def start_gpus() -> StartedProgram:
+def start_gpu_query() -> StartedProgram:
     return StartedProgram(["nvidia-smi", _GPU_QUERY, "--format=csv,noheader,nounits"])
 
 
-def start_driver() -> StartedProgram:
+def start_driver_query() -> StartedProgram:
     return StartedProgram(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
 
 
-def read_driver(program: Optional[StartedProgram]) -> Optional[str]:
+def read_driver_version(program: Optional[StartedProgram]) -> Optional[str]:
     """Return the version of NVIDIA's driver. Return None if there is no driver or nvidia-smi does
     not report its version."""
     version = program.read_output()[1].split()[:1] if program is not None else []

@@ -29,7 +29,7 @@ def is_lingering(user: str) -> Optional[bool]:
     return os.path.exists(os.path.join(_LINGER, user)) if os.path.isdir(SESSIONS) else None
 
 
-def is_killing_configured() -> bool:
+def is_logout_kill_configured() -> bool:
     """Return True if logind is configured to kill the processes that are left when a session
     ends."""
     return (
@@ -45,7 +45,9 @@ def logout_effects(user: str) -> Answer:
     settings = _read_settings()
     removes = settings.get("RemoveIPC", "yes").lower() in _YES and os.getuid() >= _SYSTEM_UIDS
     return {
-        "kills": is_killing_configured() and _is_killing_user(user, settings) and _is_in_session(),
+        "kills": is_logout_kill_configured()
+        and _is_killing_user(user, settings)
+        and _is_in_session(),
         "removes_ipc": removes,
     }
 

@@ -37,7 +37,7 @@ class Identity(NamedTuple):
     start_ticks: int
 
 
-class Entry(NamedTuple):
+class Process(NamedTuple):
     pid: int
     parent: int
     state: str  # the state as in /proc/PID/stat: R, S, D, Z, ...
@@ -62,7 +62,7 @@ def read_file(pid: int, name: str, unreadable: bytes = b"") -> bytes:
         return unreadable
 
 
-def read_entry(pid: int) -> Optional[Entry]:
+def read_process(pid: int) -> Optional[Process]:
     """Return the process that has this pid now, even if it is a zombie. Return None if there is no
     such process."""
     text = read_file(pid, "stat").decode("utf-8", "replace")
@@ -72,20 +72,20 @@ def read_entry(pid: int) -> Optional[Entry]:
         return None
     fields = text[closing + 2 :].split()
     cpu_s, memory = sum(map(int, fields[11:15])) / _TICKS_S, int(fields[21]) * _PAGE_BYTES
-    return Entry(
+    return Process(
         pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing], cpu_s, memory
     )
 
 
 def read_identity(pid: int) -> Optional[Identity]:
-    process = read_entry(pid)
+    process = read_process(pid)
     return None if process is None else Identity(boot_id(), pid, process.start_ticks)
 
 
 def is_alive(target: Identity) -> bool:
     """Return True if the process with exactly this identity is alive. A zombie does not count as
     alive."""
-    process = read_entry(target.pid)
+    process = read_process(target.pid)
     return (
         process is not None
         and process.alive
@@ -94,13 +94,13 @@ def is_alive(target: Identity) -> bool:
     )
 
 
-def all_processes() -> Dict[int, Entry]:
+def all_processes() -> Dict[int, Process]:
     """Return pid -> process, for all visible processes."""
     pids = map(int, filter(str.isdigit, os.listdir("/proc")))
-    return {process.pid: process for process in filter(None, map(read_entry, pids))}
+    return {process.pid: process for process in filter(None, map(read_process, pids))}
 
 
-def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
+def descendants(roots: Iterable[int], table: Dict[int, Process]) -> Set[int]:
     """Return the pids of the living processes that are descendants of the processes `roots`. The
     roots themselves are not included."""
     children: Dict[int, List[int]] = {}
@@ -123,33 +123,33 @@ def read_environment(pid: int) -> Dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(text) for name, equals, text in pairs if equals}
 
 
-def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
+def find_by_environment(variables: Dict[str, str], table: Dict[int, Process]) -> Set[int]:
     """Return the pids of this user's living processes whose environment contains all variables in
-    `markers`. Raises ValueError if `markers` is empty.
+    `variables`. Raises ValueError if `variables` is empty.
 
     Processes of other users are not returned, even if this user is root and could read them. So a
     task's process that has changed its user must be found as a descendant of the task's supervisor.
     """
-    if not markers:
-        raise ValueError("no markers, so every process of this user would match")
+    if not variables:
+        raise ValueError("no variables, so every process of this user would match")
     pids = set()
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     for process in table.values():
         if process.alive and process.pid != os.getpid():
             env = read_environment(process.pid) or _await_environment(process, deadline)
-            if markers.items() <= env.items() and _is_own(process.pid):
+            if variables.items() <= env.items() and _is_own_process(process.pid):
                 pids.add(process.pid)
     return pids
 
 
-def _is_own(pid: int) -> bool:
+def _is_own_process(pid: int) -> bool:
     try:
         return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
     except OSError:
         return False
 
 
-def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
+def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
     """Return the process's environment as soon as /proc shows it. Return {} if the process has an
     empty environment, or if /proc does not show the environment before the deadline.
 
@@ -162,7 +162,7 @@ def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
     while not env and _KTHREADD not in (process.pid, process.parent):
         shown = bool(read_command_line(process.pid))
         env = read_environment(process.pid)
-        now = read_entry(process.pid)
+        now = read_process(process.pid)
         shown_times += shown
         if shown_times == 3 or now is None or not now.alive or time.monotonic() > deadline:
             break
@@ -171,12 +171,12 @@ def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
     return env
 
 
-def await_command_line(process: Entry) -> Optional[bytes]:
+def await_command_line(process: Process) -> Optional[bytes]:
     """Return the process's command line as soon as /proc shows it. Return b"" if /proc shows none
     within _EXEC_TIMEOUT_S, and None if the process has ended."""
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     while True:
-        shown, now = read_command_line(process.pid), read_entry(process.pid)
+        shown, now = read_command_line(process.pid), read_process(process.pid)
         if now is None or not now.alive or now.start_ticks != process.start_ticks:
             return None
         if shown or time.monotonic() > deadline:
@@ -216,7 +216,7 @@ def _kill(pid: int, signum: int) -> bool:
     return True
 
 
-def send_signals(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> None:
+def send_signals(pids: Iterable[int], table: Dict[int, Process], signum: int) -> None:
     """Send a signal to the processes with these pids; `table` contains their identities. A stopped
     process also gets SIGCONT, so that it can react to the signal."""
     boot = boot_id()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _KIB = 1024
 
 
-def start_quota() -> Optional[StartedProgram]:
+def start_quota_query() -> Optional[StartedProgram]:
     """Start `quota`. Return None if the host does not have this program, because then it cannot
     report quotas."""
     return StartedProgram(["quota", "-u", "-w", "-p"]) if find_program("quota") else None

@@ -16,7 +16,7 @@ from tfdeploy.agent.host.mounts import read_mounts
 GONE = ".gone-"  # a prefix that no name of a run, release, data set or job has
 
 
-def is_ours(path: str) -> bool:
+def is_own_or_root(path: str) -> bool:
     """Return whether the path belongs to this user or root, and is no link."""
     try:
         status = os.lstat(path)
@@ -72,7 +72,7 @@ def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.sta
     return children
 
 
-def set_aside(path: str, folder: str = "") -> Optional[str]:
+def rename_to_hidden(path: str, folder: str = "") -> Optional[str]:
     """Rename `path` to a hidden name, in the same folder or in `folder`. After that, an interrupted
     removal cannot leave an incomplete folder under the old name. Return the new path. Return None
     if `path` no longer exists, for example because another host that shares the workdir has removed

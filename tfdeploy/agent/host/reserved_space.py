@@ -86,7 +86,7 @@ def _write_over_reserve(path: str, content: bytes, durable: bool) -> bool:
         return False
     finally:
         os.close(descriptor)
-    _swap_names(path, size)
+    _swap_with_reserve(path, size)
     return True
 
 
@@ -100,7 +100,7 @@ def _open_existing_reserve(path: str) -> Optional[int]:
         return None
 
 
-def _swap_names(path: str, size: int) -> None:
+def _swap_with_reserve(path: str, size: int) -> None:
     """Swap the names of the file and its reserve by renaming both. Then append blanks to the new
     reserve until it has `size` bytes or its last block is full. The disk is full, so the reserve
     cannot get another block."""

@@ -20,7 +20,7 @@ def start_thread(function: Callable[..., object], *args: Any) -> threading.Threa
     return thread
 
 
-def report_once(activity: str) -> None:
+def print_error_once(activity: str) -> None:
     """Print the traceback of the exception that is being handled now. Do nothing if an error of
     this kind was printed for this activity before. Never raises an exception."""
     error_class = sys.exc_info()[0]

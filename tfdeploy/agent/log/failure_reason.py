@@ -1,5 +1,5 @@
 """Find the line of a program's log that best explains why the program ended. Pure, except
-`read_streams`.
+`read_output_end`.
 
 An exception in the log may only be a consequence of an earlier problem. For example, a
 `CancelledError` may only mean that the input of a model ran out.
@@ -13,7 +13,7 @@ from tfdeploy.agent.annotations import FrozenSet, List, Optional, Sequence, Tupl
 from tfdeploy.agent.log import tracebacks
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.log.tracebacks import THREAD, RaisedException
-from tfdeploy.agent.metric_lines import CPP_PREFIX, last_bar_state
+from tfdeploy.agent.metric_lines import CPP_PREFIX, last_progress_state
 from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 20  # how many bytes at the end of an attempt's log are read
@@ -80,7 +80,7 @@ class FailureReason(NamedTuple):
     error: str = ""
 
 
-def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
+def read_output_end(task_dir: str, written_bytes: int) -> Tuple[str, str]:
     """Return the end of an attempt's standard output and standard error, together at most
     READ_BYTES. `written_bytes`: how many bytes the attempt has written in all."""
     reader = LogReader(task_dir)
@@ -196,7 +196,7 @@ def _last_line(err: str) -> str:
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
     # TensorFlow prints advice about a deprecated name in two lines.
     advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")
-    last = last_bar_state(lines[-1]) if lines and not advice else ""
+    last = last_progress_state(lines[-1]) if lines and not advice else ""
     return "" if _NOISE.match(last) or CPP_PREFIX.search(last) else last.strip()
 
 

@@ -119,7 +119,7 @@ class LogReader:
         piece = self._next_piece(limit)
         # If the log was rotated, this segment no longer grows. The rest of this segment is read
         # first, and then the next segment.
-        if piece is None and self._is_superseded():
+        if piece is None and self._was_rotated():
             piece = self._next_piece(limit)
             if piece is None and self._open_segment_at_offset():
                 piece = self._next_piece(limit)
@@ -157,7 +157,7 @@ class LogReader:
         self._position = max(0, passed - 1)
         return True
 
-    def _is_superseded(self) -> bool:
+    def _was_rotated(self) -> bool:
         if self._segment is None:
             return True
         try:

@@ -56,9 +56,11 @@ class SecretMask:
         held, masked = self._held.pop(stream, (b"", 0))
         text = held + chunk if held else chunk
         visible = unseen.find_visible_text(text)
-        return self._mask_until(stream, text, masked, self._find_incomplete(text, visible), visible)
+        return self._mask_until(
+            stream, text, masked, self._incomplete_secret_start(text, visible), visible
+        )
 
-    def mask_rest(self, stream: int) -> bytes:
+    def mask_held_back(self, stream: int) -> bytes:
         """Return the bytes that were held back, with secrets masked. Called at the end of the
         stream."""
         held, masked = self._held.pop(stream, (b"", 0))
@@ -90,7 +92,7 @@ class SecretMask:
         covered += self._find_forms(text)
         if visible is not None:
             for begin, end in self._find_forms(visible.text):
-                covered.append((visible.begin_in_whole(begin), visible.end_in_whole(end)))
+                covered.append((visible.original_start(begin), visible.original_end(end)))
         joined: List[Span] = []
         for begin, end in sorted(covered):
             if joined and begin < joined[-1][1]:
@@ -117,17 +119,17 @@ class SecretMask:
                 at = text.find(form, end)
         return occurrences
 
-    def _find_incomplete(self, text: bytes, visible: Optional[VisibleText]) -> int:
+    def _incomplete_secret_start(self, text: bytes, visible: Optional[VisibleText]) -> int:
         """Return the position at which the earliest incomplete secret may begin, or the length of
         `text` if there is none."""
-        cut = self._find_incomplete_form(text)
+        cut = self._incomplete_form_start(text)
         if visible is not None:
-            begin = self._find_incomplete_form(visible.text)
+            begin = self._incomplete_form_start(visible.text)
             if begin < len(visible.text):
-                cut = min(cut, visible.begin_in_whole(begin))
+                cut = min(cut, visible.original_start(begin))
         return max(cut, len(text) - max(MOST_HELD, self._longest))
 
-    def _find_incomplete_form(self, text: bytes) -> int:
+    def _incomplete_form_start(self, text: bytes) -> int:
         """Return the first position in `text` at which a secret may begin whose end is not in
         `text`: the rest of `text` is the beginning of the secret in one of its forms (plain,
         base64, ...). Return the length of `text` if there is no such position."""

@@ -27,12 +27,12 @@ _UNNAMED = re.compile(rb"Waiting for model to be (?:ready|initialized)", re.IGNO
 _ENDS = re.compile(rb"[\r\n\b]+")
 
 
-class Messages(NamedTuple):
+class WaitMessages(NamedTuple):
     has_own_output: bool  # the task printed something other than messages about waiting
     waits: Tuple[str, ...] = ()  # the tasks for which the task waits, as its messages say
 
 
-def parse_messages(text: bytes) -> Tuple[Messages, bytes]:
+def parse_wait_messages(text: bytes) -> Tuple[WaitMessages, bytes]:
     """Return two values: what the complete lines of the text say, and the incomplete line at the
     end of the text."""
     *lines, unfinished = _ENDS.split(text)
@@ -46,7 +46,7 @@ def parse_messages(text: bytes) -> Tuple[Messages, bytes]:
             has_own_output = True
     if len(unfinished) > _HOLD_BYTES:
         has_own_output, unfinished = True, b""
-    return Messages(has_own_output, tuple(waits)), unfinished
+    return WaitMessages(has_own_output, tuple(waits)), unfinished
 
 
 class MessageReader:
@@ -57,20 +57,20 @@ class MessageReader:
         self._seen: Optional[Tuple[int, int]] = None  # inode and size of the log at the last call
         self._rest = b""
 
-    def read_new(self) -> Messages:
+    def read_new(self) -> WaitMessages:
         """Return the messages that were printed since the last call."""
         try:
             about = os.stat(self._path)
         except OSError:
-            return Messages(False)
+            return WaitMessages(False)
         before, self._seen = self._seen, (about.st_ino, about.st_size)
         if before is None or before == self._seen:
-            return Messages(False)
+            return WaitMessages(False)
         if before[0] != about.st_ino or not 0 < about.st_size - before[1] <= READ_BYTES:
             self._rest = b""
-            return Messages(True)
+            return WaitMessages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
-        messages, self._rest = parse_messages(held + new)
+        messages, self._rest = parse_wait_messages(held + new)
         # The task prints progress dots without a line end.
         grows = bool(held and new) and not _ENDS.search(new)
         return messages._replace(has_own_output=messages.has_own_output or grows)

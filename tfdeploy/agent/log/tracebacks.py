@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from tfdeploy.agent.annotations import Iterable, List, Optional, Sequence, Tuple
-from tfdeploy.agent.metric_lines import ESCAPE, last_bar_state, strip_cpp_message
+from tfdeploy.agent.metric_lines import ESCAPE, last_progress_state, strip_cpp_message
 from tfdeploy.agent.record import NamedTuple
 
 MOST_LINES = 2000  # how many lines at the end of a log are read
@@ -110,7 +110,7 @@ def short_name(name: str) -> str:
 
 def _program_lines(text: str) -> List[str]:
     """Return the lines without colours and without what TensorFlow's C++ code writes."""
-    lines = [ESCAPE.sub("", last_bar_state(line)) for line in text.split("\n")[-MOST_LINES:]]
+    lines = [ESCAPE.sub("", last_progress_state(line)) for line in text.split("\n")[-MOST_LINES:]]
     stripped = zip(lines, map(strip_cpp_message, lines))  # noqa: B905 - Python 3.8 knows no strict
     return [stripped_line for line, stripped_line in stripped if stripped_line or not line]
 

@@ -61,12 +61,12 @@ class VisibleText:
             at = end
         self.text = b"".join(pieces)
 
-    def begin_in_whole(self, position: int) -> int:
+    def original_start(self, position: int) -> int:
         """Return the position in `whole` of the byte `text[position]`. For the end of `text`,
         return the end of `whole`."""
         return position + self._shift_at(position) if position < len(self.text) else self._size
 
-    def end_in_whole(self, end: int) -> int:
+    def original_end(self, end: int) -> int:
         """Return the position in `whole` directly after the byte `text[end - 1]`. `end` must be
         greater than 0."""
         return end + self._shift_at(end - 1)

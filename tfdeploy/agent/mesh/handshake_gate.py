@@ -86,7 +86,7 @@ class HandshakeGate:
                 self._handle_poll_events()
             except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
-                    threads.report_once("mesh port")
+                    threads.print_error_once("mesh port")
                     self._close_oldest_waiting()
                     time.sleep(0.1)
         self._listener.close()

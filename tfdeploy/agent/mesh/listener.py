@@ -103,7 +103,7 @@ class MeshListener:
         except (OSError, ValueError):
             pass  # the client is a stranger, or a member that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
-            threads.report_once("a peer's connection")
+            threads.print_error_once("a peer's connection")
         finally:
             self._close_connection(number)
 

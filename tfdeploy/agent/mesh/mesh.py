@@ -241,7 +241,7 @@ class Mesh:
             try:
                 self._send_to_due_peers()
             except Exception:  # noqa: BLE001 - whatever the error, other hosts wait for messages
-                threads.report_once("sending to peers")
+                threads.print_error_once("sending to peers")
                 time.sleep(1.0)
 
     def _send_to_due_peers(self) -> None:
@@ -271,7 +271,7 @@ class Mesh:
             refusals = (ConnectionRefusedError, ssl.SSLCertVerificationError, tls.WrongHostAnswered)
             self._record_failure(peer, isinstance(error, refusals))
         except Exception:  # noqa: BLE001 - for example no memory is left: the exchange is retried
-            threads.report_once("exchanging states with a peer")
+            threads.print_error_once("exchanging states with a peer")
             self._record_failure(peer, refused=False)
         finally:
             with self._lock:

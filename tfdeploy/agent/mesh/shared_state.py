@@ -321,7 +321,7 @@ def is_server(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
 
 def describe_death(death: Death) -> str:
     """Return text such as "worker:1 on n2 failed with exit code 3"."""
-    ending = wire.ending_in_words(
+    ending = wire.describe_task_death(
         death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason")
     )
     return "%s on %s %s" % (death["task"], death["host"], ending)

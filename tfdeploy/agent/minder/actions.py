@@ -12,7 +12,7 @@ from tfdeploy.agent.mesh.shared_state import KnownRunState
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import RestartCount, Word
+    from tfdeploy.agent.shapes import MinderOrder, RestartCount
 
 
 class LocalTask(NamedTuple):
@@ -51,7 +51,7 @@ class HostRunView(NamedTuple):
     local_tasks: Dict[str, LocalTask]
     now: float
     marks: Dict[str, float]
-    orders: Dict[str, Word]
+    orders: Dict[str, MinderOrder]
     silence_s_by_host: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
     counts: Dict[str, RestartCount] = {}

@@ -66,7 +66,7 @@ def guard_ports(
 
 def explain_open_ports(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
-    addresses = guarded.find_open_to_all()
+    addresses = guarded.find_unfiltered_listeners()
     reason = (
         "port %d is open to everybody: the task's program listens on %s only, so tfdeploy's filter "
         "does not protect the port"

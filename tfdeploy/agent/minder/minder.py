@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.minder.firewall import Firewall
-    from tfdeploy.agent.shapes import MinderAnswer, Word
+    from tfdeploy.agent.shapes import MinderAnswer, MinderOrder
 
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
 # The longest pause between two steps. The first value applies while the run starts or ends, the
@@ -73,7 +73,7 @@ class Minder:
         self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
         # The contents of the launcher's control files `start` and `renew` when they were last read.
-        self.launcher: Tuple[Optional[Word], ...] = (None, None)
+        self.launcher: Tuple[Optional[MinderOrder], ...] = (None, None)
         self.next_open = 0.0  # when to check again whether ports are open to everybody
         self.refused = ""  # the last error of a step, as text
 
@@ -204,7 +204,7 @@ class Minder:
                 self.store.journal("refused", why=why)
             self.refused = why
             if not isinstance(error, (OSError, RuntimeError)):
-                threads.report_once("minding the run")
+                threads.print_error_once("minding the run")
         return changed
 
     def step(self) -> bool:

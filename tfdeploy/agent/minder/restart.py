@@ -163,7 +163,7 @@ def _has_gang_member_finished(part: wire.HostPart, known: KnownRunState, peer: w
 
 def describe_ending(status: wire.TaskStatus) -> str:
     """Return how the attempt ended, in a few words."""
-    return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
+    return wire.summarize_ending(status.outcome, status.exit_code, status.signal, status.reason)
 
 
 def count_death(

@@ -56,12 +56,12 @@ class Supervisors:
         the ports."""
         if self.guarded is None:
             return {}
-        self.guarded.prepare_start(
+        self.guarded.prepare_task_start(
             next(spec.port for spec in self._part.tasks if spec.task == task)
         )
         from tfdeploy.agent.host import descriptors
 
-        return descriptors.pass_to_child(self.guarded.listening_descriptors())
+        return descriptors.popen_arguments(self.guarded.listening_descriptors())
 
     def reap_children(self) -> Dict[int, int]:
         """Reap the children that have ended: supervisors, orphans of dead supervisors, and the

@@ -11,7 +11,7 @@ from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.ownership import agent_name
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Origin
+    from tfdeploy.agent.shapes import FileOrigin
 
 
 def boot_and_container_id() -> str:
@@ -22,13 +22,13 @@ def boot_and_container_id() -> str:
     return agent_name({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
-def own_file_origin() -> Origin:
+def own_file_origin() -> FileOrigin:
     """Return the fields that this machine writes into a file, so that `is_own_file` later
     recognises the file as written by this machine."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_and_container_id()}
 
 
-def read_origin(path: str) -> Origin:
+def read_origin(path: str) -> FileOrigin:
     """Return what a file says about the machine that wrote it (see `own_file_origin`). Fields that
     the file lacks are left out. Raises OSError."""
     fields = atomic.read_json(path) or {}
@@ -38,7 +38,7 @@ def read_origin(path: str) -> Origin:
     }
 
 
-def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
+def is_own_file(file_origin: FileOrigin, host: str, inventory_name: str) -> bool:
     """Return whether this machine wrote a file of the host `host`. `file_origin`: what the file
     says about the machine that wrote it (see read_origin). `inventory_name`: this machine's name in
     the session's inventory, or "" if the session did not say."""

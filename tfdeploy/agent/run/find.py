@@ -16,7 +16,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Iterator, List, Optional
-from tfdeploy.agent.errors import is_name
+from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files
 from tfdeploy.agent.run.file_origin import boot_and_container_id, is_own_file, read_origin
@@ -25,12 +25,12 @@ from tfdeploy.agent.run.folder import RunPaths
 
 def job_names(workdir: str) -> List[str]:
     """Return the jobs that have runs in this workdir."""
-    names = filter(is_name, list_names(workdir))
+    names = filter(is_safe_name, list_names(workdir))
     return [name for name in names if os.path.isdir(layout.runs_dir(workdir, name))]
 
 
 def run_names(workdir: str, job: str) -> List[str]:
-    return list(filter(is_name, list_names(layout.runs_dir(workdir, job))))
+    return list(filter(is_safe_name, list_names(layout.runs_dir(workdir, job))))
 
 
 def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
@@ -43,7 +43,7 @@ def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
 def all_host_folders(run_dir: str) -> List[RunPaths]:
     """Return the hosts' folders in the folder of a run, including incomplete ones."""
     hosts = os.path.join(run_dir, "hosts")
-    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if is_name(name)]
+    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if is_safe_name(name)]
 
 
 def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
@@ -113,5 +113,5 @@ def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
     workdir, and the run is neither committed nor ended (see in_doubt.py)."""
     for name in list_names(layout.in_doubt_dir(workdir)):
         fields = name.split("@")
-        if len(fields) == 3 and all(map(is_name, fields)):
+        if len(fields) == 3 and all(map(is_safe_name, fields)):
             yield RunPaths(layout.host_dir(workdir, *fields))

@@ -22,7 +22,7 @@ from tfdeploy.agent.ownership import check_agent, check_owners
 if TYPE_CHECKING:
     import subprocess
 
-    from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
+    from tfdeploy.agent.shapes import Certificates, MinderOrder, SharedState, StopOrder, Unchecked
 
 ORDERS = ("renew", "start", "commit", "abort", "stop")
 # Orders that must be written even on a full disk, because a run that misses such an order would
@@ -254,13 +254,13 @@ class RunPaths:
     def minder_order_file(self, name: str) -> str:
         return self.file("word." + name)
 
-    def minder_order(self, name: str) -> Optional[Word]:
+    def minder_order(self, name: str) -> Optional[MinderOrder]:
         """Return the order `name` for the minder, or None if it was not given. Fields of a wrong
         type are left out."""
         fields = read_json(self.minder_order_file(name))
         if fields is None:
             return None
-        order: Word = {  # type: ignore[assignment]
+        order: MinderOrder = {  # type: ignore[assignment]
             name: float(fields[name])
             for name in ("time", "grace_s")
             if isinstance(fields.get(name), (int, float))
@@ -270,8 +270,8 @@ class RunPaths:
         return order
 
     def write_minder_order(self, name: str, **fields: Union[str, float]) -> None:
-        """Write an order for the minder, with the fields of shapes.Word, and wake the minder.
-        Raises OSError if the disk is full and no space was reserved for this order."""
+        """Write an order for the minder, with the fields of shapes.MinderOrder, and wake the
+        minder. Raises OSError if the disk is full and no space was reserved for this order."""
         try:
             write_json(self.minder_order_file(name), fields)
         except OSError:

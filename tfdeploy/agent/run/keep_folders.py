@@ -18,7 +18,7 @@ from tfdeploy.agent.annotations import (
     Optional,
     Tuple,
 )
-from tfdeploy.agent.errors import VerbError, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _parse_step(checkpoint: str) -> Optional[int]:
 def check_keep_paths(paths: Any) -> List[str]:
     """Return the paths. Raises VerbError bad_name if one of them leads out of the code's folder."""
     for path in paths or []:
-        if not is_path_inside(path):
+        if not is_safe_relative_path(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code folder" % (path,))
     return list(paths or [])
 

@@ -14,7 +14,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, List, Tuple
-from tfdeploy.agent.errors import VerbError, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.keep_folders import RECORD
@@ -70,7 +70,7 @@ def incoming_folder(workdir: str, job: str) -> str:
 
 def check_inside_keep(path: Any, keep: List[str]) -> str:
     """Return the path, or raise VerbError bad_name if it is not below one of the keep folders."""
-    if not is_path_inside(path) or not any(path.startswith(top + "/") for top in keep):
+    if not is_safe_relative_path(path) or not any(path.startswith(top + "/") for top in keep):
         raise VerbError("bad_name", "%r is not in a keep folder" % (path,))
     return str(path)
 

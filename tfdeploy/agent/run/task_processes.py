@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
     # The ids of processes, and the process table in which they were found.
-    FoundProcesses = Tuple[Set[int], Dict[int, processes.Entry]]
+    FoundProcesses = Tuple[Set[int], Dict[int, processes.Process]]
 
 # This environment variable contains the path of the run's folder on the host. The path
 # distinguishes runs with the same name in different workdirs.
@@ -109,11 +109,11 @@ def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses
         pid for pid in roots if pid in table and table[pid].alive
     }
     for task in names:
-        pids |= processes.find_marked(environment_markers(paths, task), table)
+        pids |= processes.find_by_environment(environment_markers(paths, task), table)
     return pids - supervisors - {os.getpid()}, table
 
 
-def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
+def _find_orphans(paths: RunPaths, table: Dict[int, processes.Process]) -> Set[int]:
     """Return the processes that the minder has adopted from dead supervisors. These are all
     children of the minder that are not processes of the agent."""
     minder = read_minder(paths)
@@ -126,7 +126,7 @@ def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int
     }
 
 
-def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
+def _is_agent_process(paths: RunPaths, process: processes.Process) -> bool:
     """Return whether a process belongs to the agent and not to a task. The command line of such a
     process contains the run's folder. Return True also if the process has ended meanwhile."""
     # A supervisor that is being started has no command line for a moment.
@@ -174,7 +174,7 @@ def find_processes_by_environment(
     within = os.path.realpath(above) + os.sep
     return {
         pid
-        for pid in processes.find_marked(markers, table)
+        for pid in processes.find_by_environment(markers, table)
         if processes.read_environment(pid).get(FOLDER_MARKER, "").startswith(within)
     }, table
 
@@ -192,7 +192,7 @@ def _end_processes(find: Callable[[], FoundProcesses], grace_s: float) -> List[A
     return describe_survivors(pids, table)
 
 
-def describe_survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Answer]:
+def describe_survivors(pids: Iterable[int], table: Dict[int, processes.Process]) -> List[Answer]:
     return [
         {"pid": pid, "state": table[pid].state, "command": table[pid].command}
         for pid in sorted(pids)

@@ -136,7 +136,7 @@ class Sampler:
     def _sample_task(
         self,
         status: wire.TaskStatus,
-        used: List[processes.Entry],
+        used: List[processes.Process],
         sampled_at: float,
         passed_s: float,
     ) -> Optional[TaskSample]:
@@ -246,8 +246,8 @@ def _choose_event_file_task(part: wire.HostPart) -> str:
 
 
 def _find_live_processes(
-    status: wire.TaskStatus, table: Dict[int, processes.Entry]
-) -> List[processes.Entry]:
+    status: wire.TaskStatus, table: Dict[int, processes.Process]
+) -> List[processes.Process]:
     """Return the living processes of a task. They are all descendants of its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]

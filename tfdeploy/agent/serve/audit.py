@@ -9,7 +9,7 @@ import os
 
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Tuple
-from tfdeploy.agent.errors import is_name
+from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
@@ -47,7 +47,7 @@ def report_audit(call: Call) -> Answer:
     for content in audit_log.read_logs(workdir):
         call.item({}, frames.compress(content))
     python = installed.find_program(call.text("python")) if call.flag("python") else None
-    program = installed.start_python(python)
+    program = installed.start_python_query(python)
     host_folders: List[RunPaths] = []
     if run:
         host_folders = _own_host_folders(workdir, call.job, call.name("run"), inventory_name)
@@ -65,7 +65,7 @@ def report_audit(call: Call) -> Answer:
         "admitted": _admitted_addresses(host_folders),
         "left": [{"kind": kind, "path": path} for kind, path in itertools.islice(rows, MOST_LEFT)],
         "held": _runs_with_secrets(workdir, job, run, inventory_name),
-        "tensorflow": installed.read_python(program, "")[0]["tensorflow"],
+        "tensorflow": installed.read_python_facts(program, "")[0]["tensorflow"],
     }
 
 
@@ -156,11 +156,13 @@ def _admitted_addresses(host_folders: List[RunPaths]) -> List[Answer]:
 def _workdir_leftovers(workdir: str, inventory_name: str) -> Iterator[Leftover]:
     for name in list_names(workdir):
         path = os.path.join(workdir, name)
-        if not removal.is_ours(path):
+        if not removal.is_own_or_root(path):
             yield from _foreign_leftover_if_present(path)
         elif name.startswith(removal.GONE):
             yield "half", path
-        elif is_name(name) and any(os.path.isdir(os.path.join(path, each)) for each in _OF_JOB):
+        elif is_safe_name(name) and any(
+            os.path.isdir(os.path.join(path, each)) for each in _OF_JOB
+        ):
             yield from _job_leftovers(workdir, name, inventory_name)
         elif name not in _OURS:
             yield "foreign", path
@@ -169,7 +171,7 @@ def _workdir_leftovers(workdir: str, inventory_name: str) -> Iterator[Leftover]:
 def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Leftover]:
     job_dir = layout.job_dir(workdir, job)
     for name in list_names(job_dir):
-        if name not in _OF_JOB or not removal.is_ours(os.path.join(job_dir, name)):
+        if name not in _OF_JOB or not removal.is_own_or_root(os.path.join(job_dir, name)):
             yield from _foreign_leftover_if_present(os.path.join(job_dir, name))
     if not _is_job_locked(workdir, job):
         for name in ("releases", "runs", "data"):

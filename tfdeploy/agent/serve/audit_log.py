@@ -18,7 +18,7 @@ from hashlib import sha256
 from tfdeploy import __version__
 from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
-from tfdeploy.agent.errors import VerbError, is_name
+from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import reserved_space, user_name
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import check_owners
@@ -98,7 +98,7 @@ def _log_folder(workdir: str) -> str:
     """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
     do not wait for each other. Raises NotOurs, OSError."""
     name = os.uname().nodename
-    relative_path = os.path.join(layout.AUDIT, name if is_name(name) else "_")
+    relative_path = os.path.join(layout.AUDIT, name if is_safe_name(name) else "_")
     check_owners(workdir, relative_path)
     return os.path.join(workdir, relative_path)
 
@@ -139,7 +139,7 @@ def _short_text_or_none(value: object) -> Optional[str]:
 
 def _name_argument(call: Call, key: str) -> Optional[str]:
     value = call.args.get(key)
-    return value if is_name(value) else None
+    return value if is_safe_name(value) else None
 
 
 def _session_key_fingerprint() -> Optional[str]:

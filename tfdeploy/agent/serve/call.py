@@ -20,7 +20,7 @@ from tfdeploy.agent.annotations import (
     Mapping,
     Optional,
 )
-from tfdeploy.agent.errors import VerbError, is_name
+from tfdeploy.agent.errors import VerbError, is_safe_name
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
@@ -114,7 +114,7 @@ class Call:
 def checked_name(value: object, key: str = "") -> str:
     """Return the value, which must be a name that is safe in a path. `key`: the name of the
     argument, for the error message. Raises VerbError bad_name."""
-    if not is_name(value):
+    if not is_safe_name(value):
         what = "%s %.200r is not a name that tfdeploy uses" % (key, value)
         raise VerbError("bad_name", what.lstrip())
     return str(value)

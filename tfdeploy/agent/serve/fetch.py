@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
-from tfdeploy.agent.errors import VerbError, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_folders
@@ -52,7 +52,7 @@ def hash_files(call: Call) -> Answer:
     """
     root, _ = _root_and_paths(call)
     for path, length in call.rows("files", str, int):
-        if length < 0 or not is_path_inside(path):
+        if length < 0 or not is_safe_relative_path(path):
             raise VerbError("bad_argument", "%r is not [path, bytes]" % ([path, length],))
         if call.cancelled.is_set():
             break

@@ -12,7 +12,7 @@ import stat
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.atomic import list_names
-from tfdeploy.agent.host.installed import StartedProgram, read_driver, start_driver
+from tfdeploy.agent.host.installed import StartedProgram, read_driver_version, start_driver_query
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -24,7 +24,10 @@ _PCI = "/sys/bus/pci/devices"
 
 def start_quota_and_driver(with_driver: bool) -> Dict[str, Optional[StartedProgram]]:
     """Start the programs whose output gather_facts needs."""
-    return {"quota": quota.start_quota(), "driver": start_driver() if with_driver else None}
+    return {
+        "quota": quota.start_quota_query(),
+        "driver": start_driver_query() if with_driver else None,
+    }
 
 
 def gather_facts(
@@ -41,7 +44,7 @@ def gather_facts(
         "mount": mount,
         "workdir_mode": _permission_bits(workdir),
         "quota": quota.read_quota(programs["quota"], mount["source"]) if mount else None,
-        "driver": read_driver(programs["driver"]),
+        "driver": read_driver_version(programs["driver"]),
         "nvidia_devices": _nvidia_devices(),
         "logout": logind.logout_effects(user),
         "ephemeral_ports": _count_ephemeral_ports(ports),

@@ -24,11 +24,11 @@ from tfdeploy.agent.host.installed import (
     StartedProgram,
     find_program,
     read_gpus,
-    read_python,
-    read_rsync,
-    start_gpus,
-    start_python,
-    start_rsync,
+    read_python_facts,
+    read_rsync_version,
+    start_gpu_query,
+    start_python_query,
+    start_rsync_query,
 )
 from tfdeploy.agent.host.network.addresses import own_addresses
 from tfdeploy.agent.host.network.free_ports import scan_ports
@@ -76,8 +76,8 @@ def probe_host(call: Call) -> Answer:
     low, high = _port_range(call)
     python = find_program(call.text("python", "python3"))
     modules = [str(name) for name in call.rows("modules")][:MOST_MODULES]
-    started_python, rsync = start_python(python, modules), start_rsync()
-    started_gpus = start_gpus() if _wants_gpus(call) else None
+    started_python, rsync = start_python_query(python, modules), start_rsync_query()
+    started_gpus = start_gpu_query() if _wants_gpus(call) else None
     read_preflight = _start_preflight(call, low, high)
     read_firewall, read_resolved = _start_nft_check(call), _start_lookups(call)
     machine = _machine_facts(workdir)
@@ -117,7 +117,7 @@ def probe_host(call: Call) -> Answer:
         "live_runs": live_runs,
         "lacks_program": bool(program) and not _has_program(program, interpreter["python"]),
         "problems": problems + ([problem] if problem else []),
-        "rsync": read_rsync(rsync),
+        "rsync": read_rsync_version(rsync),
         "gpus": gpus,
         "gpu_error": gpu_error,
         "preflight": read_preflight(),
@@ -193,7 +193,7 @@ def _machine_facts(workdir: str) -> Answer:
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
         "linger": logind.is_lingering(user),
-        "kill_user_processes": logind.is_killing_configured(),
+        "kill_user_processes": logind.is_logout_kill_configured(),
         "addresses": own_addresses(),
         "version": __version__,
     }
@@ -205,7 +205,7 @@ def _protection_facts(firewall_hindrance: str) -> Answer:
     from tfdeploy.agent.host.network import steering
 
     return {
-        "peers": steering.find_hindrance(),
+        "peers": steering.find_filter_problem(),
         "firewall": firewall_hindrance,
         "most_instructions": steering.most_instructions(),
     }
@@ -222,7 +222,7 @@ def _interpreter_facts(
     """Return (facts about the job's interpreter, what is wrong with the host's interpreter). The
     job's interpreter is that of its environment if the environment is complete and runs, else the
     host's interpreter."""
-    versions, problem = read_python(program, wanted_python)
+    versions, problem = read_python_facts(program, wanted_python)
     version = versions["python_version"]
     if setup_digest and python and version:
         from tfdeploy.agent.serve.env import verbs as env
@@ -230,7 +230,9 @@ def _interpreter_facts(
         folder = env.find_complete_environment(workdir, setup_digest, version, python)
         if folder is not None:
             interpreter = env.interpreter_path(folder)
-            own_versions, wrong = read_python(start_python(interpreter, modules), interpreter)
+            own_versions, wrong = read_python_facts(
+                start_python_query(interpreter, modules), interpreter
+            )
             if wrong is None:
                 return {**own_versions, "python": interpreter, "environment": folder}, problem
     return {**versions, "python": python if version else None, "environment": None}, problem

@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
-from tfdeploy.agent.errors import VerbError, is_name, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_safe_name, is_safe_relative_path
 from tfdeploy.agent.host.atomic import list_names, read_json
 from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.folder import RunPaths
@@ -34,7 +34,7 @@ class SecretPaths:
         paths_by_job = call.table("secret_files")
         self.jobs = sorted(paths_by_job)
         for job, paths in paths_by_job.items():
-            if not is_name(job) or not isinstance(paths, dict):
+            if not is_safe_name(job) or not isinstance(paths, dict):
                 raise VerbError(
                     "bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,)
                 )
@@ -44,7 +44,7 @@ class SecretPaths:
 
 
 def _checked_path(path: object) -> str:
-    if not isinstance(path, str) or not is_path_inside(path):
+    if not isinstance(path, str) or not is_safe_relative_path(path):
         raise VerbError(
             "bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,)
         )
@@ -63,7 +63,7 @@ def releases_with_secrets(
     folder = layout.releases_dir(workdir, job)
     for name in list_names(folder) if paths else ():
         secret_paths = (
-            list(existing_paths(os.path.join(folder, name), paths)) if is_name(name) else []
+            list(existing_paths(os.path.join(folder, name), paths)) if is_safe_name(name) else []
         )
         if secret_paths:
             yield name, secret_paths

@@ -28,7 +28,7 @@ from tfdeploy.agent.annotations import (
     Mapping,
     Tuple,
 )
-from tfdeploy.agent.errors import is_name
+from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import atomic, boot_id, user_name
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.serve.call import Call, SessionContext
@@ -168,7 +168,7 @@ class Server:
         """If the call names a job, check the owner of the folders that hold all files of the job.
         Raises NotOurs."""
         job = args.get("job", "")
-        if is_name(job):
+        if is_safe_name(job):
             ownership.check_owners(self.context.workdir, *layout.job_folders(job))
 
     def _finish_and_start_next(self, call_id: Any) -> None:

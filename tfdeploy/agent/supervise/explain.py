@@ -45,7 +45,7 @@ def explain_failure(
     blamed = silent_tasks.describe_silent_tasks(folder, status.task, written_bytes)
     if blamed is not None or (status.signal is not None and status.signal not in _CRASH_SIGNALS):
         return blamed, ""
-    out, err = failure_reason.read_streams(folder, written_bytes)
+    out, err = failure_reason.read_output_end(folder, written_bytes)
     roots = (paths.cwd, os.path.realpath(paths.cwd))
     if status.signal is None:
         reason = failure_reason.explain_exit(out, err, roots, status.exit_code)

@@ -129,7 +129,7 @@ class Supervisor:
             self.main_ended = True
             self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)
             return
-        process = processes.read_entry(pid)
+        process = processes.read_process(pid)
         self.status.pid, self.status.start_ticks = pid, process.start_ticks if process else None
         for stream, descriptor in enumerate((out, err)):
             os.set_blocking(descriptor, False)
@@ -254,7 +254,7 @@ class Supervisor:
     def _signal_all(self, number: int) -> None:
         processes.send_signals(*self._find_processes(), number)
 
-    def _find_processes(self) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+    def _find_processes(self) -> Tuple[Set[int], Dict[int, processes.Process]]:
         """Return (the pids of all living processes of the task, {pid: process} of all processes of
         this host)."""
         pids, table = task_processes.find_task_processes(self.paths, [self.spec.task])
@@ -276,7 +276,7 @@ class Supervisor:
                 pass
         if self.mask is not None:
             for stream in (0, 1):
-                self._append_to_log(stream, self.mask.mask_rest(stream))
+                self._append_to_log(stream, self.mask.mask_held_back(stream))
         self._restore_links()
         status = self.status
         if self.stopping:
@@ -374,7 +374,7 @@ def _sockets_to_inherit(
     from tfdeploy.agent.host import descriptors
 
     inherited = descriptors.inherited_descriptors()
-    return descriptors.pass_to_child(inherited), inherited.get(port or 0)
+    return descriptors.popen_arguments(inherited), inherited.get(port or 0)
 
 
 def _inode(descriptor: Optional[int]) -> Optional[int]:

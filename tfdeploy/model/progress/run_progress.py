@@ -22,7 +22,7 @@ from tfdeploy.model.measures import (
     KEPT_CHARS,
     Patterns,
     extra_metrics,
-    last_bar_state,
+    last_progress_state,
     metric_patterns_of,
 )
 from tfdeploy.model.modes import rules_of
@@ -257,7 +257,9 @@ class RunProgress:
         writer.last_time = time
         self.latest = max(self.latest or 0.0, time)
         for line in filter(None, newest):
-            writer.last_raw = line if len(line) <= KEPT_CHARS else last_bar_state(line)[:KEPT_CHARS]
+            writer.last_raw = (
+                line if len(line) <= KEPT_CHARS else last_progress_state(line)[:KEPT_CHARS]
+            )
             writer.measures.add_line(time, writer.last_raw)
 
     def _apply_step(self, event: Event) -> None:

@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass
 
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.events import TaskFields
-from tfdeploy.model.measures import Patterns, TaskMetrics, last_bar_state
+from tfdeploy.model.measures import Patterns, TaskMetrics, last_progress_state
 from tfdeploy.model.status.deaths import DEATHS
 
 _FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
@@ -76,7 +76,7 @@ class TaskProgress:
     @property
     def last_line(self) -> str:
         """Return the task's last line; for a progress bar, its last state."""
-        return last_bar_state(self.last_raw)
+        return last_progress_state(self.last_raw)
 
     @property
     def is_dead(self) -> bool:

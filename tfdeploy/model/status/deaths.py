@@ -26,7 +26,7 @@ class Death(NamedTuple):
     @property
     def describe(self) -> str:
         """Return text such as 'worker:1 on n2 failed with exit code 1: reason'."""
-        ending = wire.ending_in_words(self.outcome, self.exit_code, self.signal, self.reason)
+        ending = wire.describe_task_death(self.outcome, self.exit_code, self.signal, self.reason)
         return f"{self.task} on {self.host} {ending}" if self.host else f"{self.task} {ending}"
 
 

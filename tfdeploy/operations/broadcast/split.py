@@ -83,7 +83,7 @@ def decide_split(
     Raises UsageError if there are fewer files than workers.
     """
     rows = listing.rows
-    files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
+    files = array("Q", (index for index in range(len(rows)) if rows.has_own_content(index)))
     if len(files) < len(request.worker_hosts):
         what = f"data set {request.name} has {format_count(len(files), 'file')} for {len(request.worker_hosts)} workers"
         raise UsageError(

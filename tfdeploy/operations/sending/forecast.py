@@ -222,7 +222,7 @@ def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> 
     lacking = [
         row
         for row in range(len(wanted_data.rows))
-        if wanted_data.rows.is_content(row) and row not in held_rows
+        if wanted_data.rows.has_own_content(row) and row not in held_rows
     ]
     rows = RowSelection(host, [wanted_data.rows_in_whole_set[row] for row in lacking])
     return _MissingRows(rows, wanted_data.rows_in_whole_set, answer.folder_id or f"only {host}")

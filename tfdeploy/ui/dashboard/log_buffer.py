@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.measures import KEPT_CHARS, last_bar_state
+from tfdeploy.model.measures import KEPT_CHARS, last_progress_state
 
 # The maximum number of lines that are kept of a task.
 PER_TASK = 1000
@@ -52,7 +52,7 @@ class LogBuffer:
 
     def add(self, task: str, host: str, text: str, style: str = "", about: str = "") -> None:
         if len(text) > KEPT_CHARS:
-            text = last_bar_state(text)[:KEPT_CHARS]
+            text = last_progress_state(text)[:KEPT_CHARS]
         self.count += 1
         line = BufferedLine(self.count, task, host, text, style, about)
         if task not in self._all:

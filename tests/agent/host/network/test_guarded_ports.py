@@ -122,7 +122,7 @@ def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(
         assert is_let_in(server, port, STRANGER)
         guarded = guard(may_be_bound=True)
         assert closed_to_strangers(server, port)
-    guarded.prepare_start(port)
+    guarded.prepare_task_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -144,7 +144,7 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
         # One process of the task ends here, while another process of the task goes on.
         os.close(kept)
         assert closed_to_strangers(server, port)
-    second.prepare_start(port)
+    second.prepare_task_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -156,12 +156,12 @@ def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt
     kept = os.dup(first.listening_descriptors()[port])
     first.close()
     second = guard(may_be_bound=True, first_inode=inode(kept))
-    second.prepare_start(port)
+    second.prepare_task_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         os.close(kept)
         assert not is_let_in(server, port, STRANGER)
-    second.prepare_start(port)
+    second.prepare_task_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -173,7 +173,7 @@ def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, p
         first.close()
         second = guard(may_be_bound=True, inherited_descriptor=kept)
         assert second.admit("127.0.0.3") and closed_to_strangers(server, port)
-    second.prepare_start(port)
+    second.prepare_task_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -280,7 +280,7 @@ def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, por
 
 def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
-    left = descriptors.pass_to_child({2221: reading, 2222: writing})
+    left = descriptors.popen_arguments({2221: reading, 2222: writing})
     monkeypatch.setenv(
         descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",2223=987654,,x=y"
     )
@@ -292,7 +292,7 @@ def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_this_kernel_steers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert steering.find_hindrance() == "" and steering.most_instructions() >= 1000
+    assert steering.find_filter_problem() == "" and steering.most_instructions() >= 1000
 
 
 def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(
@@ -314,7 +314,8 @@ def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(
 @pytest.mark.needs("network namespaces", "port filters")
 def test_a_kernel_with_little_room_says_how_long_a_filter_may_be() -> None:
     look = (
-        "from tfdeploy.agent.host.network import steering; print(repr(steering.find_hindrance()), "
+        "from tfdeploy.agent.host.network import steering; "
+        "print(repr(steering.find_filter_problem()), "
         "steering.most_instructions())"
     )
     script = (

@@ -329,7 +329,7 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: NewCluster) -> None:
     minder = cluster.state("r1", "n1").minder_pid
     files = {os.readlink(f"/proc/{minder}/fd/{number}") for number in range(3)}
     assert files == {"/dev/null", cluster.hosts["n1"].paths("r1").file("minder.log")}
-    one = processes.read_entry(minder)
+    one = processes.read_process(minder)
     assert one is not None and one.parent != os.getpid()
 
 

@@ -197,7 +197,7 @@ def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...])
         resumed(cluster, "r1", "n2")
     assert refused.value.code == "ended"
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
-    assert not processes.find_marked(
+    assert not processes.find_by_environment(
         task_processes.environment_markers(cluster.hosts["n2"].paths("r1")),
         processes.all_processes(),
     )

@@ -12,7 +12,7 @@ import pytest
 from support.recorded import fold_events as fold_into
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.measures import last_bar_state
+from tfdeploy.model.measures import last_progress_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.transfers import sum_transfers
@@ -312,9 +312,9 @@ def test_invalid_patterns_are_ignored() -> None:
 
 
 def test_progress_bars() -> None:
-    assert last_bar_state("a\rb\rc\r") == "c"
-    assert last_bar_state("\x08\x08\r 5/10 [==>]\x08\x08") == " 5/10 [==>]"
-    assert last_bar_state("plain") == "plain"
+    assert last_progress_state("a\rb\rc\r") == "c"
+    assert last_progress_state("\x08\x08\r 5/10 [==>]\x08\x08") == " 5/10 [==>]"
+    assert last_progress_state("plain") == "plain"
 
 
 def test_use_of_resources_is_known_while_samples_arrive() -> None:

@@ -126,13 +126,15 @@ class GuardedPorts:
 
     def listening_descriptors(self) -> Dict[int, int]:
         """Return port -> descriptor of the agent's listening socket, in the form that
-        descriptors.pass_to_child needs."""
+        descriptors.popen_arguments needs."""
         return {port: held.fileno() for port, held in self._held.items() if _is_listening(held)}
 
-    def find_open_to_all(self) -> Dict[int, str]:
+    def find_unfiltered_listeners(self) -> Dict[int, str]:
         """Return port -> address, for sockets that listen on a guarded port but to which the filter
-        does not apply. See tcp_diag.find_open_to_all."""
-        return tcp_diag.find_open_to_all(self._held, set(map(_socket_inode, self._held.values())))
+        does not apply. See tcp_diag.find_partial_listeners."""
+        return tcp_diag.find_partial_listeners(
+            self._held, set(map(_socket_inode, self._held.values()))
+        )
 
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):
@@ -171,7 +173,7 @@ class GuardedPorts:
             self.turned_away = dict(self.turned_away, **{host: address})
             return True
 
-    def prepare_start(self, port: Optional[int]) -> None:
+    def prepare_task_start(self, port: Optional[int]) -> None:
         """Prepare the port for a new start of its task. The agent's socket becomes the first in the
         port's group, so that the task's socket comes after it. No process of the task may listen on
         the port at this time. Raises OSError."""
@@ -237,7 +239,7 @@ class GuardedPorts:
                         self._hang_up_on_strangers(held)
             except Exception:  # noqa: BLE001 - strangers stay shut out, and peers retry
                 if not self._closed:
-                    threads.report_once("hanging up on strangers")
+                    threads.print_error_once("hanging up on strangers")
             time.sleep(_PAUSE_S)
 
     def _hang_up_on_strangers(self, held: socket.socket) -> None:

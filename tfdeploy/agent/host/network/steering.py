@@ -26,19 +26,21 @@ _CONNECTIONS = 8
 _TIMEOUT_S = 1.0  # limits the time of each test connection
 
 
-def attach_filter(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
-    """Attach a BPF program to the socket `member` and to all other sockets that listen on the same
-    port with SO_REUSEPORT. The program replaces the program that was attached before. Raises
+def attach_filter(
+    listener: socket.socket, instructions: "Iterable[peer_filter.Instruction]"
+) -> None:
+    """Attach a BPF program to the socket `listener` and to all other sockets that listen on the
+    same port with SO_REUSEPORT. The program replaces the program that was attached before. Raises
     OSError (ENOMEM if the program is too long)."""
     packed = peer_filter.pack(instructions)
     memory = array.array("B", packed)
     address, length = memory.buffer_info()
-    member.setsockopt(
+    listener.setsockopt(
         socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, struct.pack("HP", length // 8, address)
     )
 
 
-def find_hindrance() -> str:
+def find_filter_problem() -> str:
     """Return why this kernel does not distribute connections by a filter. Return "" if a test on
     loopback has shown that it does."""
     try:

@@ -48,7 +48,9 @@ def read_listeners() -> Optional[Traffic]:
     return _read_sockets((_LISTEN,), 0)
 
 
-def find_open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> Dict[int, str]:
+def find_partial_listeners(
+    ports: Collection[int], except_inodes: Collection[int]
+) -> Dict[int, str]:
     """Return port -> address, for sockets that listen on only some of the host's addresses. The
     filter of guarded_ports.py does not apply to such a socket, so everybody can connect to it.
     Sockets in `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""

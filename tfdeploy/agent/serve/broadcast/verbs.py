@@ -95,7 +95,7 @@ def join_as_source(call: Call) -> Answer:
         raise VerbError(
             "not_begun", "this host was not asked to send these files to others"
         ) from error
-    files = [index for index in range(len(rows)) if rows.is_content(index)]
+    files = [index for index in range(len(rows)) if rows.has_own_content(index)]
     offered = OfferedFiles([rows.path(index) for index in files], root)
     holdings = Holdings(Pieces([rows.size(index) for index in files]), offered)
     return _run_broadcast_member(call, holdings)

@@ -21,7 +21,7 @@ from tfdeploy.agent.annotations import (
     Set,
     Tuple,
 )
-from tfdeploy.agent.errors import is_name
+from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
@@ -114,7 +114,7 @@ def list_jobs(workdir: str) -> List[str]:
             check_owners(workdir, *layout.job_folders(name))
         except (NotOurs, OSError):
             continue
-        if is_name(name) and any(
+        if is_safe_name(name) and any(
             _is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")
         ):
             jobs.append(name)
@@ -174,7 +174,7 @@ def _list_removable_releases(scope: CleanScope) -> Iterator[RemovableItem]:
         )
     }
     in_use = set(unended.releases_in_use(scope.workdir, scope.job)) if with_secret else set()
-    for name in sorted(filter(is_name, surplus | with_secret)):
+    for name in sorted(filter(is_safe_name, surplus | with_secret)):
         why = _USED_WITH_SECRET if name in with_secret & in_use else ""
         yield RemovableItem(
             "release", scope.job, name, os.path.join(folder, name), None, why, bool(why)
@@ -204,7 +204,7 @@ def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
         path = layout.data_dir(scope.workdir, scope.job, name)
         if (
             name not in scope.kept_data_sets
-            and is_name(name)
+            and is_safe_name(name)
             and _is_folder(path)
             and data_record.is_made_by_tfdeploy(path)
         ):
@@ -375,7 +375,7 @@ def list_all_but_runs(workdir: str) -> Iterator[RemovableItem]:
     items += [
         RemovableItem(kind, "", name, os.path.join(workdir, name)) for name, kind in kinds.items()
     ]
-    return (item for item in items if removal.is_ours(item.path))
+    return (item for item in items if removal.is_own_or_root(item.path))
 
 
 def list_run_folders(workdir: str, job: str) -> Iterator[RemovableItem]:
@@ -385,7 +385,7 @@ def list_run_folders(workdir: str, job: str) -> Iterator[RemovableItem]:
     folder = layout.runs_dir(workdir, job)
     for name in list_names(folder):
         path, is_partial = os.path.join(folder, name), over.is_incomplete_name(name)
-        if not removal.is_ours(path) or not (is_name(name) or is_partial):
+        if not removal.is_own_or_root(path) or not (is_safe_name(name) or is_partial):
             continue
         foreign = [] if is_partial else over.find_unknown_paths(path)
         if not foreign:

@@ -19,7 +19,7 @@ import shutil  # noqa: F401 - imported early: removal.py uses it after the agent
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
-from tfdeploy.agent.errors import VerbError, is_name
+from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.ownership import agent_name, check_owners
@@ -188,7 +188,8 @@ def _remove_paths(item: RemovableItem) -> RemovableItem:
     if not kind.is_renamed_first:
         return _delete_paths(item, [item.path])
     return _delete_paths(
-        item, [removal.set_aside(path) for path in [item.path, *kind.list_side_files(item.path)]]
+        item,
+        [removal.rename_to_hidden(path) for path in [item.path, *kind.list_side_files(item.path)]],
     )
 
 
@@ -196,7 +197,7 @@ def _is_whole_run_folder(kind: str, name: str) -> bool:
     """Return whether an item with this kind and name is the whole folder of an incomplete run, and
     not only an entry in such a folder."""
     steps = name.split("/")
-    return kind == "half" and steps[0] == "runs" and len(steps) == 2 and is_name(steps[1])
+    return kind == "half" and steps[0] == "runs" and len(steps) == 2 and is_safe_name(steps[1])
 
 
 def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
@@ -218,7 +219,7 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
         if item.kept_because:
             return item
         hosts = list_names(os.path.join(item.path, "hosts"))
-        aside = removal.set_aside(item.path)
+        aside = removal.rename_to_hidden(item.path)
     for host in hosts:
         leftovers.remove_doubt_files(RunPaths(layout.host_dir(scope.workdir, scope.job, run, host)))
     return _delete_paths(item, [aside])
@@ -237,7 +238,7 @@ def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem
         if item.kept_because or busy:
             return item._replace(kept_because=item.kept_because or busy)
         record = env_record.record_path(item.path)
-        hidden_record = removal.set_aside(record)
+        hidden_record = removal.rename_to_hidden(record)
         busy = _any_busy_reason(scope.workdir) or (
             NEEDED if item.name in env_usage.environments_in_use(scope.workdir) else ""
         )
@@ -245,7 +246,7 @@ def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem
             if hidden_record is not None:
                 os.rename(hidden_record, record)
             return item._replace(size=0, kept_because=busy)
-        aside = removal.set_aside(item.path)
+        aside = removal.rename_to_hidden(item.path)
         env_usage.remove_with_side_files(item.path)
     return _delete_paths(item, [aside, hidden_record])
 
@@ -314,7 +315,7 @@ def _remove_all_items(workdir: str, jobs: List[str]) -> Iterator[RemovableItem]:
         if item.kept_because:
             yield item
         elif item.path != hidden_folder:
-            moved.append((item, removal.set_aside(item.path, hidden_folder)))
+            moved.append((item, removal.rename_to_hidden(item.path, hidden_folder)))
     for job in jobs:
         runs = layout.runs_dir(workdir, job)
         _remove_empty_folders([os.path.join(runs, name) for name in list_names(runs)] + [runs])

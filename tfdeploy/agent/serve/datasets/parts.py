@@ -46,7 +46,7 @@ def report_present_files(call: Call) -> Answer:
         if (
             i is not None
             and j is not None
-            and wanted.is_content(i)
+            and wanted.has_own_content(i)
             and listing.is_same_file(wanted[i], current[j])
         ):
             rows_by_part.setdefault(part_numbers[j] if part_numbers else NO_PART, []).append(i)

@@ -86,7 +86,7 @@ class Staging:
         wanted = self.read_listing()
         rows = array("Q", marked_numbers(bitmap))
         for index in rows:
-            if index >= len(wanted) or not wanted.is_content(index):
+            if index >= len(wanted) or not wanted.has_own_content(index):
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
         staged_sizes = _sizes_by_row(wanted, listing.walk(self.new_folder))
         old_sizes = _sizes_by_row(wanted, self._walk_old_folder())
@@ -107,7 +107,7 @@ class Staging:
             i
             for i, j in listing.match_rows(wanted, current)
             if i is not None
-            and wanted.is_content(i)
+            and wanted.has_own_content(i)
             and (j is None or not listing.is_same_file(wanted[i], current[j]))
         )
         return make_bitmap(rows, len(wanted))

@@ -20,7 +20,7 @@ from collections import deque
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List
-from tfdeploy.agent.errors import VerbError, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host.installed import StartedProgram, find_uv
 from tfdeploy.agent.serve.call import Call
 
@@ -182,7 +182,7 @@ def _write_requirements(call: Call, folder: str) -> List[str]:
         raise VerbError("bad_argument", "the file %r was not sent" % main)
     root = os.path.join(folder, "requirements")
     for path, text in files.items():
-        if not isinstance(text, str) or not is_path_inside(path):
+        if not isinstance(text, str) or not is_safe_relative_path(path):
             raise VerbError("bad_argument", "the path %r leads out of the environment" % path)
         full_path = os.path.join(root, path)
         os.makedirs(os.path.dirname(full_path), exist_ok=True)

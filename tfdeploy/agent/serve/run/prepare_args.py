@@ -6,7 +6,7 @@ import json
 
 from tfdeploy.agent import frames, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING
-from tfdeploy.agent.errors import VerbError, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call, checked_name
 
@@ -60,7 +60,7 @@ def checked_host_part(arguments: PrepareArguments) -> wire.HostPart:
         if not numbers or not all(isinstance(each, int) and each >= 0 for each in numbers):
             raise VerbError("bad_part", "the parts of its data sets cannot be read")
     for path in [*part.keep, *part.links, *(spec.cwd for spec in part.tasks if spec.cwd)]:
-        if not is_path_inside(path):
+        if not is_safe_relative_path(path):
             raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
     for spec in part.tasks:
         if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:

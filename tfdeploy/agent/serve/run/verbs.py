@@ -13,7 +13,7 @@ import time
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
-from tfdeploy.agent.errors import VerbError, is_name
+from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.layout import HostPartMissing
@@ -163,7 +163,7 @@ def abort_run(call: Call) -> Answer:
 
 def _stop_preparing(call: Call) -> None:
     host, digest = call.text("host"), str(call.args.get("plan_digest"))
-    if not is_name(host):
+    if not is_safe_name(host):
         return  # an older control machine sends no host
     paths = RunPaths(layout.host_dir(call.workdir, call.job, call.name("run"), host))
     if in_doubt.is_in_doubt(paths):
@@ -304,7 +304,7 @@ def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_n
     supervisors. SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
     supervisors = (task_processes.read_supervisor(paths, task) for task in tasks)
     for agent in (task_processes.read_minder(paths), *supervisors):
-        process = processes.read_entry(agent.pid) if agent is not None else None
+        process = processes.read_process(agent.pid) if agent is not None else None
         if agent is not None and process is not None and process.state in "Tt":
             processes.send_signal(agent, signal_number)
 
