@@ -51,7 +51,7 @@ _REFUSED_INPUT = b"\x1a\x0f\n\x07refused\x12\x04\x08\x01\x12\x00"
 _addresses: Set[str] = set()
 
 
-def apply(server_lib: Any) -> None:
+def patch_module(server_lib: Any) -> None:
     """Patch tensorflow.python.training.server_lib to call `_watch_server` for each new server."""
     log = os.environ.get("TFDEPLOY_TASK_LOG", "")
     if log:

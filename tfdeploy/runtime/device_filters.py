@@ -34,7 +34,7 @@ _TASK = re.compile(r"/task:(\d+)")
 _first_run = threading.Lock()
 
 
-def apply(session: Any) -> None:
+def patch_module(session: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that new sessions get device
     filters."""
 
@@ -47,14 +47,17 @@ def apply(session: Any) -> None:
             config = add_filters(session, target, graph, given_config)
         init(self, target, graph, config)
         if config is not given_config:
-            # At the first run, `_extend_first` removes this replacement, so that later runs have no
+            # At the first run, `_check_first_run` removes this replacement: later runs have no
             # overhead.
             self._extend_graph = functools.partial(
-                _extend_first, session, self, lambda: init(self, target, self.graph, given_config)
+                _check_first_run,
+                session,
+                self,
+                lambda: init(self, target, self.graph, given_config),
             )
 
 
-def _extend_first(session: Any, made_session: Any, make_again: Callable[[], None]) -> None:
+def _check_first_run(session: Any, made_session: Any, make_again: Callable[[], None]) -> None:
     """Check the graph at the first run of `made_session`, and create the session again if needed.
 
     If an operation is on a task that the filters hide, the session is created again, without
@@ -64,7 +67,9 @@ def _extend_first(session: Any, made_session: Any, make_again: Callable[[], None
     with _first_run:
         if "_extend_graph" in vars(made_session):
             with report_errors("device_filters"):
-                if not match_all_devices(own_filters() or (), _list_devices(made_session.graph)):
+                if not match_all_devices(
+                    own_device_filters() or (), _list_devices(made_session.graph)
+                ):
                     before = made_session._session
                     make_again()
                     session.tf_session.TF_DeleteSession(before)
@@ -75,7 +80,7 @@ def _extend_first(session: Any, made_session: Any, make_again: Callable[[], None
 def add_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
     """Return the configuration of the session: `config` itself, or a copy of `config` with device
     filters. Never changes `config`."""
-    filters = own_filters()
+    filters = own_device_filters()
     text = target.decode() if isinstance(target, bytes) else target
     if filters is None or not isinstance(text, str) or not text.startswith("grpc://"):
         return config
@@ -93,7 +98,7 @@ def add_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
     return filtered
 
 
-def own_filters() -> Optional[List[str]]:
+def own_device_filters() -> Optional[List[str]]:
     """Return the device filters of this task. Return None if the sessions of the task must see all
     tasks, or if the task's role or index is not known."""
     servers = "/job:%s" % planned_cluster.job_of_role("ps")

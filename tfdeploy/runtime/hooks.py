@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
 
-class Loader:
+class PatchingLoader:
     """Wraps the loader of a module and runs the module's patches before and after this loader. The
     module itself sees only its original loader."""
 
@@ -36,13 +36,13 @@ class Loader:
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._loader
         for patch in self._patches:
-            call_patch(patch, "before")
+            call_patch(patch, "before_import")
         self._loader.exec_module(module)
         for patch in self._patches:
-            call_patch(patch, "apply", module)
+            call_patch(patch, "patch_module", module)
 
 
-class Finder:
+class PatchingFinder:
     """A finder that wraps the loaders of modules with patches. `wanted`: module name -> names of
     its patches, which are modules of this package."""
 
@@ -58,9 +58,9 @@ class Finder:
             return None
         self._asking.add(asking)
         try:
-            spec = self._found_behind(name, path, target)
+            spec = self._find_original_spec(name, path, target)
             if spec is not None and hasattr(spec.loader, "exec_module"):
-                spec.loader = Loader(spec.loader, self._wanted[name])
+                spec.loader = PatchingLoader(spec.loader, self._wanted[name])
             return spec
         except Exception as error:  # noqa: BLE001 the import continues without patches
             task.print_failure(self._wanted[name][0], error)
@@ -68,7 +68,7 @@ class Finder:
         finally:
             self._asking.discard(asking)
 
-    def _found_behind(self, name: str, path: Any, target: Any) -> Optional[Any]:
+    def _find_original_spec(self, name: str, path: Any, target: Any) -> Optional[Any]:
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None and finder is not self else None
@@ -78,8 +78,8 @@ class Finder:
 
 
 def call_patch(patch: str, function: str, *args: Any) -> None:
-    """Call a function of a patch, `before()` or `apply(module)`, if the patch has this function.
-    Never raises."""
+    """Call a function of a patch, `before_import()` or `patch_module(module)`, if the patch has
+    this function. Never raises."""
     # Imported here, because few processes import a module with a patch.
     from importlib import import_module
 
@@ -98,5 +98,5 @@ def install() -> None:
     # A .pth file may already have imported a module that has patches, such as shutil.
     for name in patches_by_name.keys() & sys.modules.keys():
         for patch in patches_by_name[name]:
-            call_patch(patch, "apply", sys.modules[name])
-    sys.meta_path.insert(0, Finder(patches_by_name))
+            call_patch(patch, "patch_module", sys.modules[name])
+    sys.meta_path.insert(0, PatchingFinder(patches_by_name))

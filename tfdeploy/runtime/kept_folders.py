@@ -21,7 +21,7 @@ from .wrapping import wrap_function
 _NAMES = ("rmtree", "delete_recursively", "delete_recursively_v2")
 
 
-def apply(module: Any) -> None:
+def patch_module(module: Any) -> None:
     """Patch the functions of `module` that delete folders. `module`: shutil, or
     tensorflow.python.lib.io.file_io."""
     for name in _NAMES:

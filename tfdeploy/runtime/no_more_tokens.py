@@ -37,7 +37,7 @@ def chief_has_finished() -> bool:
     return folder is not None and os.path.exists(os.path.join(folder, "decided"))
 
 
-def apply(module: Any) -> None:
+def patch_module(module: Any) -> None:
     """Patch `module`, which is tensorflow.python.training.sync_replicas_optimizer or
     tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):

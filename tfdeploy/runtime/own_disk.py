@@ -20,7 +20,7 @@ from .wrapping import set_default_argument
 CHIEF = "/job:chief/task:0/device:CPU:0"
 
 
-def apply(checkpoint_options: Any) -> None:
+def patch_module(checkpoint_options: Any) -> None:
     """Patch the module tensorflow.python.checkpoint.checkpoint_options, so that the chief reads and
     writes all checkpoints."""
     if task.has_trait("chief_saves") and task.role() == "chief":

@@ -19,7 +19,7 @@ from .wrapping import wrap_function
 _ADDRESS = re.compile(r"[\d.]+")
 
 
-def apply(socket: Any) -> None:
+def patch_module(socket: Any) -> None:
     """Patch the module socket, so that the program's own files get the host name that the plan
     assigns."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")

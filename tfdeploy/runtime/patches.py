@@ -1,8 +1,9 @@
 """List the patches for each module that a program may import.
 
-A patch is a module of this package with a function `apply(module)`, which is called right after the
-import. A patch may also have a function `before()`, which is called before the import. Classes are
-changed in place, so that the change applies to every name under which TensorFlow exports them.
+A patch is a module of this package with a function `patch_module(module)`, which is called right
+after the import. A patch may also have a function `before_import()`, which is called before the
+import. Classes are changed in place, so that the change applies to every name under which
+TensorFlow exports them.
 """
 
 from __future__ import annotations

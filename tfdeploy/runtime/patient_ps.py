@@ -29,25 +29,25 @@ _had_session: List[bool] = []
 _failed: List[bool] = []
 
 
-def apply(module: Any) -> None:
+def patch_module(module: Any) -> None:
     """Patch `module`, which is tensorflow.python.training.server_lib or
     tensorflow.python.client.session."""
     if task.role() != "ps" or not task.has_trait("lasting_ps"):
         return
     if hasattr(module, "Server"):
-        call_after_init(module.Server, _note_server)
-        _note_exits()
+        call_after_init(module.Server, _record_server)
+        _record_failed_exits()
     else:
         call_after_init(module.BaseSession, lambda _: _had_session.append(True))
 
 
-def _note_server(server: Any) -> None:
+def _record_server(server: Any) -> None:
     if not _served:
-        atexit.register(_wait_for_term)
+        atexit.register(_wait_for_sigterm)
     _served.append((os.getpid(), server))
 
 
-def _note_exits() -> None:
+def _record_failed_exits() -> None:
     @wrap_function(sys, "exit")
     def leave_noted(leave: Any, status: Any = None, /) -> Any:
         if status not in (None, 0):
@@ -55,7 +55,7 @@ def _note_exits() -> None:
         leave(status)
 
 
-def _wait_for_term() -> None:
+def _wait_for_sigterm() -> None:
     """Wait for the signal TERM, which ends the process. Do not wait if the program has failed, if
     this process never had a session, or in a fork of the process that started the server."""
     if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():

@@ -32,7 +32,7 @@ _serving: List[Tuple[str, int]] = []
 _jobs: Dict[str, str] = {}
 
 
-def apply(server_lib: Any) -> None:
+def patch_module(server_lib: Any) -> None:
     """Patch the module tensorflow.python.training.server_lib, so that clusters and servers follow
     the plan."""
     plan = read_planned_cluster()

@@ -9,7 +9,7 @@ from . import planned_cluster, task
 from .wrapping import wrap_function
 
 
-def apply(session: Any) -> None:
+def patch_module(session: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that sessions connect to the cluster of
     the plan."""
     if not task.is_cluster_planned():

@@ -9,7 +9,7 @@ from . import planned_cluster, task
 from .wrapping import wrap_function
 
 
-def apply(resolver: Any) -> None:
+def patch_module(resolver: Any) -> None:
     """Patch the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver, so
     that it uses the TF_CONFIG of the plan."""
     plan = planned_cluster.read_planned_cluster()

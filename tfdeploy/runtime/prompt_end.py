@@ -36,7 +36,7 @@ _CLOSED = (
 )
 
 
-def apply(coordinator: Any) -> None:
+def patch_module(coordinator: Any) -> None:
     """Patch the functions `join` and `request_stop` of tensorflow.python.training.coordinator."""
 
     @wrap_function(coordinator.Coordinator, "join")
@@ -59,11 +59,11 @@ def apply(coordinator: Any) -> None:
 
     @wrap_function(coordinator.Coordinator, "request_stop")
     def request_stop_quietly(request_stop: Any, self: Any, ex: Any = None) -> Any:
-        mine = _are_runners([threading.current_thread()])
-        return request_stop(self, None if mine and _is_closed_error(ex) else ex)
+        mine = _are_queue_runners([threading.current_thread()])
+        return request_stop(self, None if mine and _is_session_closed_error(ex) else ex)
 
 
-def _is_closed_error(error: Any) -> bool:
+def _is_session_closed_error(error: Any) -> bool:
     """Return True if the error says only that the session is closed. `error`: an exception, a tuple
     that sys.exc_info() has returned, or None."""
     exception = error[1] if isinstance(error, tuple) and len(error) == 3 else error
@@ -79,16 +79,16 @@ def _await_threads(threads: List[Any], grace_s: float) -> bool:
     begin_s = time.monotonic()
     alive = _select_alive(threads)
     while alive and time.monotonic() < begin_s + grace_s:
-        if _are_runners(alive) and time.monotonic() >= begin_s + CAP_S:
+        if _are_queue_runners(alive) and time.monotonic() >= begin_s + CAP_S:
             break
         time.sleep(_POLL_S)
         alive = _select_alive(threads)
-    return bool(alive) and _are_runners(alive)
+    return bool(alive) and _are_queue_runners(alive)
 
 
 def _select_alive(threads: List[Any]) -> List[Any]:
     return [thread for thread in threads if thread.is_alive()]
 
 
-def _are_runners(threads: List[Any]) -> bool:
+def _are_queue_runners(threads: List[Any]) -> bool:
     return all(thread.daemon and thread.name.startswith("QueueRunnerThread") for thread in threads)

@@ -32,7 +32,7 @@ _TAKE_GRADIENT = "AccumulatorTakeGradient"
 _METADATA_INDEX = 5
 
 
-def apply(session: Any) -> None:
+def patch_module(session: Any) -> None:
     """Replace the functions that run a step by functions that repeat a rejected step. `session`:
     the module tensorflow.python.client.session."""
     if not hasattr(getattr(session, "BaseSession", None), "_call_tf_sessionrun"):
@@ -50,14 +50,14 @@ def apply(session: Any) -> None:
             failed_session, _add_counts(failed_session.graph, takes)
         )
 
-    base._call_tf_sessionrun = _retrying(
-        base._call_tf_sessionrun, errors, can_retry, _without_metadata
+    base._call_tf_sessionrun = _wrap_with_retries(
+        base._call_tf_sessionrun, errors, can_retry, _drop_run_metadata
     )
     # Keras runs its steps with a _Callable, not with _call_tf_sessionrun.
-    base._Callable.__call__ = _retrying(base._Callable.__call__, errors)
+    base._Callable.__call__ = _wrap_with_retries(base._Callable.__call__, errors)
 
 
-def _retrying(
+def _wrap_with_retries(
     run: Callable[..., Any],
     errors: Any,
     can_retry: Callable[..., bool] = lambda *_, **__: True,
@@ -86,7 +86,7 @@ def _retrying(
     return run_retrying
 
 
-def _without_metadata(args: Any) -> Any:
+def _drop_run_metadata(args: Any) -> Any:
     """Return the arguments of a run without the buffer of `run_metadata`, which MonitoredSession
     always passes.
 

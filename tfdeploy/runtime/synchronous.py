@@ -16,13 +16,13 @@ def is_synchronous() -> bool:
     return task.has_trait("synchronous") or bool(_has_optimizer)
 
 
-def apply(sync_replicas_optimizer: Any) -> None:
+def patch_module(sync_replicas_optimizer: Any) -> None:
     """Patch the module tensorflow.python.training.sync_replicas_optimizer, so that each new
     SyncReplicasOptimizer is noticed."""
-    call_after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _note_optimizer)
+    call_after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _record_optimizer)
 
 
-def _note_optimizer(_optimizer: Any) -> None:
+def _record_optimizer(_optimizer: Any) -> None:
     if not _has_optimizer:
         _has_optimizer.append(True)
         left_behind.install()

@@ -25,7 +25,7 @@ SAID = (
 )
 
 
-def apply(saver: Any) -> None:
+def patch_module(saver: Any) -> None:
     """Patch the module tensorflow.python.training.saver, so that no Saver is sharded."""
     # `ours.default` is True while TensorFlow creates its default saver, whose sharding the program
     # did not choose.

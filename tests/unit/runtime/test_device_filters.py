@@ -39,12 +39,12 @@ def task(monkeypatch):
 )
 def test_filters_of_task(task, role, index, mode, filters):
     task(role, index, mode)
-    assert device_filters.own_filters() == filters
+    assert device_filters.own_device_filters() == filters
 
 
 def test_program_with_synchronous_optimizer_gets_no_filters(task, monkeypatch):
     monkeypatch.setattr(synchronous, "_has_optimizer", [True])
-    assert device_filters.own_filters() is None
+    assert device_filters.own_device_filters() is None
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_operations_added_before_first_run_are_considered(task, session, role, l
     deleted = []
     session.BaseSession = type("BaseSession", (Base,), {"__init__": Base.__init__})
     session.tf_session = types.SimpleNamespace(TF_DeleteSession=deleted.append)
-    device_filters.apply(session)
+    device_filters.patch_module(session)
     new_session = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
     new_session._extend_graph()
@@ -151,7 +151,7 @@ def test_operations_added_before_first_run_are_considered(task, session, role, l
     session.graph.devices = ["/job:worker/task:7"]
     new_session._extend_graph()
     assert (new_session._session, new_session.extended) == (filters, 2)
-    assert deleted == ([] if filters else [device_filters.own_filters()])
+    assert deleted == ([] if filters else [device_filters.own_device_filters()])
 
 
 def test_error_in_patch_leaves_session_unchanged(task, session, capsys):
@@ -161,7 +161,7 @@ def test_error_in_patch_leaves_session_unchanged(task, session, capsys):
 
     session.BaseSession = BaseSession
     session.ops = None
-    device_filters.apply(session)
+    device_filters.patch_module(session)
     assert BaseSession("grpc://a:1").made == ("grpc://a:1", None, None)
     assert capsys.readouterr().err.startswith(
         "tfdeploy: device_filters is not in effect here: AttributeError"

@@ -238,7 +238,7 @@ FILTERS = """
 import tensorflow.python.training.server_lib as s
 from _tfdeploy_runtime import device_filters
 s.Server({cluster}, {job!r}, {index})
-print(device_filters.own_filters())
+print(device_filters.own_device_filters())
 """
 
 

@@ -42,7 +42,7 @@ def coordinator(monkeypatch):
         (Coordinator,),
         {"join": Coordinator.join, "request_stop": Coordinator.request_stop},
     )
-    prompt_end.apply(types.SimpleNamespace(Coordinator=cls))
+    prompt_end.patch_module(types.SimpleNamespace(Coordinator=cls))
     new_coordinator = cls()
     new_coordinator.stop.set()
     return new_coordinator

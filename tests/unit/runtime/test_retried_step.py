@@ -55,7 +55,7 @@ def module(monkeypatch):
         errors=types.SimpleNamespace(AbortedError=AbortedError, CancelledError=CancelledError),
         tf_session=types.SimpleNamespace(TF_OperationName=lambda operation: operation.name),
     )
-    retried_step.apply(stand_in)
+    retried_step.patch_module(stand_in)
 
     def step(*raised, fetch=None, targets=()):
         errors[:] = raised

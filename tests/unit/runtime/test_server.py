@@ -17,9 +17,9 @@ SITE = Path(__file__).resolve().parents[3] / "tfdeploy" / "runtime" / "site"
 def planned(monkeypatch):
     monkeypatch.syspath_prepend(str(SITE))
     monkeypatch.delitem(sys.modules, "tfdeploy_server", raising=False)
-    from tfdeploy_server import planned
+    from tfdeploy_server import parse_tf_config
 
-    return planned
+    return parse_tf_config
 
 
 def tf_config(role, index):

@@ -183,7 +183,7 @@ def _shows_version1(use: NameUse, run: Reached, *, migrated: bool) -> bool:
 
 def _missing_keras2_refusals(sure: Iterable[NameUse], hosts: FactsByHost) -> Iterator[Refusal]:
     needing = [
-        use for use in sure if has_name_or_parent(removed_names.present_name(use.name), IN_TF_KERAS)
+        use for use in sure if has_name_or_parent(removed_names.current_name(use.name), IN_TF_KERAS)
     ]
     lacking = legacy_keras.hosts_without_keras_2(hosts.values())
     for use in needing[:1] if lacking else ():

@@ -169,7 +169,7 @@ def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
 
 
 def _present_name(use: NameUse) -> str:
-    return removed_names.present_name(use.bare_name)
+    return removed_names.current_name(use.bare_name)
 
 
 def _keras2_packages(program: Program) -> Iterator[Keras2Use]:

@@ -22,7 +22,7 @@ from .call_site import format_error, may_be_caught
 _PREFIX = "tensorflow."
 
 
-def apply(module: Any) -> None:
+def patch_module(module: Any) -> None:
     """Handle lookups of removed names in `module`, a module or package of TensorFlow."""
     prefix = module.__name__[len(_PREFIX) :] + "." if module.__name__.startswith(_PREFIX) else ""
     handle_missing_names(module, prefix)
@@ -52,7 +52,7 @@ def handle_missing_names(module: Any, prefix: str) -> None:
     module.__getattr__ = absent
 
 
-class LastFinder:
+class RemovedModuleFinder:
     """Finds modules that TensorFlow has removed. Python asks this finder last, after all others
     have failed."""
 
@@ -64,7 +64,7 @@ class LastFinder:
             return None
         if not _is_importable(full):
             raise ModuleNotFoundError(format_error(full), name=_PREFIX + full.partition(".")[0])
-        return ModuleSpec(name, supply.Loader(), is_package=True)  # type: ignore[arg-type]
+        return ModuleSpec(name, supply.StandInLoader(), is_package=True)  # type: ignore[arg-type]
 
 
 def _is_importable(full: str) -> bool:
@@ -77,5 +77,5 @@ def _is_importable(full: str) -> bool:
 
 def install() -> None:
     """Install the finder, if it is not installed yet."""
-    if not any(isinstance(finder, LastFinder) for finder in sys.meta_path):
-        sys.meta_path.append(LastFinder())
+    if not any(isinstance(finder, RemovedModuleFinder) for finder in sys.meta_path):
+        sys.meta_path.append(RemovedModuleFinder())

@@ -30,7 +30,7 @@ _ARGUMENTS = {
 _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 
-def apply(module: Any) -> None:
+def patch_module(module: Any) -> None:
     """Patch a module of TensorFlow or tf_keras. Of the names in this file, those are patched that
     the module has."""
     for name, argument in _ARGUMENTS.items():

@@ -31,7 +31,7 @@ _NO_NUMBER = (
 )
 
 
-def apply(numpy: Any) -> None:
+def patch_module(numpy: Any) -> None:
     """Add the missing names to the module numpy."""
     functions = _make_functions(numpy)
     for name, same in RENAMED.items():
@@ -41,7 +41,7 @@ def apply(numpy: Any) -> None:
             value = functions.get(name) or getattr(builtins if kind else numpy, plain, None)
             if value is not None:
                 setattr(numpy, name, value)
-    _install_advice(numpy.__version__)
+    _install_advice_hook(numpy.__version__)
 
 
 def _make_functions(numpy: Any) -> Dict[str, Any]:
@@ -56,7 +56,7 @@ def _make_functions(numpy: Any) -> Dict[str, Any]:
     }
 
 
-def _install_advice(version: str) -> None:
+def _install_advice_hook(version: str) -> None:
     """Install an excepthook that prints advice if one of the errors in _NO_NUMBER ends the program.
 
     The advice is printed below the traceback."""

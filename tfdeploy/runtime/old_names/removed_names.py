@@ -264,7 +264,7 @@ def is_of_version0(name: str) -> bool:
     return _find_longest_key(_VERSION0, name) is not None
 
 
-def present_name(name: str) -> str:
+def current_name(name: str) -> str:
     """Return the present name of a renamed name: "contrib.rnn.GRUCell" gives "nn.rnn_cell.GRUCell".
     Other names are returned unchanged."""
     part, inner_name = split_contrib(name)

@@ -30,7 +30,7 @@ _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
 }
 
 
-class Section(ModuleType):
+class ContribStandIn(ModuleType):
     """A stand-in for a module or name of tf.contrib.
 
     A name of the module is looked up when the program accesses it. Calling the stand-in, or
@@ -61,12 +61,12 @@ class Section(ModuleType):
         return False
 
 
-class Loader:
-    """A loader that creates a Section. If another package has the module, the loader replaces the
-    Section by that package's module."""
+class StandInLoader:
+    """A loader that creates a ContribStandIn. If another package has the module, the loader
+    replaces the ContribStandIn by that package's module."""
 
-    def create_module(self, spec: Any) -> Section:
-        return Section(spec.name)
+    def create_module(self, spec: Any) -> ContribStandIn:
+        return ContribStandIn(spec.name)
 
     def exec_module(self, module: Any) -> None:
         target = removed_names.MODULES.get(module.__name__[len(_TF) :])
@@ -105,7 +105,7 @@ def resolve_name(name: str) -> Any:
     raise AttributeError(format_error(name))
 
 
-def apply(module: Any) -> None:
+def patch_module(module: Any) -> None:
     """Set the names that `import *` imports from a supplied module.
 
     If tf_slim is installed, also replace the names of the module by those of tf_slim, because the

@@ -40,7 +40,7 @@ def adapt_to_version0(name: str, replacement: Any) -> Any:
 
     `replacement`: the object that has replaced `name`."""
     if name in _SUMMARIES:
-        return _summary(*_SUMMARIES[name])
+        return _make_summary_function(*_SUMMARIES[name])
     return _accept_both_orders(replacement, _OLD_CALLS[name]) if name in _OLD_CALLS else replacement
 
 
@@ -81,7 +81,7 @@ def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> 
     return {name: value for name, value in pairs if value is not None}
 
 
-def _axis_first(order: str, values: str, **renames: str) -> OldCall:
+def _make_axis_first_call(order: str, values: str, **renames: str) -> OldCall:
     """Return the OldCall for a function of TensorFlow 0.x that took the axis as first argument.
 
     `order` and `renames` are those of _name_arguments. `values`: the first argument that cannot be
@@ -98,7 +98,7 @@ def _axis_first(order: str, values: str, **renames: str) -> OldCall:
     return old_call
 
 
-def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _name_reverse_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
     arguments = _name_arguments(args, kwargs, "tensor axis name", dims="axis")
     dims = arguments.get("axis")
     if (
@@ -110,14 +110,14 @@ def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
     return dict(arguments, axis=[at for at, is_reversed in enumerate(dims) if is_reversed])
 
 
-def _resize_images(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _name_resize_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
     arguments = _name_arguments(args, kwargs, "images new_height new_width method align_corners")
     if not (_is_number(arguments.get("new_height")) and _is_number(arguments.get("new_width"))):
         return None
     return dict(arguments, size=[arguments.pop("new_height"), arguments.pop("new_width")])
 
 
-def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _name_sampled_loss_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
     return (
         _name_arguments(args, kwargs, _SAMPLED)
         if len(args) > 3 and (_dtype_kind(args[2]), _dtype_kind(args[3])) == ("f", "i")
@@ -125,7 +125,7 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
     )
 
 
-def _cross_entropy(name: str, more_arguments: str) -> OldCall:
+def _make_cross_entropy_call(name: str, more_arguments: str) -> OldCall:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
         # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
         # failed.
@@ -145,7 +145,7 @@ def _cross_entropy(name: str, more_arguments: str) -> OldCall:
     return old_call
 
 
-def _summary(op: str, order: str) -> Any:
+def _make_summary_function(op: str, order: str) -> Any:
     """Return a summary function of TensorFlow 0.x.
 
     The function does not change the tag, even if it contains blanks, and does not add the name
@@ -209,24 +209,24 @@ _OLD_CALLS: Dict[str, OldCall] = {
     "select": lambda args, kwargs: _name_arguments(
         args, kwargs, "condition x y name", t="x", e="y"
     ),
-    "concat": _axis_first("axis values name", "values", concat_dim="axis"),
-    "split": _axis_first(
+    "concat": _make_axis_first_call("axis values name", "values", concat_dim="axis"),
+    "split": _make_axis_first_call(
         "axis num_or_size_splits value name",
         "value",
         split_dim="axis",
         num_split="num_or_size_splits",
     ),
-    "reverse": _reverse,
-    "image.resize_images": _resize_images,
-    "nn.nce_loss": _sampled,
-    "nn.sampled_softmax_loss": _sampled,
-    "nn.sigmoid_cross_entropy_with_logits": _cross_entropy(
+    "reverse": _name_reverse_arguments,
+    "image.resize_images": _name_resize_arguments,
+    "nn.nce_loss": _name_sampled_loss_arguments,
+    "nn.sampled_softmax_loss": _name_sampled_loss_arguments,
+    "nn.sigmoid_cross_entropy_with_logits": _make_cross_entropy_call(
         "sigmoid_cross_entropy_with_logits", "name"
     ),
-    "nn.softmax_cross_entropy_with_logits": _cross_entropy(
+    "nn.softmax_cross_entropy_with_logits": _make_cross_entropy_call(
         "softmax_cross_entropy_with_logits", "dim name"
     ),
-    "nn.sparse_softmax_cross_entropy_with_logits": _cross_entropy(
+    "nn.sparse_softmax_cross_entropy_with_logits": _make_cross_entropy_call(
         "sparse_softmax_cross_entropy_with_logits", "name"
     ),
 }

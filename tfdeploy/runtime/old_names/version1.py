@@ -33,7 +33,7 @@ _PARTS_OF_VERSION0 = ("image", "nn", "train")
 _LEGACY = "TF_USE_LEGACY_KERAS"
 
 
-def before() -> None:
+def before_import() -> None:
     """Select tf_keras, if it is installed. Since TensorFlow 2.16, only tf_keras has tf.layers and
     tf.nn.rnn_cell.
 
@@ -45,7 +45,7 @@ def before() -> None:
         os.environ[_LEGACY] = "1"
 
 
-def apply(tensorflow: Any) -> None:
+def patch_module(tensorflow: Any) -> None:
     """Patch the package tensorflow right after its import. A real TensorFlow 1 is not changed."""
     version1 = tensorflow.compat.v1
     if tensorflow.__version__.startswith("1."):

@@ -23,7 +23,7 @@ def _start_runtime(site_folder):
     hooks.install()
 
 
-def _hand_on(site_folder):
+def _import_next_sitecustomize(site_folder):
     # type: (str) -> None
     """Import the sitecustomize that Python would import without tfdeploy. Errors of that module are
     not caught."""
@@ -49,4 +49,4 @@ except Exception as _error:  # noqa: BLE001 the user's program must start after 
     sys.stderr.write(
         "tfdeploy: the runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error)
     )
-_hand_on(_HERE)
+_import_next_sitecustomize(_HERE)

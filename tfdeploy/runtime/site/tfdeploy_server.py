@@ -11,24 +11,25 @@ import os
 import sys
 
 
-def planned(text, workers=""):
+def parse_tf_config(text, worker_job=""):
     # type: (str, str) -> "tuple[dict[str, list[str]], str, int]"
-    """Return (cluster, job, index) of a TF_CONFIG. `workers`: the new name of the job `worker`; ""
-    keeps the name. Raises ValueError if the task of the TF_CONFIG is not in its cluster."""
+    """Return (cluster, job, index) of a TF_CONFIG. `worker_job`: the new name of the job
+    `worker`; "" keeps the name. Raises ValueError if the task of the TF_CONFIG is not in its
+    cluster."""
     config = json.loads(text or "{}")
     cluster, task = dict(config.get("cluster") or {}), config.get("task") or {}
     role, index = str(task.get("type")), int(task.get("index", -1))
     if not 0 <= index < len(cluster.get(role) or ()):
         raise ValueError("TF_CONFIG names no task of its cluster: %.200s" % text)
-    if workers:
-        cluster[workers] = cluster.pop("worker")
-    return cluster, workers if workers and role == "worker" else role, index
+    if worker_job:
+        cluster[worker_job] = cluster.pop("worker")
+    return cluster, worker_job if worker_job and role == "worker" else role, index
 
 
 def main():
     # type: () -> None
     try:
-        cluster, job, index = planned(os.environ.get("TF_CONFIG", ""), *sys.argv[1:2])
+        cluster, job, index = parse_tf_config(os.environ.get("TF_CONFIG", ""), *sys.argv[1:2])
     except ValueError as error:
         sys.exit("tfdeploy_server: %s" % error)
     import tensorflow

@@ -45,7 +45,7 @@ def test_every_name_of_table_is_added():
     names = {name: getattr(numpy, name) for name in dir(numpy) if not name.startswith("__")}
     copy = Copy()
     vars(copy).update(names, __version__=numpy.__version__)
-    numpy_names.apply(copy)
+    numpy_names.patch_module(copy)
     assert sorted(name for name in numpy_names.RENAMED if name not in vars(copy)) == []
     assert all(getattr(copy, name) is value for name, value in names.items())
 

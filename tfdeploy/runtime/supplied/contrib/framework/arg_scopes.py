@@ -9,7 +9,7 @@ import functools
 _scopes = [{}]  # type: list[dict[object, dict[str, object]]]
 
 
-def _key(func):
+def _arg_scope_key_of(func):
     return getattr(func, "_arg_scope_key", (func.__module__, func.__name__))
 
 
@@ -18,9 +18,9 @@ def add_arg_scope(func):
 
     @functools.wraps(func)
     def scoped(*args, **kwargs):
-        return func(*args, **dict(_scopes[-1].get(_key(func), {}), **kwargs))
+        return func(*args, **dict(_scopes[-1].get(_arg_scope_key_of(func), {}), **kwargs))
 
-    vars(scoped)["_arg_scope_key"] = _key(func)
+    vars(scoped)["_arg_scope_key"] = _arg_scope_key_of(func)
     return scoped
 
 
@@ -40,8 +40,10 @@ def arg_scope(list_ops_or_scope, **kwargs):
         scope = dict(_scopes[-1])
         for func in list_ops_or_scope:
             if not hasattr(func, "_arg_scope_key"):
-                raise ValueError("%s is not decorated with @add_arg_scope" % (_key(func),))
-            scope[_key(func)] = dict(scope.get(_key(func), {}), **kwargs)
+                raise ValueError(
+                    "%s is not decorated with @add_arg_scope" % (_arg_scope_key_of(func),)
+                )
+            scope[_arg_scope_key_of(func)] = dict(scope.get(_arg_scope_key_of(func), {}), **kwargs)
     _scopes.append(scope)
     try:
         yield scope

@@ -5,7 +5,7 @@ from functools import partial
 
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope
-from tensorflow.contrib.layers.plain import collected, pair
+from tensorflow.contrib.layers.plain import add_to_collections, pair
 from tensorflow.contrib.layers.weights import xavier_initializer
 
 _MODEL = tf.GraphKeys.MODEL_VARIABLES
@@ -21,7 +21,9 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
     )
 
 
-def _finished(outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"):
+def _normalize_and_activate(
+    outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"
+):
     """Return the outputs of a layer after normalization and activation. Without normalization, the
     biases are added, if there are any."""
     if normalizer_fn is not None:
@@ -75,8 +77,10 @@ def fully_connected(
                 initializer=biases_initializer,
                 regularizer=biases_regularizer,
             )
-        outputs = _finished(product, activation_fn, normalizer_fn, normalizer_params, biases)
-        return collected(outputs_collections, outputs)
+        outputs = _normalize_and_activate(
+            product, activation_fn, normalizer_fn, normalizer_params, biases
+        )
+        return add_to_collections(outputs_collections, outputs)
 
 
 @add_arg_scope
@@ -130,7 +134,7 @@ def conv2d(
                 initializer=biases_initializer,
                 regularizer=biases_regularizer,
             )
-        outputs = _finished(
+        outputs = _normalize_and_activate(
             convolved, activation_fn, normalizer_fn, normalizer_params, biases, layout
         )
-        return collected(outputs_collections, outputs)
+        return add_to_collections(outputs_collections, outputs)

@@ -4,7 +4,7 @@ default, the operations in UPDATE_OPS update the moving averages."""
 import tensorflow.compat.v1 as tf
 from tensorflow.contrib.framework import add_arg_scope
 from tensorflow.contrib.layers.dense import variable
-from tensorflow.contrib.layers.plain import collected
+from tensorflow.contrib.layers.plain import add_to_collections
 from tensorflow.python.training.moving_averages import assign_moving_average
 
 
@@ -56,15 +56,15 @@ def batch_norm(
             ]
             return mean, variance, updates
 
-        mean, variance = _statistics(
+        mean, variance = _mean_and_variance(
             is_training, batch, moving_mean, moving_variance, updates_collections
         )
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         outputs = activation_fn(outputs) if activation_fn is not None else outputs
-        return collected(outputs_collections, outputs)
+        return add_to_collections(outputs_collections, outputs)
 
 
-def _statistics(is_training, batch, moving_mean, moving_variance, updates_collections):
+def _mean_and_variance(is_training, batch, moving_mean, moving_variance, updates_collections):
     """Return the mean and the variance to normalize with: those of the batch while training, else
     the moving averages.
 

@@ -9,7 +9,7 @@ def pair(size):
     return [size, size] if isinstance(size, int) else list(size)
 
 
-def collected(collections, outputs):
+def add_to_collections(collections, outputs):
     if collections:
         tf.add_to_collections(collections, outputs)
     return outputs
@@ -21,7 +21,7 @@ def flatten(inputs, outputs_collections=None, scope=None):
         inputs = tf.convert_to_tensor(inputs)
         size = inputs.shape[1:].num_elements()
         width = tf.reduce_prod(tf.shape(inputs)[1:]) if size is None else size
-        return collected(outputs_collections, tf.reshape(inputs, [-1, width]))
+        return add_to_collections(outputs_collections, tf.reshape(inputs, [-1, width]))
 
 
 @add_arg_scope
@@ -41,10 +41,10 @@ def dropout(
             outputs = tf.where(is_training, outputs, inputs)
         elif not is_training:
             outputs = inputs
-        return collected(outputs_collections, outputs)
+        return add_to_collections(outputs_collections, outputs)
 
 
-def _pooling(name, pool, default_scope):
+def _make_pooling_layer(name, pool, default_scope):
     """Return the layer `name`, which calls the function `pool` of tf.nn."""
 
     def pool2d(
@@ -61,11 +61,11 @@ def _pooling(name, pool, default_scope):
         with tf.name_scope(scope, default_scope, [inputs]):
             inputs = tf.convert_to_tensor(inputs)
             outputs = pool(inputs, size, strides, padding, data_format=data_format)
-            return collected(outputs_collections, outputs)
+            return add_to_collections(outputs_collections, outputs)
 
     pool2d.__name__ = name
     return add_arg_scope(pool2d)
 
 
-max_pool2d = _pooling("max_pool2d", tf.nn.max_pool, "MaxPool2D")
-avg_pool2d = _pooling("avg_pool2d", tf.nn.avg_pool, "AvgPool2D")
+max_pool2d = _make_pooling_layer("max_pool2d", tf.nn.max_pool, "MaxPool2D")
+avg_pool2d = _make_pooling_layer("avg_pool2d", tf.nn.avg_pool, "AvgPool2D")

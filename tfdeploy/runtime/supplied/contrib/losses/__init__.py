@@ -19,7 +19,7 @@ _SWAPPED = """
 """
 
 
-def _predictions_first(function):
+def _accept_predictions_first(function):
     """Return `function`, which takes (labels, predictions or logits, ...), as a function that takes
     (predictions or logits, labels, ...)."""
     _, name, *_ = inspect.signature(function).parameters
@@ -43,4 +43,6 @@ def hinge_loss(logits, labels=None, scope=None):
         return tf.nn.relu(1 - signs * logits)
 
 
-globals().update({name: _predictions_first(getattr(tf.losses, name)) for name in _SWAPPED.split()})
+globals().update(
+    {name: _accept_predictions_first(getattr(tf.losses, name)) for name in _SWAPPED.split()}
+)

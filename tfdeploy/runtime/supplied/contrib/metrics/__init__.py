@@ -22,7 +22,7 @@ _SWAPPED = {
 }
 
 
-def predictions_first(function):
+def accept_predictions_first(function):
     """Return `function`, which takes (labels, predictions, ...), as a function that takes
     (predictions, labels, ...)."""
 
@@ -34,7 +34,7 @@ def predictions_first(function):
 
 
 globals().update(
-    {old: predictions_first(getattr(tf.metrics, new)) for old, new in _SWAPPED.items()}
+    {old: accept_predictions_first(getattr(tf.metrics, new)) for old, new in _SWAPPED.items()}
 )
 
 

@@ -22,20 +22,22 @@ class HParams(object):
     def set_hparam(self, name, value):
         if name not in self._names:
             raise KeyError("Unknown hyperparameter: %s" % name)
-        setattr(self, name, _as_type_of(getattr(self, name), value, name))
+        setattr(self, name, _convert_to_type_of(getattr(self, name), value, name))
 
     def parse(self, values):
         """Set values from a text, "name=value,name=[value,value],name[index]=value", and return the
         object itself. The words `true` and `false` are booleans. Raises ValueError."""
-        for name, text in _assignments(values):
+        for name, text in _parse_assignments(values):
             plain, _, index = name.rstrip("]").partition("[")
             if plain not in self._names:
                 raise ValueError("Unknown hyperparameter: %s" % plain)
             if index:
                 items = getattr(self, plain)
-                items[int(index)] = _as_type_of(items[int(index)], _value(text), plain)
+                items[int(index)] = _convert_to_type_of(
+                    items[int(index)], _parse_value(text), plain
+                )
             else:
-                self.set_hparam(plain, _value(text))
+                self.set_hparam(plain, _parse_value(text))
         return self
 
     def override_from_dict(self, values_dict):
@@ -67,7 +69,7 @@ class HParams(object):
         return "HParams(%s)" % ", ".join("%s=%r" % each for each in sorted(self.values().items()))
 
 
-def _assignments(text):
+def _parse_assignments(text):
     """Yield (name, text of the value) of each assignment. A comma within brackets is part of the
     value."""
     depth, start = 0, 0
@@ -82,9 +84,9 @@ def _assignments(text):
                 raise ValueError("Could not parse hparam: %s" % name)
 
 
-def _value(text):
+def _parse_value(text):
     if text.startswith("["):
-        return [_value(each.strip()) for each in text[1:-1].split(",") if each.strip()]
+        return [_parse_value(each.strip()) for each in text[1:-1].split(",") if each.strip()]
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -93,10 +95,10 @@ def _value(text):
         return text
 
 
-def _as_type_of(old, value, name):
+def _convert_to_type_of(old, value, name):
     if isinstance(old, (list, tuple)):
         values = value if isinstance(value, (list, tuple)) else [value]
-        return [_as_type_of(old[0], each, name) if old else each for each in values]
+        return [_convert_to_type_of(old[0], each, name) if old else each for each in values]
     if old is None or isinstance(value, type(old)):
         return value
     if isinstance(old, (int, float)) and isinstance(value, str):

@@ -155,7 +155,7 @@ def _paths(folder):
 
 def _find_files(folder):
     """Return the path of each of FILES in the folder, or None for a file that is missing."""
-    return [next((p for p in _spellings(folder, name) if os.path.isfile(p)), None) for name in FILES]
+    return [next((p for p in _variants(folder, name) if os.path.isfile(p)), None) for name in FILES]
 
 
 def _data_sets():
@@ -170,7 +170,7 @@ def _data_sets():
         return []
 
 
-def _spellings(folder, name):
+def _variants(folder, name):
     dotted = name.replace("-idx", ".idx")
     return [os.path.join(folder, each + end) for each in (name, dotted) for end in (".gz", "")]
 
