@@ -1,8 +1,8 @@
 """Draw the tree of a broadcast (which host sends to which) in a few lines of text: "here > n1 >
 n2", with a branch for each further child of a host. The functions are pure.
 
-Hosts that do not fit are only counted: "(14 hosts)". Hosts in `named` are shown as long as there is
-room for all of them.
+Hosts that do not fit are only counted: "(14 hosts)". Hosts in `important_hosts` are shown as long
+as there is room for all of them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _FeedTree:
         return names
 
     def lines(
-        self, top: str, drawn: Collection[str], named: Collection[str], width: int
+        self, top: str, drawn: Collection[str], important_hosts: Collection[str], width: int
     ) -> list[str]:
         """Return the lines of the subtree of `top`: first a line with the chain of hosts that have
         a single child, then the lines of each branch. Hosts that are not in `drawn` are only
@@ -92,27 +92,33 @@ class _FeedTree:
             if len(shown) != 1:
                 break
             row += shown
-        lines = [_chain_line(row, [_host_count(hidden)] if hidden else [], width, named)]
+        lines = [_chain_line(row, [_host_count(hidden)] if hidden else [], width, important_hosts)]
         for number, child in enumerate(shown, 1):
-            first, *others = self.lines(child, drawn, named, width - 3)
+            first, *others = self.lines(child, drawn, important_hosts, width - 3)
             lines.append(("|- " if number < len(shown) else "`- ") + first)
             lines += [("|  " if number < len(shown) else "   ") + line for line in others]
         return lines
 
 
-def _chain_line(row: list[str], end: list[str], width: int, named: Collection[str]) -> str:
+def _chain_line(
+    hosts: list[str], ending: list[str], width: int, important_hosts: Collection[str]
+) -> str:
     """Return a chain of hosts as one line of at most `width` columns. If the chain is too long,
-    hosts in the middle of the chain are only counted. `end`: texts after the last host."""
-    shown_names = [clean(name, NAME_CELLS) if name else "here" for name in row]
+    hosts in the middle of the chain are only counted. `ending`: texts after the last host."""
+    shown_names = [clean(name, NAME_CELLS) if name else "here" for name in hosts]
     last = len(shown_names) - 1
-    if last < 2 or cell_width(ARROW.join(shown_names + end)) <= width:
-        return ARROW.join(shown_names + end)[:width]
-    keep = {number for number, name in enumerate(row) if name in named or number in (0, last)}
+    if last < 2 or cell_width(ARROW.join(shown_names + ending)) <= width:
+        return ARROW.join(shown_names + ending)[:width]
+    keep = {
+        number
+        for number, name in enumerate(hosts)
+        if name in important_hosts or number in (0, last)
+    }
     for number in (1, 2, 3, *range(last - 1, 3, -1)):
-        if cell_width(ARROW.join(_count_left_out(shown_names, keep | {number}) + end)) > width:
+        if cell_width(ARROW.join(_count_left_out(shown_names, keep | {number}) + ending)) > width:
             break
         keep.add(number)
-    return ARROW.join(_count_left_out(shown_names, keep) + end)[:width]
+    return ARROW.join(_count_left_out(shown_names, keep) + ending)[:width]
 
 
 def _count_left_out(shown_names: list[str], keep: Collection[int]) -> list[str]:

@@ -50,16 +50,16 @@ class ActiveBroadcasts:
         ]
 
 
-def _tree_lines(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
-    """Return the lines of a broadcast's trees, at most `most` lines for each tree. There is one
-    tree for each stripe (a share of the data). If there are several stripes, the number of the
+def _tree_lines(fields: BroadcastFields, width: int, max_lines: int) -> Iterator[str]:
+    """Return the lines of a broadcast's trees, at most `max_lines` lines for each tree. There is
+    one tree for each stripe (a share of the data). If there are several stripes, the number of the
     stripe stands before the first line of its tree."""
     named = {*fields["slow"], *fields["stuck"]}
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""
         feeds = [(parent, child) for parent, child, number in fields["feeds"] if number == stripe]
         for line in draw_feed_tree(
-            feeds, width=width - len(label), max_lines=most, important_hosts=named
+            feeds, width=width - len(label), max_lines=max_lines, important_hosts=named
         ):
             yield label + line
             label = " " * len(label)

@@ -64,17 +64,17 @@ def insert_host_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str
     return text.replace(f"root on {mark}", f"root on {names}").replace(mark, shlex.quote(names))
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+def did_you_mean(word: str, known_words: Iterable[str], otherwise: str) -> str:
     """Return a hint for the unknown `word`: the most similar known word, or `otherwise`."""
-    near = most_similar(word, known)
+    near = most_similar(word, known_words)
     return f"did you mean {near}?" if near else otherwise
 
 
-def most_similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def most_similar(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the most similar known word, or "" if none has a difflib ratio of `cutoff`."""
     import difflib  # imported here because a hint is rare
 
-    existing, meant = list(known), tfdeploy_term(word)
+    existing, meant = list(known_words), tfdeploy_term(word)
     near = difflib.get_close_matches(word, existing, 1, cutoff)
     return meant if meant in existing else "".join(near)
 

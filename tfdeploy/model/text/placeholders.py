@@ -48,11 +48,11 @@ def placeholder_names(text: str) -> tuple[str, ...]:
     return tuple(token[1] for token in tokens if token[1] is not None)
 
 
-def check_placeholders(text: str, known: Iterable[str]) -> None:
+def check_placeholders(text: str, known_names: Iterable[str]) -> None:
     """Raise UsageError if the text is malformed or contains a placeholder whose name is not in
-    `known`."""
+    `known_names`."""
     used = placeholder_names(text)
-    existing = tuple(known) if used else ()
+    existing = tuple(known_names) if used else ()
     for name in used:
         if name not in existing:
             raise _unknown_placeholder_error(name, text, existing)
@@ -73,14 +73,14 @@ def _unpaired_brace_error(brace: str, text: str) -> UsageError:
     )
 
 
-def _unknown_placeholder_error(name: str, text: str, known: tuple[str, ...]) -> UsageError:
-    near = most_similar(name, known, 0.7)
+def _unknown_placeholder_error(name: str, text: str, known_names: tuple[str, ...]) -> UsageError:
+    near = most_similar(name, known_names, 0.7)
     data = name.partition("data.")[2]
     if data and not near:
         remedy = f"define the data set in the job file, as in data: {{{data}: ./{data}}}"
     else:
         hint = near and f"did you mean {{{near}}}? "
-        remedy = f"{hint}use one of {' '.join(f'{{{other}}}' for other in known)}"
+        remedy = f"{hint}use one of {' '.join(f'{{{other}}}' for other in known_names)}"
     return UsageError(
         f"unknown placeholder {{{name}}} in {text!r}",
         next=f"{remedy}, or write {{{{{name}}}}} for plain braces",

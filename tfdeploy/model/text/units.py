@@ -102,7 +102,7 @@ def format_count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def list_first(texts: Sequence[str], most: int) -> str:
-    """Return the first `most` texts and the number of the others: 'a, b and 3 more'."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
+def list_first(texts: Sequence[str], max_count: int) -> str:
+    """Return the first `max_count` texts and the number of the others: 'a, b and 3 more'."""
+    more = f" and {len(texts) - max_count} more" if len(texts) > max_count else ""
+    return ", ".join(texts[:max_count]) + more

@@ -122,14 +122,14 @@ def _run_page_rows(frame: Frame, free_rows: int) -> list[Row]:
     return rows + _log_area(scene, max(0, free_rows - len(rows)), width)
 
 
-def _table_rows(frame: Frame, most: int, titled: bool) -> list[Row]:
-    """Return a row for each task, or for each host while there are no tasks. Return at most `most`
-    rows, and one more for the headings if `titled`."""
+def _table_rows(frame: Frame, max_rows: int, titled: bool) -> list[Row]:
+    """Return a row for each task, or for each host while there are no tasks. Return at most
+    `max_rows` rows, and one more for the headings if `titled`."""
     scene, width = frame.scene, frame.width
     progress, view, table = scene.progress, scene.view, TaskTable(scene)
     if not progress.tasks:
         shown = fitting_columns(table, (), width)
-        hosts = list(progress.hosts.values())[:most]
+        hosts = list(progress.hosts.values())[:max_rows]
         return [
             *([header_row(shown)] if titled else []),
             *(host_row(host, shown) for host in hosts),
@@ -138,14 +138,14 @@ def _table_rows(frame: Frame, most: int, titled: bool) -> list[Row]:
         progress,
         frame.marks,
         frame.shown,
-        most,
+        max_rows,
         sort=view.sort,
         fold=view.fold,
         open_role=view.open,
     )
     if not drawn:
         return [[Span(f"no task matches '{clean(view.filter, 40)}'; Esc shows all tasks", "dim")]]
-    room = len(drawn) if len(drawn) <= most else max(1, most - 1)
+    room = len(drawn) if len(drawn) <= max_rows else max(1, max_rows - 1)
     selected = 0 if view.chosen_row is None else drawn.index(view.chosen_row)
     first = max(0, min(selected - room // 2, len(drawn) - room))
     visible = drawn[first : first + room]
@@ -155,7 +155,7 @@ def _table_rows(frame: Frame, most: int, titled: bool) -> list[Row]:
         item_row(table, item, shown, selected=view.selected in item.tasks, width=width)
         for item in visible
     ]
-    if room < len(drawn) and room < most:
+    if room < len(drawn) and room < max_rows:
         rows.append(_left_out_row([*drawn[:first], *drawn[first + room :]]))
     return rows
 
@@ -171,12 +171,12 @@ def _left_out_row(left_out: list[TableRow]) -> Row:
     )
 
 
-def _newest_event_rows(frame: Frame, rows: int) -> list[Row]:
-    """Return at most `rows` rows of the history: the cause of the run's failure, then the newest
-    events."""
-    passing = frame.scene.filtered_history if rows else []
+def _newest_event_rows(frame: Frame, max_rows: int) -> list[Row]:
+    """Return at most `max_rows` rows of the history: the cause of the run's failure, then the
+    newest events."""
+    passing = frame.scene.filtered_history if max_rows else []
     causes = [each for each in passing if each.first]
-    newest = [each for each in passing if not each.first][len(causes) - rows :]
+    newest = [each for each in passing if not each.first][len(causes) - max_rows :]
     began = frame.scene.progress.started or 0.0
     return [history_row(each, began) for each in (*causes, *newest)]
 
@@ -223,9 +223,9 @@ def _log_title_parts(scene: Scene) -> list[str]:
     return parts
 
 
-def _log_area(scene: Scene, rows: int, width: int) -> list[Row]:
-    lines = scene.view.visible_lines(rows)
-    if not lines and scene.view.filter and rows > 0:
+def _log_area(scene: Scene, max_rows: int, width: int) -> list[Row]:
+    lines = scene.view.visible_lines(max_rows)
+    if not lines and scene.view.filter and max_rows > 0:
         kept = f"{scene.ring.count_kept(scene.view.followed):,} lines"
         return [
             [
@@ -242,7 +242,7 @@ def _log_area(scene: Scene, rows: int, width: int) -> list[Row]:
         for line in lines
         for row in _rows_of_line(line, label, width if scene.view.wrap else None)
     ]
-    return drawn[max(0, len(drawn) - rows) :]
+    return drawn[max(0, len(drawn) - max_rows) :]
 
 
 def _line_label(line: BufferedLine) -> str:

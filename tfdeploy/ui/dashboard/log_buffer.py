@@ -110,20 +110,20 @@ class LogBuffer:
         """Return how many lines have arrived and are no longer kept."""
         return self.count - self.count_kept()
 
-    def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
-        """Return the newest lines of `task`, at most `rows`, the oldest first.
+    def tail(self, max_rows: int, task: str | None = None) -> list[BufferedLine]:
+        """Return the newest lines of `task`, at most `max_rows`, the oldest first.
 
         If `task` is None, return the newest lines of all tasks. Then each task with a line in the
         last RECENT_S seconds gets its share of the rows, however much other tasks write."""
         rings = self._matching_rings(task)
-        newest = [_last_lines(ring, rows) for ring in rings]
+        newest = [_last_lines(ring, max_rows) for ring in rings]
         if task is not None:
             return newest[0] if newest else []
-        kept = self._recent_shares(newest, rows)
+        kept = self._recent_shares(newest, max_rows)
         numbers = {line.number for line in kept}
         others = [line for lines in newest for line in lines if line.number not in numbers]
         others.sort(reverse=True)
-        return sorted([*kept, *others[: rows - len(kept)]])
+        return sorted([*kept, *others[: max_rows - len(kept)]])
 
     def all_lines(self, task: str | None = None) -> list[BufferedLine]:
         """Return all kept lines of `task` that pass the filter, the oldest first. If `task` is
@@ -135,9 +135,9 @@ class LogBuffer:
         is None, count the lines of all tasks."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
 
-    def last_texts_of(self, task: str, rows: int) -> list[str]:
+    def last_texts_of(self, task: str, max_lines: int) -> list[str]:
         """Return the last lines of a task, whether they pass the filter or not."""
-        return [line.text for line in _last_lines(self._all.get(task, deque()), rows)]
+        return [line.text for line in _last_lines(self._all.get(task, deque()), max_lines)]
 
     def _matching_rings(self, task: str | None) -> list[deque[BufferedLine]]:
         if task is not None:

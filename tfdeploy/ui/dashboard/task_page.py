@@ -124,13 +124,13 @@ def _attempts_rows(frame: Frame, task: TaskProgress) -> list[Row]:
     return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt_rows(frame, each)]
 
 
-def _attempt_rows(frame: Frame, each: Attempt) -> list[Row]:
-    began = frame.scene.progress.started or each.started
-    since = f"+{format_duration(each.started - began)}"
-    lasted = format_duration((each.ended or frame.now) - each.started)
-    style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
-    head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
-    text = clean(each.describe_end or "goes on", 512)
+def _attempt_rows(frame: Frame, attempt: Attempt) -> list[Row]:
+    began = frame.scene.progress.started or attempt.started
+    since = f"+{format_duration(attempt.started - began)}"
+    lasted = format_duration((attempt.ended or frame.now) - attempt.started)
+    style = "" if attempt.outcome is None else "green" if attempt.outcome == "succeeded" else "red"
+    head = f"  {attempt.number:>3}  {since:>9}  {lasted:>9}  "
+    text = clean(attempt.describe_end or "goes on", 512)
     first, *others = _wrapped_rows(text, frame.width - len(head), style)
     return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 

@@ -37,14 +37,14 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
     return rows + [history_row(each, began) for each in frame.scene.filtered_history]
 
 
-def history_row(each: HistoryEntry, began: float) -> Row:
-    since = f"+{format_duration(max(0.0, each.time - began))}"
-    first = "first: " if each.first else ""
+def history_row(entry: HistoryEntry, began: float) -> Row:
+    since = f"+{format_duration(max(0.0, entry.time - began))}"
+    first = "first: " if entry.first else ""
     return [
         Span(f"{since:>9} ", "dim"),
         Span(
-            first + clean(each.folded_text, 1024),
-            f"bold {each.style}" if each.first else each.style,
+            first + clean(entry.folded_text, 1024),
+            f"bold {entry.style}" if entry.first else entry.style,
         ),
     ]
 

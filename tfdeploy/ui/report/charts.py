@@ -142,21 +142,23 @@ def draw_timeline(attempts: Sequence[Attempt], began: float, until: float) -> st
     )
 
 
-def _attempt_bar(each: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
-    end = until if each.ended is None else each.ended
+def _attempt_bar(attempt: Attempt, top: int, across: Callable[[float], float], until: float) -> str:
+    end = until if attempt.ended is None else attempt.ended
     outcome = (
-        clean(outcome_words(each.outcome, each.exit_code, each.signal), 40)
-        if each.outcome
+        clean(outcome_words(attempt.outcome, attempt.exit_code, attempt.signal), 40)
+        if attempt.outcome
         else "running"
     )
     title = (
-        f"{clean(each.task, 24)}, attempt {each.number}: {outcome} after "
-        f"{format_duration(end - each.started)}"
+        f"{clean(attempt.task, 24)}, attempt {attempt.number}: {outcome} after "
+        f"{format_duration(end - attempt.started)}"
     )
-    title += f": {clean(each.reason, 300)}" if each.reason else ""
-    width = max(2.0, across(end) - across(each.started))
-    kind = _KINDS.get(each.outcome, "bad")
-    shape = f'x="{across(each.started):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
+    title += f": {clean(attempt.reason, 300)}" if attempt.reason else ""
+    width = max(2.0, across(end) - across(attempt.started))
+    kind = _KINDS.get(attempt.outcome, "bad")
+    shape = (
+        f'x="{across(attempt.started):.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 5}"'
+    )
     return f'<g class="bar {kind}"><title>{escape(title)}</title><rect {shape} rx="2"/></g>'
 
 
@@ -176,10 +178,10 @@ def thin_out(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, floa
         yield from (part[i] for i in sorted(ends))
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers from `low` to `high`, approximately `most` or fewer. Return no numbers
-    if `low` and `high` are nearly equal."""
-    raw = (high - low) / max(1, most)
+def ticks(low: float, high: float, max_count: int) -> list[float]:
+    """Return round numbers from `low` to `high`, approximately `max_count` or fewer. Return no
+    numbers if `low` and `high` are nearly equal."""
+    raw = (high - low) / max(1, max_count)
     if raw <= 1e-12 * max(abs(low), abs(high)):
         return []
     size = 10.0 ** math.floor(math.log10(raw))
