@@ -17,7 +17,7 @@ from tfdeploy.transport.ssh.connect import Connector, OnNotice, drop_notice
 from tfdeploy.transport.ssh.errors import copy_error, jump_host_error, refused_key_error
 from tfdeploy.transport.ssh.host_keys import recording
 from tfdeploy.transport.ssh.target import Target
-from tfdeploy.transport.ssh.trust import HostKey, targets
+from tfdeploy.transport.ssh.trust import HostKey, list_route_targets
 from tfdeploy.transport.ssh.trust import scan as scan_one
 
 PARALLEL = 32  # machines that are scanned at once
@@ -50,7 +50,7 @@ def scan_host_keys(
     destinations: list[tuple[str, Target | TfdeployError]] = []
     for host in hosts:
         try:
-            *jumps, target = targets(host)
+            *jumps, target = list_route_targets(host)
         except TfdeployError as error:
             destinations.append((host.name, error))
             continue
@@ -146,8 +146,8 @@ def scan_by_name(hosts: Hosts, name: str, on_notice: OnNotice = drop_notice) -> 
 def _find_target(hosts: Hosts, name: str) -> Target | None:
     for host in hosts:
         if host.name == name:
-            return targets(host)[-1]
-    jumps = (jump for host in hosts for jump in targets(host)[:-1])
+            return list_route_targets(host)[-1]
+    jumps = (jump for host in hosts for jump in list_route_targets(host)[:-1])
     return next((jump for jump in jumps if name in (jump.name, jump.hostname)), None)
 
 

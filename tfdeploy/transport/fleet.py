@@ -77,7 +77,7 @@ class SshFleet:
         self._closed = False
 
     def connect(self, hosts: Hosts) -> Outcomes[Session]:
-        return self.each(hosts, lambda session: session, keep=True)
+        return self.each(hosts, lambda session: session, keep_sessions=True)
 
     def each(
         self,
@@ -86,13 +86,13 @@ class SshFleet:
         *,
         on_done: OnDone[V] | None = None,
         waits: bool = False,
-        keep: bool = False,
+        keep_sessions: bool = False,
     ) -> Outcomes[V]:
         """Run `action` on every host and return the results in the order of `hosts`.
 
         `on_done` is called in the caller's thread as soon as the action on a host has ended.
         `waits`: True if the action mostly waits for its host, so that more hosts can be served.
-        `keep`: keep all sessions open afterwards, even if there are few file descriptors.
+        `keep_sessions`: keep all sessions open afterwards, even if there are few file descriptors.
         """
         began, waiting = time.monotonic(), deque(hosts)
         results: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
@@ -104,7 +104,7 @@ class SshFleet:
                 while True:
                     host = waiting.popleft()
                     results.put((host.name, self._run_action(host, action, slots, retries=waits)))
-                    if spare and not keep:
+                    if spare and not keep_sessions:
                         self._close_unused(host)
 
         for number in range(min(workers, len(hosts))):

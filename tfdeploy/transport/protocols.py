@@ -103,7 +103,7 @@ Pipes = tuple[int, int, int]  # file descriptors: standard input, output and err
 class RemoteCommand(Protocol):
     """A command that has been started on a host."""
 
-    def join(self, pipes: Pipes, mark: bytes = b"") -> int:
+    def relay_until_end(self, pipes: Pipes, mark: bytes = b"") -> int:
         """Copy bytes between the command and the local descriptors `pipes` until the command ends.
 
         Return the exit code, or 255 if the connection was lost. Output of the command up to and
@@ -111,7 +111,7 @@ class RemoteCommand(Protocol):
         """
 
     def close(self) -> None:
-        """Make `join` return. Any thread may call this."""
+        """Make `relay_until_end` return. Any thread may call this."""
 
 
 class Tunnel(Protocol):

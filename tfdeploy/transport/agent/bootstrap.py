@@ -96,10 +96,10 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
     channel.settimeout(START_S)
     startup = _Startup(channel, host)
     startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
-    if startup.line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
+    if startup.wait_for_line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
         packed = agent_zip()
         startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
-    startup.line(frames.GREETING)
+    startup.wait_for_line(frames.GREETING)
     channel.settimeout(None)
     return StartedAgent(startup.reader, startup.unread, printable_line(startup.noise))
 
@@ -127,7 +127,7 @@ class _Startup:
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
-    def line(self, *expected: bytes) -> bytes:
+    def wait_for_line(self, *expected: bytes) -> bytes:
         """Read lines until one of `expected` comes, and return that line.
 
         If PROGRAM reports a failure instead, the matching error is raised. Also raises the errors

@@ -118,7 +118,11 @@ class FramedChannel:
                 {"id": request_id, "verb": verb.name, "args": self._with_common_args(args)}, blob
             )
             value = read_field(
-                answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host
+                answer.wait_for_last_frame(verb.name, timeout_s),
+                "value",
+                verb.value,
+                verb.name,
+                self._host,
             )
             if verb.name in ("lock", "unlock"):
                 self._locked = verb.name == "lock"
@@ -342,13 +346,13 @@ class FramedChannel:
                     convert_untrusted(value, Clock).clock - (now + self._pinged_at) / 2
                 )
 
-    def _wait_for_room(self, full: Callable[[], bool]) -> None:
+    def _wait_for_room(self, is_full: Callable[[], bool]) -> None:
         """Wait until the backlog of a stream has room again. Send pings meanwhile.
 
         The wait also ends if a call begins to wait for its answer, or the channel is lost. The
         reader thread runs this if the consumer of a stream is slow.
         """
-        while full() and self._lost is None and not self._calls:
+        while is_full() and self._lost is None and not self._calls:
             self._ping_when_due()
             # The host's silence does not count, because nothing is read at this time.
             self._unanswered_since = self._blocked_since = None

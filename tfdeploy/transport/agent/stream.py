@@ -83,7 +83,7 @@ class Reply:
             self._last_frame = self._last_frame or error
             self._changed.notify_all()
 
-    def value(self, verb: str, timeout_s: float) -> Frame:
+    def wait_for_last_frame(self, verb: str, timeout_s: float) -> Frame:
         """Wait for the last frame of the answer, which has the verb's value, and return it.
 
         Raises AgentError, BadAnswer, HostUnreachable.
@@ -156,7 +156,7 @@ class VerbStream(Generic[I, V]):
     def __iter__(self) -> Iterator[tuple[I, bytes]]:
         name, host = self.flow.name, self.answer.host
         try:
-            while (frame := self._next(name)) is not None:
+            while (frame := self._next_frame(name)) is not None:
                 yield read_field(frame, "item", self.flow.item, name, host), frame.unpacked_blob
         except BadAnswer:
             self.close()  # after a bad item, the host need not send more
@@ -166,7 +166,7 @@ class VerbStream(Generic[I, V]):
                 self.answer.last_answer(name), "value", self.flow.value, name, host
             )
 
-    def _next(self, name: str) -> Frame | None:
+    def _next_frame(self, name: str) -> Frame | None:
         """Return the next frame, or None at the end. Raises BadAnswer if the stream lasts too long.
 
         Only the time spent waiting for frames counts, not the time that the caller needs for them.

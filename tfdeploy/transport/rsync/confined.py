@@ -69,7 +69,7 @@ _CALLS = {
 }
 
 
-def version() -> int:
+def landlock_version() -> int:
     """Return the kernel's version of Landlock, or 0 if Landlock is missing or switched off."""
     if sys.platform != "linux":
         return 0  # the numbers of system calls in this file are valid only on Linux
@@ -95,7 +95,7 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 
     It may read `folder`, the system's programs and the paths in `readable`.
     """
-    kernel_version = version()
+    kernel_version = landlock_version()
     if not kernel_version:
         return
     handled = (

@@ -55,10 +55,10 @@ def describe_confinement_gap() -> str | None:
     if not can_confine():
         return (
             "the programs it needs do not run when they are confined"
-            if confined.version()
+            if confined.landlock_version()
             else "this kernel has no Landlock"
         )
-    if confined.version() < 4:
+    if confined.landlock_version() < 4:
         return "this kernel's Landlock restricts files, but no network"
     return None
 
@@ -70,7 +70,7 @@ def can_confine() -> bool:
     A program that is installed in an unusual place may be unable to read its own files if it runs
     confined.
     """
-    if not confined.version():
+    if not confined.landlock_version():
         return False
     with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:
         python = [

@@ -79,7 +79,7 @@ class RsyncProcess:
             mark = f"{MARK}\n".encode() if self._prints_mark else b""
             shell = until_end.enter_context(RemoteShell(self._start_command, mark))
             process = self._start(shell)
-            running.add(process, self.target)
+            running.add_transfer(process, self.target)
             time_limit = threading.Timer(
                 self.max_s or threading.TIMEOUT_MAX, self._end_overdue, (process,)
             )
@@ -200,7 +200,7 @@ class RsyncProcess:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        self.interrupted = running.remove(process)
+        self.interrupted = running.remove_transfer(process)
 
 
 def transfer(settings: RsyncProcess) -> RsyncProcess:

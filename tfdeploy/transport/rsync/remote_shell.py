@@ -93,7 +93,7 @@ class RemoteShell:
                 closed = self._closed
             if closed:
                 command.close()
-            code = command.join(pipes, self._mark)
+            code = command.relay_until_end(pipes, self._mark)
         except TfdeployError as error:
             with contextlib.suppress(OSError):
                 os.write(pipes[2], f"{error.what}\n".encode())
@@ -121,7 +121,7 @@ class SshCommand:
         self._closed = False
         self._lock = threading.Lock()
 
-    def join(self, pipes: Pipes, mark: bytes = b"") -> int:
+    def relay_until_end(self, pipes: Pipes, mark: bytes = b"") -> int:
         with self._lock:
             if self._closed:
                 return 255

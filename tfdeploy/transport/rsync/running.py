@@ -19,13 +19,13 @@ _running: dict[subprocess.Popen[bytes], Target] = {}
 _ended: set[subprocess.Popen[bytes]] = set()  # processes that `end_transfers` has ended
 
 
-def add(process: subprocess.Popen[bytes], target: Target) -> None:
+def add_transfer(process: subprocess.Popen[bytes], target: Target) -> None:
     """Add a started process to the list."""
     with _lock:
         _running[process] = target
 
 
-def remove(process: subprocess.Popen[bytes]) -> bool:
+def remove_transfer(process: subprocess.Popen[bytes]) -> bool:
     """Remove an ended process from the list. Return True if `end_transfers` ended the process."""
     with _lock:
         _running.pop(process, None)

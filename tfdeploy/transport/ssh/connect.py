@@ -19,10 +19,10 @@ import paramiko
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
 from tfdeploy.transport.ssh.channel_reader import BROKEN
-from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
+from tfdeploy.transport.ssh.connect_timeout import HostTimeout, Slots
 from tfdeploy.transport.ssh.errors import copy_error
 from tfdeploy.transport.ssh.host_keys import accepted_keys
-from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, Offer
+from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, KeyOffer
 from tfdeploy.transport.ssh.patience import RetrySchedule
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
@@ -154,8 +154,8 @@ class Connector:
     def _log_in(self, attempt: errors.Attempt) -> fabric.Connection:
         """Open one connection and log in with a key."""
         target = attempt.target
-        with contextlib.closing(Offer(target)) as offer:
-            if offer.empty:
+        with contextlib.closing(KeyOffer(target)) as offer:
+            if offer.has_no_keys:
                 raise errors.no_keys_error(attempt.host, target, offer.notes)
             attempt.offer = offer
             connection = _connection(target, attempt.host)
@@ -165,7 +165,7 @@ class Connector:
                 connection.open()
         link.budget = None
         connection.transport.login_key = offer.accepted
-        keepalive.watch(connection.transport, link)
+        keepalive.keep_alive(connection.transport, link)
         return connection
 
     def _read_host_key(self, attempt: errors.Attempt) -> paramiko.PKey:
@@ -177,7 +177,7 @@ class Connector:
             return transport.get_remote_server_key()
 
     @contextlib.contextmanager
-    def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
+    def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, HostTimeout]]:
         """Open a link to the target. Yield it after the server's greeting or GREETING_S seconds.
 
         This machine sends nothing before the yield. sshd may write why it closes the connection,
@@ -241,7 +241,7 @@ class _JumpHost:
             transport: paramiko.Transport = self._connection.transport
             return transport
 
-    def open_link(self, host: str, target: Target, wait: Wait) -> Link:
+    def open_link(self, host: str, target: Target, wait: HostTimeout) -> Link:
         """Open a link to `target` through this jump host."""
         transport = self.transport(host)
         address = (target.hostname, target.port)
@@ -300,7 +300,7 @@ def _connection(target: Target, host: str) -> fabric.Connection:
     return connection
 
 
-def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: Offer) -> dict[str, Any]:
+def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: KeyOffer) -> dict[str, Any]:
     """Return the arguments with which fabric calls paramiko's SSHClient.connect."""
 
     def make_transport(sock: Link, **_: Any) -> paramiko.Transport:

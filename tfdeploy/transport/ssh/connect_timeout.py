@@ -20,7 +20,7 @@ MOST_LIMITS = 3  # a host that sends something may take MOST_LIMITS * `limit_s` 
 SLOT_S = 1.0  # a host that is silent for this many seconds loses its slots
 
 _lock = threading.Lock()
-_running: set[Wait] = set()
+_running: set[HostTimeout] = set()
 _thread: threading.Thread | None = None
 
 
@@ -32,7 +32,7 @@ class ByteLink(Protocol):
     def close(self) -> None: ...
 
 
-class Wait:
+class HostTimeout:
     """The time-out of one host.
 
     `link`: the connection to the host, or None if there is none yet. `over`: True once the host has
@@ -76,8 +76,8 @@ class Wait:
                 self._paused -= 1
                 self._silent_s = 0.0
 
-    def tick(self, elapsed_s: float) -> None:
-        """Count the time since the last tick. `elapsed_s`: seconds for which this process ran.
+    def add_elapsed(self, elapsed_s: float) -> None:
+        """Count the time since the last call. `elapsed_s`: seconds for which this process ran.
 
         The caller must hold the lock.
         """
@@ -111,7 +111,7 @@ class Slots:
         self._free = threading.Semaphore(count)
 
     @contextlib.contextmanager
-    def slot(self, wait: Wait) -> Iterator[None]:
+    def slot(self, wait: HostTimeout) -> Iterator[None]:
         """Acquire a slot for the `with` block, and release it at the end."""
         with wait.paused():
             self._free.acquire()
@@ -125,14 +125,14 @@ class Slots:
 
 
 @contextlib.contextmanager
-def time_limit(limit_s: float) -> Iterator[Wait]:
+def time_limit(limit_s: float) -> Iterator[HostTimeout]:
     """Enforce a time-out of `limit_s` seconds for one host during the `with` block."""
     global _thread
-    wait = Wait(limit_s)
+    wait = HostTimeout(limit_s)
     with _lock:
         _running.add(wait)
         if _thread is None or not _thread.is_alive():
-            _thread = start_thread(_run, name="ssh-connect-timeout")
+            _thread = start_thread(_close_timed_out_links, name="ssh-connect-timeout")
     try:
         yield wait
     finally:
@@ -140,7 +140,7 @@ def time_limit(limit_s: float) -> Iterator[Wait]:
             _running.discard(wait)
 
 
-def _run() -> None:
+def _close_timed_out_links() -> None:
     """Measure each host's time, and close the link of each host that exceeds its time-out."""
     global _thread
     before = time.monotonic()
@@ -156,7 +156,7 @@ def _run() -> None:
                 _thread = None
                 return
             for wait in _running:
-                wait.tick(elapsed_s)
+                wait.add_elapsed(elapsed_s)
             given_up = {wait: wait.link for wait in _running if wait.over and wait.link is not None}
             _running.difference_update(given_up)
         for link in given_up.values():

@@ -16,7 +16,7 @@ from tfdeploy.transport.ssh import closings, ssh_config
 from tfdeploy.transport.ssh.closings import EarlyClosing
 from tfdeploy.transport.ssh.host_keys import known_hosts
 from tfdeploy.transport.ssh.host_keys.accepted_keys import Judgement, judge
-from tfdeploy.transport.ssh.identities import Offer
+from tfdeploy.transport.ssh.identities import KeyOffer
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link
 
@@ -34,7 +34,7 @@ class Attempt:
     timed_out: bool = False
     link: Link | None = None  # None before there is a connection
     transport: paramiko.Transport | None = None
-    offer: Offer | None = None
+    offer: KeyOffer | None = None
     waited_s: float = 0.0  # seconds since the server first closed a connection before login
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ NO_TIMEOUT_S = 3600.0
 AGENT_KEYS_MAX = 6  # at most this many keys of the agent are offered
 
 
-class Offer(AuthStrategy):
+class KeyOffer(AuthStrategy):
     """The keys to offer on one connection, and the server's answers."""
 
     def __init__(self, target: Target) -> None:
@@ -68,7 +68,7 @@ class Offer(AuthStrategy):
         return self._target.user
 
     @property
-    def empty(self) -> bool:
+    def has_no_keys(self) -> bool:
         """True if there is no key to offer."""
         return not self._keys and not self._agent_keys
 
@@ -184,7 +184,7 @@ class Offer(AuthStrategy):
 class _Source(InMemoryPrivateKey):
     """A login with one key, as paramiko expects it. It stores the server's answer in `offer`."""
 
-    def __init__(self, offer: Offer, key: paramiko.PKey) -> None:
+    def __init__(self, offer: KeyOffer, key: paramiko.PKey) -> None:
         super().__init__(offer.user, key)
         self._offer = offer
 

@@ -28,7 +28,7 @@ class ChannelCommand:
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
 
-    def join(self, pipes: Pipes, mark: bytes = b"") -> int:
+    def relay_until_end(self, pipes: Pipes, mark: bytes = b"") -> int:
         start_thread(self._feed, os.dup(pipes[0]))
         with contextlib.suppress(*BROKEN):
             copy_after_mark(mark, self._output(pipes[2]), pipes[1])

@@ -27,7 +27,7 @@ _watched: dict[paramiko.Transport, tuple[Link, float | None]] = {}
 _thread: threading.Thread | None = None
 
 
-def watch(transport: paramiko.Transport, link: Link) -> None:
+def keep_alive(transport: paramiko.Transport, link: Link) -> None:
     """Check the transport again and again until it ends.
 
     A dead transport is closed, so that all threads that wait for it wake up.
@@ -36,10 +36,10 @@ def watch(transport: paramiko.Transport, link: Link) -> None:
     with _lock:
         _watched[transport] = (link, None)
         if _thread is None or not _thread.is_alive():
-            _thread = start_thread(_run, name="ssh-keepalive")
+            _thread = start_thread(_check_watched_transports, name="ssh-keepalive")
 
 
-def _run() -> None:
+def _check_watched_transports() -> None:
     """Check all sessions every EVERY_S seconds."""
     global _thread
     while True:
@@ -55,10 +55,10 @@ def _run() -> None:
                 return
             watched = list(_watched.items())
         for transport, (link, sent_at) in watched:
-            _check(transport, link, None if suspended else sent_at)
+            _check_transport(transport, link, None if suspended else sent_at)
 
 
-def _check(transport: paramiko.Transport, link: Link, sent_at: float | None) -> None:
+def _check_transport(transport: paramiko.Transport, link: Link, sent_at: float | None) -> None:
     """Send a request if the session is silent. Close a session that did not answer."""
     now = time.monotonic()
     if sent_at is not None and link.received_at < sent_at:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from tfdeploy.transport.ssh import early
-from tfdeploy.transport.ssh.connect_timeout import Wait
+from tfdeploy.transport.ssh.connect_timeout import HostTimeout
 from tfdeploy.transport.ssh.target import Target
 
 # Milliseconds. A connection ends if the peer does not acknowledge sent bytes for this time.
@@ -156,7 +156,7 @@ def _describe_failure(process: Any) -> str:
     return f"ended with exit code {process.returncode}: {_SHELL_PREFIX.sub('', last)[:300]}"
 
 
-def dial(target: Target, wait: Wait) -> Link:
+def dial(target: Target, wait: HostTimeout) -> Link:
     """Connect to the target by TCP or with its proxy command, and return the link.
 
     All addresses of the host's name are tried, one after the other, within the host's time-out.

@@ -62,7 +62,7 @@ class HostKey:
         return recording.key_line(self.name, self.keytype, self.key, hashed=hashed)
 
 
-def targets(host: Host) -> tuple[Target, ...]:
+def list_route_targets(host: Host) -> tuple[Target, ...]:
     """Return the targets on the way to a host: its jump hosts in order, then the host itself."""
     chain = [resolve(host)]
     while chain[0].jump is not None:

@@ -145,7 +145,7 @@ def test_error_may_be_packed(blob: bytes, kind: type[Exception]) -> None:
     answer = Reply("n1", lambda full: None)
     answer.put(Frame({"id": 7, "packed": "error"}, blob, 0))
     with pytest.raises(kind):
-        answer.value("lock", 1.0)
+        answer.wait_for_last_frame("lock", 1.0)
 
 
 def test_unread_frames_are_bounded_while_call_waits() -> None:

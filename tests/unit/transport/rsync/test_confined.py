@@ -14,7 +14,8 @@ import pytest
 from tfdeploy.transport.rsync import confined, confinement
 
 pytestmark = pytest.mark.skipif(
-    confined.version() < 6, reason="needs a kernel whose Landlock knows networks and signals"
+    confined.landlock_version() < 6,
+    reason="needs a kernel whose Landlock knows networks and signals",
 )
 
 TRIES = {

@@ -19,15 +19,15 @@ TARGET = Target(hostname="192.0.2.1", port=22, user="ml")
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as started:
-        running.add(started, TARGET)
+        running.add_transfer(started, TARGET)
         yield started
         started.kill()
-        running.remove(started)
+        running.remove_transfer(started)
 
 
 def test_only_process_of_given_target_ends(process: subprocess.Popen[bytes]) -> None:
     running.end_transfers([replace(TARGET)])
-    assert not running.remove(process)
-    running.add(process, TARGET)
+    assert not running.remove_transfer(process)
+    running.add_transfer(process, TARGET)
     running.end_transfers([TARGET])
-    assert process.wait(60) != 0 and running.remove(process)
+    assert process.wait(60) != 0 and running.remove_transfer(process)

@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.transport.ssh import connect_timeout
-from tfdeploy.transport.ssh.connect_timeout import Slots, Wait, time_limit
+from tfdeploy.transport.ssh.connect_timeout import HostTimeout, Slots, time_limit
 
 
 class FakeLink:
@@ -28,13 +28,13 @@ class FakeLink:
 
 
 def test_silent_host_is_given_up_before_one_that_sends_data() -> None:
-    silent, talking = Wait(1.0), Wait(1.0)
+    silent, talking = HostTimeout(1.0), HostTimeout(1.0)
     silent.link, talking.link = FakeLink(), FakeLink()
     ticks = 0
     while not talking.over:
         talking.link.received += 1
-        silent.tick(0.125)
-        talking.tick(0.125)
+        silent.add_elapsed(0.125)
+        talking.add_elapsed(0.125)
         ticks += 1
         assert silent.over == (ticks >= 8)
     assert ticks == 24

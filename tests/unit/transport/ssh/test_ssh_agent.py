@@ -25,20 +25,20 @@ def test_silent_ssh_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.Monkey
     with socket.socket(socket.AF_UNIX) as stuck:
         stuck.bind(place)
         stuck.listen()
-        offer = identities.Offer(target(agent=place))
-        assert offer.empty
+        offer = identities.KeyOffer(target(agent=place))
+        assert offer.has_no_keys
         assert offer.notes == [f"the ssh-agent on {place} did not answer within 0.2 s"]
         offer.close()
 
 
 def test_missing_socket_is_named(tmp_path: Path) -> None:
-    offer = identities.Offer(target(agent=str(tmp_path / "none")))
+    offer = identities.KeyOffer(target(agent=str(tmp_path / "none")))
     assert offer.notes == [
         f"the ssh-agent on {tmp_path / 'none'} does not answer: No such file or directory"
     ]
     long = str(tmp_path / ("x" * 120))
-    assert "too long" in identities.Offer(target(agent=long)).notes[0]
-    assert identities.Offer(target()).notes == []
+    assert "too long" in identities.KeyOffer(target(agent=long)).notes[0]
+    assert identities.KeyOffer(target()).notes == []
 
 
 def test_unusable_keys_and_settings_give_notes(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_unusable_keys_and_settings_give_notes(tmp_path: Path) -> None:
     )
     certificate = tmp_path / "none-cert.pub"
     settings = {"certificates": (str(certificate),), "unused": ("PKCS11Provider /lib/p.so",)}
-    offer = identities.Offer(target(identity_files=(str(token),), **settings))
-    assert offer.empty
+    offer = identities.KeyOffer(target(identity_files=(str(token),), **settings))
+    assert offer.has_no_keys
     assert offer.notes == [
         f"certificate {certificate} cannot be read: No such file or directory",
         f"key {token} is on a hardware token and no ssh-agent holds it: ssh-add {token}",
