@@ -14,8 +14,8 @@
      +-- Interrupted       130    Ctrl-C before the point of no return
 
 Any other exception that reaches the command line is a bug: exit code 70, with its traceback.
-`worst` reduces several results to one exit code. This module also runs on hosts, so it has only the
-syntax of Python 3.8 and imports only the standard library.
+`worst_exit_code` reduces several results to one exit code. This module also runs on hosts, so it
+has only the syntax of Python 3.8 and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ EXIT_CODES = {
 _SEVERITY = (0, 1, 3, 4, 5)
 
 
-def worst(results: Iterable[object]) -> int:
+def worst_exit_code(results: Iterable[object]) -> int:
     """Return one exit code for several results; 0 if all of them succeeded.
 
     A result is an error, an exit code, or anything else, which counts as success. Of several exit

@@ -170,5 +170,5 @@ def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -
 def test_nothing_is_started_from_an_agent_that_was_changed(workdir: Path) -> None:
     ownership.check_agent(str(workdir / AGENT))
     (workdir / FILES["source"]).write_text("")
-    with pytest.raises(ownership.NotOurs, match="not the agent that tfdeploy installed"):
+    with pytest.raises(ownership.UntrustedPath, match="not the agent that tfdeploy installed"):
         ownership.check_agent(str(workdir / AGENT))

@@ -11,7 +11,7 @@ import os
 from importlib.machinery import SourceFileLoader
 
 
-def recompile_truncated() -> None:
+def recompile_truncated_bytecode() -> None:
     """Make this process recompile each module that it imports and whose bytecode is truncated."""
     original_get_code = SourceFileLoader.get_code
 

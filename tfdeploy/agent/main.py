@@ -13,7 +13,7 @@ import sys
 
 from tfdeploy.agent import AGENT_DIR
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.bytecode import recompile_truncated
+from tfdeploy.agent.bytecode import recompile_truncated_bytecode
 
 MODULES = {
     "serve": "serve.server",
@@ -36,12 +36,12 @@ def main(argv: List[str]) -> int:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     # Truncated bytecode can be handled only from here on. The modules that were imported before are
     # too short to be truncated.
-    recompile_truncated()
-    from tfdeploy.agent.ownership import NotOurs, explain
+    recompile_truncated_bytecode()
+    from tfdeploy.agent.ownership import UntrustedPath, explain
 
     try:
         code = importlib.import_module("tfdeploy.agent." + MODULES[argv[0]]).main(argv[1:])
-    except NotOurs as error:
+    except UntrustedPath as error:
         problem, advice, details = explain(error)
         sys.stderr.write("%s: %s %s\n" % (problem, advice, " ".join(map(str, details.values()))))
         code = 3

@@ -21,7 +21,7 @@ def describe_problem(
     why: str, path: str, workdir: str, about: Optional[os.stat_result]
 ) -> Tuple[str, str, Dict[str, object]]:
     """Return (description of the problem, name of a text in model/advice.py, details for that
-    text). `why`: the attribute `why` of the error NotOurs."""
+    text). `why`: the attribute `why` of the error UntrustedPath."""
     if about is None:
         return "%s is not the agent that tfdeploy installed" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):

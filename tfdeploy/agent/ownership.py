@@ -41,7 +41,7 @@ _FLAGS = {
 _RACY_NS = 2_000_000_000
 
 
-class NotOurs(PermissionError):
+class UntrustedPath(PermissionError):
     """Another user owns `path` or may change it. `why`: "mapped", "damaged", or a key of the dict
     in mending.describe_problem, which says what the problem is."""
 
@@ -55,7 +55,7 @@ class NotOurs(PermissionError):
         return explain(self)[0]
 
 
-def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
+def explain(error: UntrustedPath) -> Tuple[str, str, Dict[str, object]]:
     """Return (what is wrong, name of the advice, details of the advice), as VerbError needs
     them."""
     # Imported only here, so that a start without an error does not load it.
@@ -66,7 +66,7 @@ def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
 
 def check_owners(workdir: str, *relative_paths: str) -> None:
     """Check the owner of the workdir, and of each path in `relative_paths` (relative to the
-    workdir). Paths that do not exist are not checked. Raises NotOurs, OSError."""
+    workdir). Paths that do not exist are not checked. Raises UntrustedPath, OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def check_owners(workdir: str, *relative_paths: str) -> None:
 
 
 def open_workdir(workdir: str) -> int:
-    """Check the owner of the workdir, open it, and return its descriptor. Raises NotOurs,
+    """Check the owner of the workdir, open it, and return its descriptor. Raises UntrustedPath,
     FileNotFoundError, OSError."""
     _check_folders_above(workdir)
     return _open_checked(workdir, workdir, workdir)
@@ -91,7 +91,7 @@ def open_workdir(workdir: str) -> int:
 
 def make_workdir(workdir: str) -> None:
     """Create the workdir and missing folders above it, so that only this user may use them. A
-    workdir that exists is not changed. Raises NotOurs, OSError."""
+    workdir that exists is not changed. Raises UntrustedPath, OSError."""
     _check_folders_above(workdir)
     parent = os.path.dirname(workdir)
     if not os.path.isdir(parent):
@@ -105,12 +105,12 @@ def make_workdir(workdir: str) -> None:
     # owners.
     if about.st_uid != os.geteuid():
         os.rmdir(workdir)
-        raise NotOurs("mapped", workdir, workdir, about)
+        raise UntrustedPath("mapped", workdir, workdir, about)
 
 
 def has_agent(workdir: str, name: str) -> bool:
     """Return whether the agent `name` is installed and complete. If it is missing or damaged,
-    return False; the caller may then install it. Raises NotOurs, OSError."""
+    return False; the caller may then install it. Raises UntrustedPath, OSError."""
     if is_agent_unchanged(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
@@ -129,22 +129,22 @@ def has_agent(workdir: str, name: str) -> bool:
 
 def check_agent(folder: str) -> None:
     """Check the agent in `folder`, which is <workdir>/.agent/<name>. In tests the agent runs from
-    the source tree, which is not checked. Raises NotOurs, OSError."""
+    the source tree, which is not checked. Raises UntrustedPath, OSError."""
     parent, name = os.path.split(folder)
     workdir, agents = os.path.split(parent)
     if agents == AGENTS and not has_agent(workdir, name):
-        raise NotOurs("damaged", folder, workdir)
+        raise UntrustedPath("damaged", folder, workdir)
 
 
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
     """Check that `path` belongs to this user or root, and that no other user may write to it.
-    `path` may be of any type. Raises NotOurs."""
+    `path` may be of any type. Raises UntrustedPath."""
     _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode), "names")
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
     """Check that `path` is a folder, not a link, and belongs to this user or root. Its mode does
-    not matter. Raises NotOurs, OSError."""
+    not matter. Raises UntrustedPath, OSError."""
     _check_entry(os.lstat(path), path, workdir, stat.S_IFDIR, "mode")
 
 
@@ -185,7 +185,7 @@ def _write_stamps(stamps_text: str, folder: str) -> None:
 def _open_below(top: int, workdir: str, names: List[str]) -> int:
     """Check the owner of each folder on the path `names` below the workdir, and return the
     descriptor of the last folder. `top`: the descriptor of the workdir; this function closes it.
-    Raises NotOurs, OSError."""
+    Raises UntrustedPath, OSError."""
     folder, path = top, workdir
     for name in names:
         path += "/" + name
@@ -198,25 +198,25 @@ def _open_below(top: int, workdir: str, names: List[str]) -> int:
 
 
 def _check_folders_above(workdir: str) -> None:
-    """Check that only this user and root can replace the folders above the workdir. Raises NotOurs,
-    OSError."""
+    """Check that only this user and root can replace the folders above the workdir. Raises
+    UntrustedPath, OSError."""
     try:
         for path, about in folders_above(workdir):
             if not _is_trusted(about.st_uid) and not is_outside_container(about.st_uid):
-                raise NotOurs("owner above", path, workdir, about)
+                raise UntrustedPath("owner above", path, workdir, about)
             if can_others_replace_entries(about):
-                raise NotOurs("mode above", path, workdir, about)
+                raise UntrustedPath("mode above", path, workdir, about)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise NotOurs("endless", error.filename, workdir, os.lstat(error.filename)) from error
+        raise UntrustedPath("endless", error.filename, workdir, os.lstat(error.filename)) from error
 
 
 def _open_checked(
     name: str, path: str, workdir: str, parent: Any = None, kind: int = stat.S_IFDIR
 ) -> int:
     """Open the folder or file `name` in the folder with the descriptor `parent`, and check its
-    owner. `path`: its full path, for error messages. Raises NotOurs, OSError."""
+    owner. `path`: its full path, for error messages. Raises UntrustedPath, OSError."""
     try:
         descriptor = os.open(name, _FLAGS[kind], dir_fd=parent)
     except FileNotFoundError:
@@ -227,7 +227,7 @@ def _open_checked(
         raise
     try:
         _check_entry(os.fstat(descriptor), path, workdir, kind)
-    except NotOurs:
+    except UntrustedPath:
         os.close(descriptor)
         raise
     return descriptor
@@ -238,7 +238,7 @@ def _check_entry(
 ) -> None:
     why = _find_fault(about, kind)
     if why not in ("", accepted_fault):
-        raise NotOurs(why, path, workdir, about)
+        raise UntrustedPath(why, path, workdir, about)
 
 
 def _find_fault(about: os.stat_result, kind: int) -> str:
@@ -272,7 +272,7 @@ def is_outside_container(uid: int) -> bool:
 
 def _read_agent(workdir: str, name: str) -> Dict[str, bytes]:
     """Return path -> content, for all files of the agent that Python may run, except bytecode
-    files. The owners and modes of bytecode files are checked too. Raises NotOurs, OSError."""
+    files. The owners and modes of bytecode files are checked too. Raises UntrustedPath, OSError."""
     content: Dict[str, bytes] = {}
     folder = _open_below(open_workdir(workdir), workdir, [AGENTS, name])
     try:

@@ -8,7 +8,7 @@ from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
 from tfdeploy.cli.state import open_run_store, remember_plan
-from tfdeploy.errors import UsageError, worst
+from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.selection import select_hosts
 from tfdeploy.model.text.folding import fold_names
@@ -125,7 +125,7 @@ def choose_run(
         print_message(f"warning: {text}")
     remember_plan(plan)
     show_errors(flags, plan_errors)
-    return ChosenRun(plan, scope.select_run_hosts(plan), worst(plan_errors.values()))
+    return ChosenRun(plan, scope.select_run_hosts(plan), worst_exit_code(plan_errors.values()))
 
 
 def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> LookupScope:

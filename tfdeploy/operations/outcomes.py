@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst_exit_code
 from tfdeploy.model.advice import prefix_with_host
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_errors, fold_names
@@ -38,7 +38,7 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
         ((host, error),) = errors.items()
         error.where = error.where or host
         return error
-    code = worst(errors.values())
+    code = worst_exit_code(errors.values())
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
     lines = [f"{action} failed on {len(errors)} of {total} hosts:"]

@@ -19,7 +19,7 @@ from support.agent.broadcasting import Members, members
 from support.agent.certificates import make_certs
 from support.waiting import wait_for
 from tfdeploy.agent import pieces
-from tfdeploy.agent.broadcast.holdings import WrongSum
+from tfdeploy.agent.broadcast.holdings import WrongHash
 from tfdeploy.agent.limit import BURST_S, RateLimit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.pieces import PIECE_BYTES, Extent, read_extent
@@ -213,9 +213,9 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
         world.feed("n1", "here")
         world.roots()
         leaves = world.leaves[0]
-        with pytest.raises(WrongSum):
+        with pytest.raises(WrongHash):
             world.members["n1"].accept_from_control(0, leaves[:-1] + b"?")
-        with pytest.raises(WrongSum):
+        with pytest.raises(WrongHash):
             # The member has not accepted the checksums of this piece yet, so it refuses the piece.
             world.members["n1"].store_from_control(0, 0, world.piece(0, 0))
         world.members["n1"].accept_from_control(0, leaves)
@@ -225,7 +225,7 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
             (9, 0, b""),
             (0, 0, b""),
         ):
-            with pytest.raises(WrongSum):
+            with pytest.raises(WrongHash):
                 world.members["n1"].store_from_control(segment, index, content)
         assert world.members["n1"].holdings.have_bytes == 0
 

@@ -20,7 +20,7 @@ import pytest
 from support.needs import require
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.serve import audit_log
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.audit_log import AuditLog, parse_audit_log
@@ -244,7 +244,7 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     Path(context.workdir, ".audit").symlink_to(elsewhere)
-    with pytest.raises(NotOurs):
+    with pytest.raises(UntrustedPath):
         audit_log.append_entry(context.workdir, json.loads(json.dumps({"command": None})))
     record(context)
     assert context.unrecorded_actions == 1 and os.listdir(elsewhere) == []

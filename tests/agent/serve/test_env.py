@@ -20,7 +20,7 @@ from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic, installed
-from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.serve import probe
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.env import install as env_install
@@ -412,7 +412,7 @@ def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path
     (host.root / f"{name}.json").write_text("{}")
     (host.root / name).chmod(0o777)
     for verb in ("env.state", "env.make"):
-        with pytest.raises(NotOurs, match="may be written to by others"):
+        with pytest.raises(UntrustedPath, match="may be written to by others"):
             host.call(verb)
     assert not trapped.exists()
 

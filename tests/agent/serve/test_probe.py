@@ -416,9 +416,9 @@ def test_names_that_mean_this_machine_to_itself(
     )
     names = ["n1", "n1.Example.org", "n2", "both", "six", "127.0.0.1"]
     monkeypatch.setattr(hosts_file, "HOSTS_FILE", str(hosts))
-    assert hosts_file.resolving_to_loopback(names) == ["n1", "n1.Example.org", "six"]
+    assert hosts_file.find_names_on_loopback(names) == ["n1", "n1.Example.org", "six"]
     monkeypatch.setattr(hosts_file, "HOSTS_FILE", str(tmp_path / "none"))
-    assert hosts_file.resolving_to_loopback(names) == []
+    assert hosts_file.find_names_on_loopback(names) == []
 
 
 def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
+from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst_exit_code
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 
 
@@ -54,4 +54,4 @@ def test_all_outcomes_or_error() -> None:
     [([], 0), ([1, 3], 3), ([1, 4, 3], 4), ([4, 5], 5), ([1, 0], 1), ([130, 5], 130)],
 )
 def test_the_worst_exit_code_wins(codes: list[int], code: int) -> None:
-    assert worst(codes) == code
+    assert worst_exit_code(codes) == code

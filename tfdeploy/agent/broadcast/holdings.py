@@ -24,7 +24,7 @@ ROOT_TIMEOUT_S = 60.0
 KEPT_SEGMENTS = 8  # for how many segments the list of pieces is cached
 
 
-class WrongSum(ValueError):
+class WrongHash(ValueError):
     """Received content does not match its hash, or this host lacks the hash for the check."""
 
 
@@ -64,7 +64,7 @@ class Holdings:
 
     def root_hash(self, segment: int) -> bytes:
         """Return the root hash of the segment. If the root has not arrived within ROOT_TIMEOUT_S,
-        raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
+        raise WrongHash. If the broadcast ends first, raise BroadcastEnded."""
         deadline = time.monotonic() + ROOT_TIMEOUT_S
         with self._changed:
             while segment not in self._roots:
@@ -72,7 +72,7 @@ class Holdings:
                 if self.ended:
                     raise BroadcastEnded()
                 if left_s <= 0 or not 0 <= segment < self.cut.segments:
-                    raise WrongSum("there is no root hash for segment %d" % segment)
+                    raise WrongHash("there is no root hash for segment %d" % segment)
                 self._changed.wait(left_s)
             return self._roots[segment]
 
@@ -82,13 +82,13 @@ class Holdings:
         host's files. This host then has all pieces, and no search is needed.
 
         The leaves can be sent on to other hosts before the search ends, so that all hosts search
-        their files at the same time. Raises WrongSum, BroadcastEnded, OSError.
+        their files at the same time. Raises WrongHash, BroadcastEnded, OSError.
         """
         if (
             pieces.hash_leaves(leaves) != self.root_hash(segment)
             or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
-            raise WrongSum("the hashes of segment %d are wrong" % segment)
+            raise WrongHash("the hashes of segment %d are wrong" % segment)
         with self._changed:
             while self._searching.get(segment):
                 self._changed.wait(1.0)
@@ -131,15 +131,15 @@ class Holdings:
 
     def store_piece(self, segment: int, index: int, content: memoryview) -> None:
         """Check a received piece and write it. A piece that this host already has is dropped.
-        Raises WrongSum, OSError."""
+        Raises WrongHash, OSError."""
         leaves = self.leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_pieces(segment):
-            raise WrongSum("piece %d of segment %d was not requested" % (index, segment))
+            raise WrongHash("piece %d of segment %d was not requested" % (index, segment))
         piece = self.pieces_of(segment)[index]
         if len(content) != pieces.piece_bytes(piece) or pieces.hash_piece(
             content
         ) != pieces.leaf_at(leaves, index):
-            raise WrongSum("piece %d of segment %d is wrong" % (index, segment))
+            raise WrongHash("piece %d of segment %d is wrong" % (index, segment))
         with self._changed:
             self.received_bytes += len(content)
             if self.held[segment] >> index & 1 or (segment, index) in self._writing:

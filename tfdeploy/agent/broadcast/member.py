@@ -23,7 +23,7 @@ from tfdeploy.agent.annotations import (
     Tuple,
 )
 from tfdeploy.agent.broadcast import messages
-from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
+from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongHash
 from tfdeploy.agent.broadcast.receive import DISK, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
@@ -144,7 +144,7 @@ class Member:
                 self.holdings.accept_leaves(segment, leaves or b"", are_own=True)
             except BroadcastEnded:
                 return
-            except (WrongSum, OSError) as error:
+            except (WrongHash, OSError) as error:
                 self.reports.put((self.name, "differs", str(error)))
                 return
 
@@ -152,7 +152,7 @@ class Member:
 
     def accept_from_control(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves (hashes of the pieces) of a segment from the control machine. Return
-        the bitmap of the pieces that the control machine must send. Raises WrongSum,
+        the bitmap of the pieces that the control machine must send. Raises WrongHash,
         BroadcastEnded, OSError."""
         self.holdings.accept_leaves(segment, leaves)
         return self.holdings.lacking_bitmap(segment) & messages.stripes_bitmap(
@@ -160,7 +160,7 @@ class Member:
         )
 
     def store_from_control(self, segment: int, index: int, content: bytes) -> None:
-        """Store a piece from the control machine. Raises WrongSum, OSError."""
+        """Store a piece from the control machine. Raises WrongHash, OSError."""
         self._receive_limit.wait_for_bytes(len(content))
         try:
             self.holdings.store_piece(segment, index, memoryview(content))

@@ -34,7 +34,7 @@ def encode(kind: bytes, segment: int, index: int, content: bytes) -> bytes:
     return HEAD.pack(kind, segment, index, len(content)) + content
 
 
-def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
+def parse_head(content: bytes) -> Tuple[bytes, int, int, int]:
     """Return the fields of the head of a message. Raises InvalidMessage if the head is invalid."""
     kind, segment, index, count = HEAD.unpack(content)
     if count > MOST.get(kind, -1):

@@ -101,7 +101,7 @@ class PieceFiles:
         """Return the bitmap of the segment's pieces that this host already has."""
         new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):
-            if self._find(piece, pieces.leaf_at(leaves, index), piece[0][0] not in new):
+            if self._find_or_copy(piece, pieces.leaf_at(leaves, index), piece[0][0] not in new):
                 present_pieces |= 1 << index
         return present_pieces
 
@@ -130,7 +130,7 @@ class PieceFiles:
                 changed.add(file)
         return changed
 
-    def _find(self, piece: Piece, leaf: bytes, in_old: bool) -> bool:
+    def _find_or_copy(self, piece: Piece, leaf: bytes, in_old: bool) -> bool:
         """True if this host already has the piece: in a partial file, as a hole in a sparse file,
         or in the old file at the same position. A piece that is found in the old file is copied to
         the staging folder. If `in_old` is False, the old file is not searched."""

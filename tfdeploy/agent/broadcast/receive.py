@@ -10,7 +10,7 @@ import time
 from tfdeploy.agent import json_text, pieces
 from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
 from tfdeploy.agent.broadcast import messages
-from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
+from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongHash
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
@@ -78,7 +78,7 @@ class Receiver:
                     self._receive(channel)
             except BroadcastEnded:
                 return
-            except WrongSum as error:
+            except WrongHash as error:
                 failure, reason = WRONG, str(error)
                 break
             except (OSError, ValueError, EOFError) as error:
@@ -116,7 +116,7 @@ class Receiver:
         )
         while not self._closed:
             messages.receive_into(channel, head)
-            kind, segment, index, count = messages.read_head(bytes(head))
+            kind, segment, index, count = messages.parse_head(bytes(head))
             self._limit.wait_for_bytes(count)
             content = buffer[:count]
             messages.receive_into(channel, content)

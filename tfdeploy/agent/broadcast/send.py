@@ -99,7 +99,7 @@ class Sender:
                 return
         head = memoryview(bytearray(messages.HEAD.size))
         messages.receive_into(self._channel, head)
-        kind, segment, _, count = messages.read_head(bytes(head))
+        kind, segment, _, count = messages.parse_head(bytes(head))
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:

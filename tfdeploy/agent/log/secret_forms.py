@@ -21,10 +21,10 @@ _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.
 _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 
-def printed_forms(texts: Iterable[str]) -> List[bytes]:
+def printed_forms(secrets: Iterable[str]) -> List[bytes]:
     """Return all forms in which these secrets may be printed, the longest form first."""
     encoded = {
-        form for text in texts for piece in _parts_to_mask(text) for form in _encodings(piece)
+        form for text in secrets for piece in _parts_to_mask(text) for form in _encodings(piece)
     }
     return sorted(encoded, key=lambda form: (-len(form), form))
 

@@ -35,7 +35,7 @@ _ORDER_BYTES = 1024  # bytes that are reserved for the file of each of these ord
 
 def agent_command(*words: str) -> List[str]:
     """Return the command that starts another process of the agent. `words`: a command of main.py
-    and its arguments. Raises NotOurs, OSError."""
+    and its arguments. Raises UntrustedPath, OSError."""
     check_agent(AGENT_DIR)
     return [sys.executable, "-S", "-E", AGENT_DIR] + list(words)
 
@@ -43,7 +43,7 @@ def agent_command(*words: str) -> List[str]:
 def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
     """Start another process of the agent, which appends its output to a log. `words`: as for
     agent_command. `options`: arguments of Popen that replace the defaults or are added to them.
-    Raises NotOurs, OSError."""
+    Raises UntrustedPath, OSError."""
     import subprocess  # imported only here, so that sessions that start no process do not load it
 
     with open(log_path, "ab") as log:
@@ -74,7 +74,7 @@ class RunPaths:
 
     def check_owner(self, *below: str) -> None:
         """Check the owner of each folder from the workdir down to this folder, and of the paths
-        `below` this folder. Raises NotOurs if an owner is wrong, OSError."""
+        `below` this folder. Raises UntrustedPath if an owner is wrong, OSError."""
         folder = os.path.relpath(self.host_dir, self.workdir)
         check_owners(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 

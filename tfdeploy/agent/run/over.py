@@ -14,7 +14,7 @@ from tfdeploy.agent.annotations import List, Optional, Set
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.ownership import NotOurs, check_owners
+from tfdeploy.agent.ownership import UntrustedPath, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.file_origin import is_own_file, read_origin
@@ -124,7 +124,7 @@ def _host_removal_state(paths: RunPaths, inventory_name: str) -> RunRemovalState
 def _explain_foreign_files(workdir: str, job: str, run: str, folder: str) -> str:
     try:
         check_owners(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
-    except NotOurs as error:
+    except UntrustedPath as error:
         return str(error)
     unknown = find_unknown_paths(folder)
     return "%s was not made by tfdeploy" % unknown[0] if unknown else ""

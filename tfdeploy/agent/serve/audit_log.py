@@ -96,7 +96,7 @@ def read_logs(workdir: str) -> List[bytes]:
 
 def _log_folder(workdir: str) -> str:
     """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
-    do not wait for each other. Raises NotOurs, OSError."""
+    do not wait for each other. Raises UntrustedPath, OSError."""
     name = os.uname().nodename
     relative_path = os.path.join(layout.AUDIT, name if is_safe_name(name) else "_")
     check_owners(workdir, relative_path)

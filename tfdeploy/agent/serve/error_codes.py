@@ -9,7 +9,7 @@ import os
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.layout import HostPartMissing
-from tfdeploy.agent.ownership import NotOurs, explain
+from tfdeploy.agent.ownership import UntrustedPath, explain
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -31,7 +31,7 @@ _CODES = {
 def failure_answer(error: BaseException, workdir: str = "") -> Answer:
     """Return the answer to an exception: {"code", "what", "where", "advice", "details"}. `workdir`:
     the path that the answer names if a disk is full and the exception names no path."""
-    if isinstance(error, NotOurs):
+    if isinstance(error, UntrustedPath):
         what, advice, details = explain(error)
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)
     if isinstance(error, OSError) and error.errno in _CODES:

@@ -32,7 +32,7 @@ from tfdeploy.agent.host.installed import (
 )
 from tfdeploy.agent.host.network.addresses import own_addresses
 from tfdeploy.agent.host.network.free_ports import scan_ports
-from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
+from tfdeploy.agent.host.network.hosts_file import find_names_on_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import find_damage, run_names
 from tfdeploy.agent.run.keep_folders import describe_keep_folders
@@ -109,7 +109,7 @@ def probe_host(call: Call) -> Answer:
         **machine,
         **interpreter,
         "protect": _protection_facts(read_firewall()),
-        "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
+        "hosts_file_loopback": find_names_on_loopback([str(name) for name in call.rows("names")]),
         "resolved": read_resolved(),
         "free_ports": free_ports,
         "taken_ports": taken_ports,

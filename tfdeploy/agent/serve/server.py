@@ -166,7 +166,7 @@ class Server:
 
     def _check_job_owner(self, args: Unchecked) -> None:
         """If the call names a job, check the owner of the folders that hold all files of the job.
-        Raises NotOurs."""
+        Raises UntrustedPath."""
         job = args.get("job", "")
         if is_safe_name(job):
             ownership.check_owners(self.context.workdir, *layout.job_folders(job))

@@ -15,7 +15,7 @@ from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
 from tfdeploy.cli.run_names import check_run_name
-from tfdeploy.errors import ConfigError, UsageError, worst
+from tfdeploy.errors import ConfigError, UsageError, worst_exit_code
 from tfdeploy.operations.audit import AuditSubject, audit
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.ui.audit import show_audit
@@ -38,7 +38,7 @@ def run(flags: Flags) -> int:
         show_errors(flags, errors)
         if not (flags.quiet and answer["ok"]):
             show_audit(flags.out, answer)
-    return worst([*errors.values(), 1 if answer["left"] else 0])
+    return worst_exit_code([*errors.values(), 1 if answer["left"] else 0])
 
 
 def _find_audit_subject(

@@ -15,7 +15,7 @@ from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.views import make_plain_view
-from tfdeploy.errors import UsageError, worst
+from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CleanRow
@@ -65,7 +65,7 @@ def run(flags: Flags) -> int:
         _show_removable(flags, candidates, local_records, rows)
         if flags.dry_run or not any(rows.values()):
             _print_json(flags, rows, {}, candidates.errors)
-            return worst(candidates.errors.values())
+            return worst_exit_code(candidates.errors.values())
         _ask_for_consent(flags)
         if flags.everything:
             removed = remove_everything(fleet, candidates, hosts, lock_holder())
@@ -81,7 +81,7 @@ def run(flags: Flags) -> int:
     _print_json(flags, rows, removed_rows, errors)
     if not flags.json and not flags.quiet:
         print(f"{_format_total_size(removed_rows)} removed")
-    return worst([*errors.values(), *([1] if any(removed.failed_items.values()) else [])])
+    return worst_exit_code([*errors.values(), *([1] if any(removed.failed_items.values()) else [])])
 
 
 def _refuse_unusable_flags(flags: Flags) -> None:

@@ -13,7 +13,7 @@ from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.written_page import check_page_target, write_page
-from tfdeploy.errors import UsageError, worst
+from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.report.compare import differing_code_lines, final_metrics, find_differences
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.compare import collect_runs
@@ -58,4 +58,4 @@ def run(flags: Flags) -> int:
     else:
         show_comparison(flags.out, names, differs, final, lines)
     show_errors(flags, errors, "no metrics from this host: ")
-    return worst([*(each.exit_code for each in chosen), *errors.values()])
+    return worst_exit_code([*(each.exit_code for each in chosen), *errors.values()])

@@ -9,7 +9,7 @@ from tfdeploy.cli.fleet import open_fleet, start_early_connections
 from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_project_inventory
-from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import ExecRow
 from tfdeploy.ui.reports import show_exec
@@ -37,7 +37,7 @@ def run(flags: Flags) -> int:
     elif not flags.quiet or not ok:
         show_exec(flags.out, flags.err, rows)
         print_next_commands(flags, results)
-    return worst(
+    return worst_exit_code(
         [*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)]
     )
 

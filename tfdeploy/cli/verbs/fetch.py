@@ -14,7 +14,7 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.messages import list_unselected_hosts, print_next_commands, print_unselected_hosts
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.views import open_transfer
-from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
+from tfdeploy.errors import Refused, TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import FetchRow
 from tfdeploy.operations.copy.pull import HostFetch
@@ -47,7 +47,9 @@ def run(flags: Flags) -> int:
     else:
         _show_fetched(flags, plan, fetched, rows, target)
     print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
-    return worst([plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])])
+    return worst_exit_code(
+        [plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])]
+    )
 
 
 def fetch_to_folder(

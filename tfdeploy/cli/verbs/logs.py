@@ -17,7 +17,7 @@ from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
-from tfdeploy.errors import Refused, UsageError, worst
+from tfdeploy.errors import Refused, UsageError, worst_exit_code
 from tfdeploy.model.text.folding import fold_names, group_by_key
 from tfdeploy.model.text.name_patterns import match_names
 from tfdeploy.model.text.patterns import compile_user_pattern
@@ -83,7 +83,7 @@ def run(flags: Flags) -> int:
                 f"[{label}] {format_bytes(size)} of this log are gone: removed by rotation (`logs: "
                 f"{{max: ...}}`)"
             )
-        return worst([plan_code, *errors.values()])
+        return worst_exit_code([plan_code, *errors.values()])
 
 
 RAW_QUESTION = (

@@ -19,7 +19,7 @@ from tfdeploy.cli.messages import print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.written_page import check_page_target, write_page
-from tfdeploy.errors import UsageError, worst
+from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.report.sample_table import sample_table
 from tfdeploy.operations.report import report
 from tfdeploy.ui.csv_text import csv_text
@@ -67,7 +67,7 @@ def run(flags: Flags) -> int:
         print_unselected_hosts(flags, status.view.unasked)
         if flags.open:
             open_in_browser(target.resolve().as_uri())
-        return worst([plan_code, *status.errors.values()])
+        return worst_exit_code([plan_code, *status.errors.values()])
 
 
 def _serve_page(flags: Flags, run: str, make_page: Callable[[], str]) -> int:

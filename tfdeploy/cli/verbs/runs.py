@@ -12,7 +12,7 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.state import open_run_store, store_completion_names
-from tfdeploy.errors import worst
+from tfdeploy.errors import worst_exit_code
 from tfdeploy.model.output.rows import KnownRunRow
 from tfdeploy.operations.runs import list_runs, select_rows
 from tfdeploy.ui.reports import show_runs
@@ -53,4 +53,4 @@ def run(flags: Flags) -> int:
             print_message(f"{error.what}\n  next: {flags.add_file_flags(error.next or '')}")
     show_errors(flags, errors)
     print_unselected_hosts(flags, scope.unselected_host_names)
-    return worst(errors.values())
+    return worst_exit_code(errors.values())

@@ -11,7 +11,7 @@ from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
-from tfdeploy.errors import TfdeployError, worst
+from tfdeploy.errors import TfdeployError, worst_exit_code
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.operations.outcomes import split_outcomes
@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
     elif not flags.quiet or not ok:
         show_setup(flags.err, rows, [describe_difference(*each) for each in different.items()])
         print_next_commands(flags, results)
-    return worst(results.values())
+    return worst_exit_code(results.values())
 
 
 def _make_row(host: str, result: Environment | TfdeployError) -> SetupRow:

@@ -13,7 +13,7 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
-from tfdeploy.errors import TfdeployError, worst
+from tfdeploy.errors import TfdeployError, worst_exit_code
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
@@ -58,7 +58,9 @@ def run(flags: Flags) -> int:
             )
         show_errors(flags, current.errors)
         print_unselected_hosts(flags, current.view.unasked)
-        return worst([plan_code, exit_code_if_unreachable(plan, only_hosts, current.errors)])
+        return worst_exit_code(
+            [plan_code, exit_code_if_unreachable(plan, only_hosts, current.errors)]
+        )
 
 
 def _list_problems_watch_fixes(current: Status) -> Iterator[str]:

@@ -8,7 +8,7 @@ from tfdeploy.cli.arguments.stop import Flags
 from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.errors import HostUnreachable, TfdeployError, worst
+from tfdeploy.errors import HostUnreachable, TfdeployError, worst_exit_code
 from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
             print_json(stop_as_json(plan.run, rows))
         elif not flags.quiet:
             _show_result(flags, plan.run, rows, results, end_before_stop(fleet, plan, results))
-        return worst([*results.values(), *(5 for row in rows if row["survivors"])])
+        return worst_exit_code([*results.values(), *(5 for row in rows if row["survivors"])])
 
 
 def choose_grace(flags: Flags, plan: Plan) -> float:

@@ -14,7 +14,7 @@ from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
-from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
 from tfdeploy.operations.connecting import begin_connecting
@@ -76,7 +76,7 @@ def run(flags: Flags) -> int:
     elif not flags.quiet or not ok:
         show_sync(flags.err, rows)
         print_next_commands(flags, results)
-    return worst(results.values())
+    return worst_exit_code(results.values())
 
 
 def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inventory) -> int:
@@ -102,7 +102,7 @@ def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inven
         sent = {host: each.sent for host, each in expected.items()}
         show_forecast(flags.out, rows, broadcasts, sent)
         print_next_commands(flags, errors)
-    return worst(errors.values())
+    return worst_exit_code(errors.values())
 
 
 def _make_row(host: str, result: ExpectedTransfer | SyncResult | TfdeployError) -> SyncRow:

@@ -15,7 +15,7 @@ from tfdeploy.cli.arguments.trust import Flags
 from tfdeploy.cli.fleet import show_notice
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_project_inventory
-from tfdeploy.errors import TfdeployError, UsageError, worst
+from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.text.units import format_count
@@ -52,7 +52,7 @@ def run(flags: Flags) -> int:
     recorded_hosts = {key.host for key in recorded}
     unrecorded = [key for key in new_keys if key.host not in recorded_hosts]
     unsafe = [key for key in keys if key.state in ("changed", "revoked")]
-    code = worst([*(key.outcome for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
+    code = worst_exit_code([*(key.outcome for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
         answer: TrustAnswer = {"ok": code == 0, "hosts": [_make_row(key, recorded) for key in keys]}
         print_json(answer)

@@ -14,7 +14,7 @@ import pytest
 
 from support.agent.release_host import TREE, Host
 from tfdeploy.agent.host import fsync
-from tfdeploy.agent.ownership import NotOurs, explain
+from tfdeploy.agent.ownership import UntrustedPath, explain
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.model.advice import format_advice
 
@@ -169,7 +169,7 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(
 def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
     host.sync("r1", TREE)
     (host.releases / "r1" / "lib").chmod(0o777)
-    with pytest.raises(NotOurs, match="lib may be written to by others") as caught:
+    with pytest.raises(UntrustedPath, match="lib may be written to by others") as caught:
         host.call("release.state", "r1")
     assert (
         format_advice("n1", *explain(caught.value)[1:])
@@ -177,5 +177,5 @@ def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
     )
     (host.releases / "r1" / "lib").chmod(0o700)
     (host.releases / "r1" / "train.py").chmod(0o666)
-    with pytest.raises(NotOurs, match=r"train\.py may be written to by others"):
+    with pytest.raises(UntrustedPath, match=r"train\.py may be written to by others"):
         host.call("release.state", "r1")

@@ -19,7 +19,7 @@ from support.needs import require
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.ownership import NotOurs
+from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.run import workdir
 from tfdeploy.agent.serve.run import prepare as run_prepare
 from tfdeploy.agent.serve.run import prepare_lock
@@ -367,5 +367,5 @@ def test_a_keep_folder_that_another_user_made_is_not_used(
         require("other accounts")
         os.chown(keep, 4711, 4711)
     given = cluster.parts("r2", TASKS, keep=["checkpoints"])["n1"]
-    with pytest.raises(NotOurs, match=r"checkpoints (is a link to|belongs to)"):
+    with pytest.raises(UntrustedPath, match=r"checkpoints (is a link to|belongs to)"):
         cluster.hosts["n1"].call("run.prepare", part=given, plan={}, secrets={}, certs={})

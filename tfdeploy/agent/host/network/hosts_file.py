@@ -12,7 +12,7 @@ from tfdeploy.agent.annotations import List, Set
 HOSTS_FILE = "/etc/hosts"
 
 
-def resolving_to_loopback(names: List[str]) -> List[str]:
+def find_names_on_loopback(names: List[str]) -> List[str]:
     """Return the elements of `names` that have only loopback addresses in the hosts file."""
     try:
         with open(HOSTS_FILE, encoding="utf-8", errors="replace") as lines:

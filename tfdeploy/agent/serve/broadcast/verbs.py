@@ -16,7 +16,7 @@ from array import array
 from tfdeploy.agent import bitmap
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Tuple
 from tfdeploy.agent.broadcast.disk_reserve import DiskReserve
-from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
+from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongHash
 from tfdeploy.agent.broadcast.member import Member
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
@@ -183,7 +183,7 @@ def accept_piece_hashes(call: Call) -> Answer:
     member = _find_member(call)
     try:
         wanted = member.accept_from_control(call.integer("segment"), call.blob)
-    except (BroadcastEnded, WrongSum) as error:
+    except (BroadcastEnded, WrongHash) as error:
         raise VerbError("wrong_sum", str(error) or "the broadcast has ended") from error
     return {"wanted": bitmap.pack(bitmap_bytes(wanted))}
 
@@ -199,7 +199,7 @@ def store_piece(call: Call) -> Answer:
         _find_member(call).store_from_control(
             call.integer("segment"), call.integer("index"), call.blob
         )
-    except WrongSum as error:
+    except WrongHash as error:
         raise VerbError("wrong_sum", str(error)) from error
     return {}
 

@@ -25,7 +25,7 @@ from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.ownership import NotOurs, check_owners
+from tfdeploy.agent.ownership import UntrustedPath, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import over, unended
 from tfdeploy.agent.run.find import run_names
@@ -112,7 +112,7 @@ def list_jobs(workdir: str) -> List[str]:
     for name in list_names(workdir):
         try:
             check_owners(workdir, *layout.job_folders(name))
-        except (NotOurs, OSError):
+        except (UntrustedPath, OSError):
             continue
         if is_safe_name(name) and any(
             _is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")

@@ -31,7 +31,7 @@ _in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = (
 
 def data_folder(call: Call) -> str:
     """Return the folder of the data set that the call names, and check its owner. Raises VerbError
-    bad_name; NotOurs, OSError."""
+    bad_name; UntrustedPath, OSError."""
     job, name = call.job, call.name("name")
     folder = layout.data_dir(call.workdir, job, name)
     if os.path.isdir(folder) and not os.path.islink(folder):

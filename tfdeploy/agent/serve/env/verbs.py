@@ -68,7 +68,7 @@ def find_complete_environment(
 
 
 def _checked_folder(workdir: str, name: str) -> str:
-    """Return the folder of the environment, and check its owner. Raises NotOurs, OSError."""
+    """Return the folder of the environment, and check its owner. Raises UntrustedPath, OSError."""
     check_owners(workdir, ".envs/" + name)
     return os.path.join(layout.envs_dir(workdir), name)
 

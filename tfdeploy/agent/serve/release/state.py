@@ -26,7 +26,7 @@ _BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had t
 
 
 def is_intact(workdir: str, job: str, release: str) -> bool:
-    """Return whether the release is complete and unchanged. Raises NotOurs."""
+    """Return whether the release is complete and unchanged. Raises UntrustedPath."""
     return not list_damaged_paths(workdir, job, release)
 
 
@@ -34,7 +34,7 @@ def list_damaged_paths(workdir: str, job: str, release: str) -> List[str]:
     """List the paths of the release that differ from the committed state; an empty list means that
     the release is complete. If only the times of files have changed, the new times are stored.
 
-    Raises NotOurs, OSError."""
+    Raises UntrustedPath, OSError."""
     folder = layout.release_dir(workdir, job, release)
     path = release_manifest.manifest_path(folder)
     manifest = release_manifest.load_manifest(path)
@@ -69,7 +69,7 @@ def compare_files(
     """Compare the files in the folder with the entries of the manifest. With `compare_contents`,
     compare the content of each file; otherwise, only the contents of files whose time has changed.
     Return (the paths that are missing, that differ or that are not in the manifest; {path: new
-    time} of each file whose time has changed). Raises NotOurs."""
+    time} of each file whose time has changed). Raises UntrustedPath."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     new_times: Dict[str, int] = {}
@@ -97,7 +97,8 @@ def _has_kind_and_size(entry: ManifestEntry, file_stat: os.stat_result, folder: 
 
 
 def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
-    """Return (path below `root`, stat result) of everything except folders. Raises NotOurs."""
+    """Return (path below `root`, stat result) of everything except folders. Raises
+    UntrustedPath."""
     files: List[Tuple[str, os.stat_result]] = []
     prefixes = [""]
     own_uid = os.geteuid()

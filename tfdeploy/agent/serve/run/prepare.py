@@ -18,7 +18,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private_folder
-from tfdeploy.agent.ownership import NotOurs, check_owners, explain
+from tfdeploy.agent.ownership import UntrustedPath, check_owners, explain
 from tfdeploy.agent.run import (
     in_doubt,
     keep_aside,
@@ -83,7 +83,7 @@ def prepare_run(call: Call) -> Answer:
 def _refuse_other_owner(paths: RunPaths) -> None:
     try:
         paths.check_owner("tasks")
-    except NotOurs as error:
+    except UntrustedPath as error:
         what, advice, details = explain(error)
         details = {**details, "or_another_run_name": True}
         raise VerbError(
@@ -240,7 +240,7 @@ def _prepare_folder(
         if minder is not None:
             # This is safe, because no task has started.
             processes.send_signal(minder, signal.SIGKILL)
-        if isinstance(error, OSError) and not isinstance(error, NotOurs):
+        if isinstance(error, OSError) and not isinstance(error, UntrustedPath):
             raise _disk_error(error, paths) from error
         raise
 
