@@ -99,7 +99,7 @@ def _by_cat(bench: BenchLab, megabytes: int) -> float:
     script = (
         'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
     )
-    argv = bench.lab.on("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
+    argv = bench.lab.host_command("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
     return _printed_seconds(subprocess.run(argv, capture_output=True, check=True).stdout)
 
 

@@ -201,8 +201,8 @@ def by_hand(bench: BenchLab, steps: int, folder: str) -> Progress:
 def _ssh(bench: BenchLab, address: str, script: str) -> subprocess.Popen[str]:
     words = rivals.ssh(bench, f"{USER}@{address}", script)
     return subprocess.Popen(
-        bench.lab.operator(words), env=bench.env, cwd=bench.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
+        bench.lab.operator_command(words), env=bench.env, cwd=bench.work, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 

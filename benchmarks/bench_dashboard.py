@@ -91,7 +91,10 @@ def arriving(
     bench.tfdeploy("launch", "--name", run, "--detach", "--quiet")
     try:
         seen = watched(
-            bench.lab.operator([TFDEPLOY, "status", run, "--watch"]), bench.env, bench.work, seconds
+            bench.lab.operator_command([TFDEPLOY, "status", run, "--watch"]),
+            bench.env,
+            bench.work,
+            seconds,
         )
     finally:
         bench.tfdeploy("stop", run, "--now", "--yes", may_fail=True)

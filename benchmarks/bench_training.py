@@ -84,7 +84,7 @@ def by_hand(bench: BenchLab, release: str, steps: int) -> float:
             "CUDA_VISIBLE_DEVICES= exec "
         )
         script += f"{sys.executable} -u train.py --job_name={role} {' '.join(command)}"
-        argv = bench.lab.on(host, ["sh", "-c", script])
+        argv = bench.lab.host_command(host, ["sh", "-c", script])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     server, client = start(PS, "ps"), start(WORKER, "worker")
@@ -95,7 +95,7 @@ def by_hand(bench: BenchLab, release: str, steps: int) -> float:
     finally:
         for host, role in ((PS, "ps"), (WORKER, "worker")):
             subprocess.run(
-                bench.lab.on(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
+                bench.lab.host_command(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
                 check=False,
                 stderr=subprocess.DEVNULL,
             )

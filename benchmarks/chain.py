@@ -76,7 +76,9 @@ def send(bench: BenchLab, files: Sequence[Path]) -> Spent:
             _wait_until_it_listens(row["pid"] or 0)
         began = time.monotonic()
         fed = subprocess.run(
-            bench.lab.operator(_feed(rows[0]["address"], files)), timeout=COMMAND_S, check=False
+            bench.lab.operator_command(_feed(rows[0]["address"], files)),
+            timeout=COMMAND_S,
+            check=False,
         )
         codes = [fed.returncode, *(relay.wait(COMMAND_S) for relay in relays)]
         seconds = time.monotonic() - began

@@ -66,7 +66,7 @@ def measure(bench: BenchLab, figures: Figures, name: str, rounds: int) -> None:
 def q_answered(bench: BenchLab, name: str, wait_s: float) -> float:
     """Return the seconds from pressing `q` until the dashboard has restored the ordinary screen."""
     control, end = pty.openpty()
-    command = bench.lab.operator([TFDEPLOY, "status", name, "--watch"])
+    command = bench.lab.operator_command([TFDEPLOY, "status", name, "--watch"])
     env = {**bench.env, "TERM": "xterm-256color"}
     process = subprocess.Popen(
         command, stdin=end, stdout=end, stderr=end, env=env, cwd=bench.work, start_new_session=True

@@ -60,7 +60,7 @@ class BenchLab:
         """Run a command as the operator. Return its cost, including the CPU time of the processes
         on the hosts."""
         before = self.served()
-        command = self.lab.operator(argv)
+        command = self.lab.operator_command(argv)
         spent = spend(
             command, env=self.env, cwd=self.work, stdin=stdin, piped=piped, may_fail=may_fail
         )
@@ -76,7 +76,7 @@ class BenchLab:
         """Run a script on all hosts at the same time, without SSH. Return the outputs."""
         started = [
             subprocess.Popen(
-                self.lab.on(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True
+                self.lab.host_command(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True
             )
             for host in self.lab.hosts
         ]

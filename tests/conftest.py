@@ -205,7 +205,7 @@ head -n 12 | while read -r each; do echo "== $each"; tail -c 1500 "$each"; echo;
 
 
 def _host_words(where: Lab, host: str) -> str:
-    words = where.on(host, ["sh", "-c", NEWEST_LOGS])
+    words = where.host_command(host, ["sh", "-c", NEWEST_LOGS])
     done = subprocess.run(
         words, capture_output=True, text=True, errors="replace", timeout=10, check=False
     )

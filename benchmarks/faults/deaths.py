@@ -209,7 +209,9 @@ class Watch:
         self.attempt = 1
 
     def tfdeploy(self, *args: str) -> str:
-        argv = self.place.lab.operator([str(Path(sys.executable).parent / "tfdeploy"), *args])
+        argv = self.place.lab.operator_command(
+            [str(Path(sys.executable).parent / "tfdeploy"), *args]
+        )
         done = subprocess.run(
             argv, env=self.place.env, cwd=self.work, capture_output=True, text=True, check=False
         )
@@ -235,7 +237,8 @@ class Watch:
         victim = self.victim()
         self.attempt = victim["attempt"]
         subprocess.run(
-            self.place.lab.on(victim["host"], ["kill", "-KILL", str(victim["pid"])]), check=True
+            self.place.lab.host_command(victim["host"], ["kill", "-KILL", str(victim["pid"])]),
+            check=True,
         )
 
     def is_back(self) -> bool:

@@ -105,7 +105,7 @@ class Slots:
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
         hosts_by_run: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
         for host in self.lab.hosts:
-            command = self.lab.on(host, ["python3", "-ISc", LOOK, runs, SECRET])
+            command = self.lab.host_command(host, ["python3", "-ISc", LOOK, runs, SECRET])
             for run, about in json.loads(
                 subprocess.run(command, capture_output=True, text=True, check=True).stdout
             ).items():

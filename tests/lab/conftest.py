@@ -49,7 +49,7 @@ def ssh() -> Callable[..., subprocess.CompletedProcess[str]]:
             command,
         ]
         return subprocess.run(
-            where.operator(argv), capture_output=True, text=True, timeout=SSH_S, check=False
+            where.operator_command(argv), capture_output=True, text=True, timeout=SSH_S, check=False
         )
 
     return call

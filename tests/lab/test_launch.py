@@ -39,7 +39,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def on(operator: Tfdeploy, host: str, script: str, *, root: bool = False) -> str:
-    command = operator.lab.on(host, ["sh", "-c", script], root=root)
+    command = operator.lab.host_command(host, ["sh", "-c", script], root=root)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 

@@ -315,7 +315,7 @@ def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
         "0s",
         "--json",
     ]
-    argv = talked.lab.operator(command)
+    argv = talked.lab.operator_command(command)
     done = subprocess.run(
         argv,
         env=talked.env,

@@ -61,7 +61,7 @@ ALIVE = "for each; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo 
 
 
 def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
-    command = lab.on(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
+    command = lab.host_command(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
     return [
         int(pid)
         for pid in subprocess.run(

@@ -75,7 +75,7 @@ class IsolatedLab(Lab):
             self.state.hosts = [replace(host, process=None) for host in self.state.hosts]
         self._start([host for host in self.state.hosts if not processes.is_alive(host.process)])
 
-    def operator(self, argv: Sequence[str]) -> list[str]:
+    def operator_command(self, argv: Sequence[str]) -> list[str]:
         self.read_state_again()
         holder = self.state.networks.get("operator")
         if holder is None or not processes.is_alive(holder):
@@ -88,7 +88,7 @@ class IsolatedLab(Lab):
             holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv]
         )
 
-    def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
+    def host_command(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         first = self.host(host).process
         if first is None or not processes.is_alive(first):
             raise UsageError(

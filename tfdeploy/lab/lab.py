@@ -44,14 +44,14 @@ class Lab(ABC):
         self.hosts = tuple(host.name for host in state.hosts)
 
     @abstractmethod
-    def operator(self, argv: Sequence[str]) -> list[str]:
+    def operator_command(self, argv: Sequence[str]) -> list[str]:
         """Return a command line that runs `argv` as the operator.
 
         In an isolated lab, the operator has a network that reaches only the hosts.
         """
 
     @abstractmethod
-    def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
+    def host_command(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         """Return a command line that runs `argv` on a host without SSH.
 
         `argv` runs as the host's user, in the user's home. `root`: True to run `argv` as root,

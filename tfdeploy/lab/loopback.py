@@ -111,10 +111,10 @@ class LoopbackLab(Lab):
         self._end_unrecorded_processes()
         self._start([host for host in self.state.hosts if not self._is_up(host)])
 
-    def operator(self, argv: Sequence[str]) -> list[str]:
+    def operator_command(self, argv: Sequence[str]) -> list[str]:
         return list(argv)
 
-    def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
+    def host_command(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         host_state = self.host(host)
         if root and os.geteuid() != 0:
             raise UsageError("a loopback lab has no root", where=host)

@@ -89,7 +89,7 @@ def start(operator: Tfdeploy) -> Iterator[Callable[[str], subprocess.Popen[str]]
         script.write_text(text)
         begun.append(
             subprocess.Popen(
-                operator.lab.operator([sys.executable, str(script)]),
+                operator.lab.operator_command([sys.executable, str(script)]),
                 cwd=operator.cwd,
                 env=operator.env,
                 stdout=subprocess.PIPE,

@@ -50,7 +50,9 @@ def knock(address: str, port: int, count: int, user: int = 0) -> str:
 def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[str, int]:
     """Return {client: how many connections it opened to these addresses and ports}."""
     first = operator.lab.hosts[0]
-    stranger = operator.lab.operator(["sh", "-c", "; ".join(knock(*end, count) for end in ends)])
+    stranger = operator.lab.operator_command(
+        ["sh", "-c", "; ".join(knock(*end, count) for end in ends)]
+    )
     from_elsewhere = sum(map(int, _printed(stranger)))
     others = {
         f"{name} on a host": "; ".join(knock(*end, count, user) for end in ends)
@@ -132,7 +134,7 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
     )
     try:
         wait_for(lambda: tables(operator.lab) == [1, 0, 1], WITHIN_S, "the table is gone")
-        assert _printed(operator.lab.operator(command)) == ["0"]
+        assert _printed(operator.lab.operator_command(command)) == ["0"]
         assert on_host(operator.lab, "n1", shlex.join(command)) == "50"
     finally:
         on_host(operator.lab, host, "chmod 755 $(readlink -f /usr/sbin/nft)", root=True)

@@ -66,7 +66,9 @@ def other_hosts(new_lab: Callable[..., Lab]) -> Lab:
         )
     lab = new_lab("isolated", 3, rootfs=rootfs, python=PYTHON)
     for host in lab.hosts:
-        subprocess.run(lab.on(host, ["sh", "-c", INSTALL], root=True), input=STAND_IN, check=True)
+        subprocess.run(
+            lab.host_command(host, ["sh", "-c", INSTALL], root=True), input=STAND_IN, check=True
+        )
     return lab
 
 

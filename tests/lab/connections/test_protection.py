@@ -136,7 +136,9 @@ def bad_checks(hosts: Any) -> list[Any]:
 @contextmanager
 def relay(operator: Tfdeploy, host: str, address: str, port: int) -> Iterator[None]:
     """Forward TCP port 2999 of `host` to another host."""
-    command = operator.lab.on(host, [sys.executable, "-c", RELAY, address, str(port), "2999"])
+    command = operator.lab.host_command(
+        host, [sys.executable, "-c", RELAY, address, str(port), "2999"]
+    )
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -46,7 +46,7 @@ def silent_port(shaky: Lab) -> Iterator[int]:
         "time.sleep(600)"
     )
     with subprocess.Popen(
-        shaky.on("n2", ["python3", "-c", code]), stdout=subprocess.PIPE
+        shaky.host_command("n2", ["python3", "-c", code]), stdout=subprocess.PIPE
     ) as listener:
         assert listener.stdout is not None and listener.stdout.readline() == b"up\n"
         yield 2299

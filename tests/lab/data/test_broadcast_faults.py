@@ -82,7 +82,7 @@ def no_agent_lives(operator: Tfdeploy, host: str) -> Iterator[None]:
         f"touch ~/killing; while test -e ~/killing; do kill -9 $({AGENT}) 2>/dev/null; sleep "
         "0.05; done"
     )
-    killer = subprocess.Popen(operator.lab.on(host, ["sh", "-c", script]))
+    killer = subprocess.Popen(operator.lab.host_command(host, ["sh", "-c", script]))
     try:
         yield
     finally:

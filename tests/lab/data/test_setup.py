@@ -52,7 +52,7 @@ def operator(
 
 
 def on(operator: Tfdeploy, host: str, script: str) -> str:
-    command = operator.lab.on(host, ["sh", "-c", script])
+    command = operator.lab.host_command(host, ["sh", "-c", script])
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
@@ -207,7 +207,9 @@ def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
     (operator.cwd / "base.txt").write_text("alpha==1.5\nbeta\n")
     folder = "/home/lab/tfdeploy/.envs"
     mount = f"mkdir -p {folder} && mount -t tmpfs -o size=2m,uid={UID},mode=700 none {folder}"
-    subprocess.run(operator.lab.on("n3", ["sh", "-c", mount], root=True), check=True, timeout=30)
+    subprocess.run(
+        operator.lab.host_command("n3", ["sh", "-c", mount], root=True), check=True, timeout=30
+    )
     try:
         rows = {row["host"]: row for row in operator.json("setup", exit_code=1)["hosts"]}
         assert (
@@ -217,5 +219,7 @@ def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
         )
         assert on(operator, "n3", f"find {folder} -mindepth 1 -not -name '*.lock'") == ""
     finally:
-        subprocess.run(operator.lab.on("n3", ["umount", folder], root=True), check=True, timeout=30)
+        subprocess.run(
+            operator.lab.host_command("n3", ["umount", folder], root=True), check=True, timeout=30
+        )
     assert operator.run("setup", "--limit", "n3", exit_code=0)

@@ -182,7 +182,7 @@ def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
             f"{FOLDER}/theirs"
         )
         with subprocess.Popen(
-            operator.lab.on("n2", ["sh", "-c", thief]), stdout=subprocess.PIPE
+            operator.lab.host_command("n2", ["sh", "-c", thief]), stdout=subprocess.PIPE
         ) as stealing:
             assert stealing.stdout is not None and stealing.stdout.readline() == b"up\n"
             rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))

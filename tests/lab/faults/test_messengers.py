@@ -118,4 +118,4 @@ def test_a_new_run_of_the_job_starts_beside_the_messengers(operator: Tfdeploy) -
     operator.run("stop", "beside-2", exit_code=0)
     operator.lab.heal(AWAY)
     assert_nothing_left(operator, "beside", "beside", within_s=60)
-    subprocess.run(operator.lab.on(AWAY, ["true"]), check=True)
+    subprocess.run(operator.lab.host_command(AWAY, ["true"]), check=True)

@@ -38,7 +38,9 @@ def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
     """
     for row in rows:
         subprocess.run(
-            operator.lab.on(row["host"], ["kill", "-KILL", str(row["pid"])]), check=True, timeout=30
+            operator.lab.host_command(row["host"], ["kill", "-KILL", str(row["pid"])]),
+            check=True,
+            timeout=30,
         )
 
 

@@ -303,7 +303,9 @@ def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
             assert str(pid) in stderr and "n2" in stderr, stderr
         finally:
             subprocess.run(
-                operator.lab.on("n2", ["kill", "-9", str(pid)], root=True), check=True, timeout=20
+                operator.lab.host_command("n2", ["kill", "-9", str(pid)], root=True),
+                check=True,
+                timeout=20,
             )
         operator.run("stop", "rooted-1", exit_code=0)
     assert_nothing_left(operator, "rooted-1", "rooted")

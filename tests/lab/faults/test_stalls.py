@@ -59,7 +59,9 @@ def wait_ills(operator: Tfdeploy, run: str, expected: dict[str, str]) -> None:
 def signal_to(operator: Tfdeploy, run: str, task: str, name: str) -> int:
     row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == task)
     subprocess.run(
-        operator.lab.on(row["host"], ["kill", f"-{name}", str(row["pid"])]), check=True, timeout=30
+        operator.lab.host_command(row["host"], ["kill", f"-{name}", str(row["pid"])]),
+        check=True,
+        timeout=30,
     )
     return int(row["pid"])
 
@@ -184,7 +186,7 @@ def tasks_reported_stalled(operator: Tfdeploy, run: str) -> set[str]:
     for host in operator.lab.hosts:
         script = f"cat ~/tfdeploy/*/runs/{run}/hosts/*/journal 2>/dev/null || true"
         lines = subprocess.run(
-            operator.lab.on(host, ["sh", "-c", script]),
+            operator.lab.host_command(host, ["sh", "-c", script]),
             capture_output=True,
             text=True,
             timeout=30,
@@ -218,7 +220,7 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
     row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:0")
 
     def has_computed() -> bool:
-        command = operator.lab.on(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
+        command = operator.lab.host_command(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
         stat = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=True
         ).stdout

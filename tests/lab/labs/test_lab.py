@@ -35,7 +35,11 @@ def a_lab(request: pytest.FixtureRequest) -> Lab:
 
 def outcome(where: Lab, host: str, *args: str, root: bool = False) -> str:
     done = subprocess.run(
-        where.on(host, args, root=root), capture_output=True, text=True, timeout=30, check=False
+        where.host_command(host, args, root=root),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -159,7 +163,7 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
         f"UserKnownHostsFile={isolated_lab.known_hosts}",
     ]
     address = str(isolated_lab.status()[1]["address"])
-    command = isolated_lab.operator(
+    command = isolated_lab.operator_command(
         ["ssh", *settings, f"lab@{address}", "echo here; exec sleep 1000"]
     )
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as client:
@@ -174,7 +178,10 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
 
 @pytest.mark.isolated
 def test_nothing_leaks_out(isolated_lab: Lab) -> None:
-    for args in (isolated_lab.operator(["ip", "route"]), isolated_lab.on("n1", ["ip", "route"])):
+    for args in (
+        isolated_lab.operator_command(["ip", "route"]),
+        isolated_lab.host_command("n1", ["ip", "route"]),
+    ):
         routes = subprocess.run(
             args, capture_output=True, text=True, timeout=10, check=True
         ).stdout.splitlines()
@@ -216,7 +223,7 @@ def test_a_host_has_no_zombies(isolated_lab: Lab, ssh: Ssh) -> None:
 def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
     shaped = new_lab("isolated", 2, rate="80mbit", shared_workdir=True)
     shown = ["tc", "qdisc", "show", "dev", "eth0"]
-    for args in (shaped.on("n1", shown), shaped.operator(shown)):
+    for args in (shaped.host_command("n1", shown), shaped.operator_command(shown)):
         text = subprocess.run(args, capture_output=True, text=True, timeout=10, check=True).stdout
         assert "tbf" in text and "80Mbit" in text
     ssh(shaped, "n1", "echo from-n1 > ~/tfdeploy/x")
@@ -252,7 +259,7 @@ def test_two_sites_reach_each_other_over_a_link_with_a_rate(
 @pytest.mark.isolated
 def test_a_cut_between_two_hosts_is_between_these_two(isolated_lab: Lab) -> None:
     def reaches(one: str, other: str) -> bool:
-        command = isolated_lab.on(one, ["python3", "-c", KNOCK, address[other]])
+        command = isolated_lab.host_command(one, ["python3", "-c", KNOCK, address[other]])
         return subprocess.run(command, timeout=30, check=False, capture_output=True).returncode == 0
 
     address = {row["host"]: str(row["address"]) for row in isolated_lab.status()}

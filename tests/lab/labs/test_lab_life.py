@@ -77,7 +77,7 @@ def test_nothing_is_left_after_down(kind: str, alone: Path, ssh: Ssh) -> None:
     # The two labs exist at the same time.
     first, second = lab.up("one", kind, 2), lab.up("two", kind, 2)
     ssh(first, "n1", "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
-    idle = subprocess.Popen(first.operator(["sleep", "1000"]))
+    idle = subprocess.Popen(first.operator_command(["sleep", "1000"]))
     first.down()
     if kind == "loopback":
         idle.kill()
@@ -317,10 +317,10 @@ def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None
 import subprocess
 from tfdeploy import lab
 one = lab.load('stacked')
-subprocess.run(one.on('n1', ['sh', '-c', 'echo kept > /etc/mine'], root=True), check=True)
+subprocess.run(one.host_command('n1', ['sh', '-c', 'echo kept > /etc/mine'], root=True), check=True)
 one.kill('n1')
 one.boot('n1')
-subprocess.run(one.on('n1', ['cat', '/etc/mine']), check=True)
+subprocess.run(one.host_command('n1', ['cat', '/etc/mine']), check=True)
 "
         tfdeploy down --name stacked
         ls /srv/labs/tfdeploy/lab

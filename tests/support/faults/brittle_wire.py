@@ -60,7 +60,9 @@ def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
     """Route all connections of the operator to that host through the relay."""
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
-    command = lab.operator([sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])])
+    command = lab.operator_command(
+        [sys.executable, "-c", _PROGRAM, str(row["address"]), str(row["port"])]
+    )
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

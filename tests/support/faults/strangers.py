@@ -55,7 +55,7 @@ def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
     """Start processes with these pids on an isolated host, as the host's user. The pids must be
     free.
     """
-    command = lab.on(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
+    command = lab.host_command(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -67,7 +67,7 @@ class Tfdeploy:
         """Return the whole command line, for tests that start tfdeploy through another program (a
         shell, `timeout`). It must be run with the environment `env`.
         """
-        return self.lab.operator([sys.executable, *self.program, *args])
+        return self.lab.operator_command([sys.executable, *self.program, *args])
 
     def run(
         self,
@@ -174,7 +174,7 @@ class Tfdeploy:
         """
         script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
         done = subprocess.run(
-            self.lab.on(host, ["sh", "-c", script]),
+            self.lab.host_command(host, ["sh", "-c", script]),
             capture_output=True,
             text=True,
             timeout=30,

@@ -22,7 +22,7 @@ def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool
 
     SSH is not used. If `check` is True, the script must succeed.
     """
-    command = lab.on(host, ["sh", "-c", script], root=root)
+    command = lab.host_command(host, ["sh", "-c", script], root=root)
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
     )

@@ -72,7 +72,7 @@ class Knocking:
     ) -> None:
         listed = [list(End(*end)) for end in ends]
         asked = {"ends": listed, "count": count, "rate": rate, "source": source, "user": user}
-        command = lab.on(
+        command = lab.host_command(
             host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None
         )
         self._process = subprocess.Popen(

@@ -41,6 +41,8 @@ def find_differences(lab: Lab, host: str, source: Path, folder: str) -> str:
         shlex.join(shell),
     ]
     command = [*compare, f"{source}/", f"{defaults['user']}@{address}:{folder}/"]
-    done = subprocess.run(lab.operator(command), capture_output=True, timeout=WITHIN_S, check=False)
+    done = subprocess.run(
+        lab.operator_command(command), capture_output=True, timeout=WITHIN_S, check=False
+    )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode(errors="replace")

@@ -66,7 +66,7 @@ def find_leaks(
     results = {}
     for host in operator.lab.hosts:
         done = subprocess.run(
-            operator.lab.on(host, ["python3", "-ISc", *command]),
+            operator.lab.host_command(host, ["python3", "-ISc", *command]),
             capture_output=True,
             text=True,
             check=True,

@@ -57,7 +57,7 @@ def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
 
 def list_host_folder(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
     """Return everything below a folder of the host's ~/tfdeploy."""
-    command = operator.lab.on(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
+    command = operator.lab.host_command(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, list[str]] = json.loads(done.stdout)

@@ -66,7 +66,8 @@ def find_remains(
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
     with ExitStack() as stack:
         looking = {
-            host: stack.enter_context(_started(operator.lab.on(host, command))) for host in hosts
+            host: stack.enter_context(_started(operator.lab.host_command(host, command)))
+            for host in hosts
         }
         output = {host: each.communicate(timeout=120) for host, each in looking.items()}
     assert all(each.returncode == 0 for each in looking.values()), output

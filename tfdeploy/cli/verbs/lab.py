@@ -91,7 +91,7 @@ def _run_as_operator(current_lab: Lab, command: Sequence[str] | None) -> int:
             where="lab run",
             next=f"`tfdeploy lab run --name {current_lab.name} -- tfdeploy inventory`",
         )
-    argv = current_lab.operator(list(command))
+    argv = current_lab.operator_command(list(command))
     sys.stdout.flush()
     environment = {"TFDEPLOY_INVENTORY": str(current_lab.inventory), **os.environ}
     try:
