@@ -12,7 +12,8 @@ from importlib.machinery import SourceFileLoader
 
 
 def recompile_truncated_bytecode() -> None:
-    """Make this process recompile each module that it imports and whose bytecode is truncated."""
+    """From now on, when this process imports a module whose bytecode is truncated, compile its
+    source."""
     original_get_code = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]

@@ -4,8 +4,8 @@ core, so the module imports as little as possible.
 
 A frame has three parts: the lengths of the other two in bytes (struct format !II), the header (JSON
 in ASCII), and the blob (raw bytes). If the header is too long, the value of its key `args`, `value`
-or `item` is moved to the blob, as JSON compressed by zlib. The header then has the key `packed`,
-which names the moved key.
+or `item` is moved to the blob, as JSON compressed by zlib. The header then has the key `packed`;
+its value is the name of the moved key.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import sys
 
 from tfdeploy.agent.annotations import Any, Union
 
-# The stack size of each thread that parses JSON. Many stacks of the usual 8 MiB would not fit into
-# limited memory. But Python 3.12 and 3.13 allow nested JSON up to a fixed depth, for which a stack
-# of 1 MiB is too small; the process would be killed by SIGSEGV.
+# The stack size of each thread that parses JSON. It is less than the usual 8 MiB, so that many
+# stacks fit into limited memory. But a stack of 1 MiB is too small for the depth of nested JSON
+# that Python 3.12 and 3.13 allow: the process would be killed by SIGSEGV.
 THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 

@@ -28,8 +28,8 @@ from tfdeploy.agent.annotations import List
 IN_DOUBT = ".indoubt"
 # The file with the plan of a run. run/shown_plan.py reads and writes it.
 PLAN = "plan.json"
-# Names of files of a run on one host. run/folder.py reads and writes these files, except ASIDE,
-# DECIDED and the files that processes write themselves.
+# Names of files of a run on one host. run/folder.py reads and writes most of these files. Other
+# modules read and write ASIDE, DECIDED, and the locks, logs and pipes of processes.
 ASIDE = "aside.json"  # used by run/keep_aside.py
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = (
     "part.json",
@@ -59,7 +59,7 @@ STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = (
     "supervisor.lock",
     "supervisor.log",
 )
-NO_PART = "none"  # name of an empty folder, see parts_dir
+NO_PART = "none"  # the entry in parts_dir for tasks that read no part; an empty folder
 # The folder for rsync's --partial-dir. Its files are partial; an interrupted sync continues with
 # them.
 PARTIAL = ".tfdeploy-partial"

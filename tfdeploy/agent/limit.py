@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 
-BURST_S = 0.25  # A limit lets the bytes of this many seconds pass without a pause.
+BURST_S = 0.25  # A limit of N bytes per second lets N * BURST_S bytes pass without a pause.
 
 
 class TokenBucket:

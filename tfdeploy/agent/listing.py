@@ -23,8 +23,8 @@ MOST_BYTES = 1 << 30  # limits the size of an unpacked listing
 _HEAD = struct.Struct("!8sQQQQ")
 _MAGIC = b"listing2"
 _SECOND = 1_000_000_000
-NOT_LINKED = -1  # a row that is no hard link to an earlier row has this value in `same_as`
-_ROW_BYTES = 27  # bytes of one row before compression, without its path, see `pack`
+NOT_LINKED = -1  # the value of `same_as` in a row that is not a hard link to an earlier row
+_ROW_BYTES = 27  # the size of an uncompressed row without its path, in bytes; see `pack`
 
 
 class BadListing(ValueError):
@@ -131,8 +131,9 @@ class Listing:
     def select_files(self, file_bitmap: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
         """Return (new listing, indices). The new listing contains the files that are marked in
         `file_bitmap`, the hard links to these files, and all links and folders. `indices`: for each
-        row of the new listing, its index in this listing. Each part of a data set needs all
-        folders, because programs take the names of classes from the folders."""
+        row of the new listing, its index in this listing. The new listing keeps all folders,
+        because programs take class names from folder names, and some part of a data set may have no
+        file of a class."""
         chosen, rows, new_indices = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
@@ -182,7 +183,7 @@ class Listing:
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """Return the same hash as Listing.digest for these rows."""
+    """Return the hash that a Listing with these rows returns from Listing.digest."""
     return _hash_rows((row for row in rows if row.kind != FOLDER), _content_fields)
 
 

@@ -34,8 +34,8 @@ def main(argv: List[str]) -> int:
     # them.
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
-    # Truncated bytecode can be handled only from here on. The modules that were imported before are
-    # too short to be truncated.
+    # From here on, truncated bytecode is handled. The modules above are imported without this
+    # handling, but their bytecode is too short to be truncated.
     recompile_truncated_bytecode()
     from tfdeploy.agent.ownership import UntrustedPath, explain
 

@@ -1,8 +1,9 @@
 """Describe a problem with the owner or mode of a file that ownership.py has found, and choose the
 advice for the user.
 
-The source of this module is also run on hosts that have no agent yet, after the source of seen.py.
-So it imports no other module of tfdeploy except names for annotations.
+This module also runs on hosts that have no agent yet. There, a program contains the source of
+seen.py and then the source of this module. So this module imports nothing else of tfdeploy except
+names for annotations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def describe_problem(
     why: str, path: str, workdir: str, about: Optional[os.stat_result]
 ) -> Tuple[str, str, Dict[str, object]]:
     """Return (description of the problem, name of a text in model/advice.py, details for that
-    text). `why`: the attribute `why` of the error UntrustedPath."""
+    text). `why`: UntrustedPath.why, which says what is wrong with the path."""
     if about is None:
         return "%s is not the agent that tfdeploy installed" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
@@ -50,8 +51,8 @@ def describe_problem(
 def _choose_advice(
     about: os.stat_result, path: str, workdir: str, is_above: bool
 ) -> Tuple[str, Dict[str, object]]:
-    """Return the name of the advice and its details. `is_above`: True if `path` is above the
-    workdir."""
+    """Return (name of a text in model/advice.py, details for that text). `is_above`: True if `path`
+    is above the workdir."""
     is_own = about.st_uid == os.geteuid()
     within = [] if is_above else path[len(workdir) :].split("/")[1:3]
     if within[:1] == [AGENTS]:
@@ -75,8 +76,9 @@ def _advise_set_aside(path: str) -> Tuple[str, Dict[str, object]]:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Return whether the file server may show the user's own files with this uid. This is so if the
-    user's home has this uid, or if the uid stands for unknown owners."""
+    """Return True if a file with this uid may be the user's own file, because some file servers
+    change uids. This is so if the user's home has this uid, or if the uid is the one for unknown
+    owners."""
     try:
         return uid in OVERFLOW_UIDS or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:

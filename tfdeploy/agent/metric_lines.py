@@ -65,7 +65,8 @@ _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 def strip_cpp_message(line: str) -> str:
-    """Return the text of the line without a message of TensorFlow's C++ code at its end."""
+    """Return the line. If it ends with a message of TensorFlow's C++ code, this message is cut
+    off."""
     if "] " not in line:
         return line
     match = CPP_PREFIX.search(line)
@@ -100,8 +101,8 @@ def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
 
 
 def texts_to_match(lines: Iterable[str]) -> List[str]:
-    """Return, for each line, the part in which metrics are searched: what the program itself has
-    printed, at most MATCHED_CHARS characters. A number that crosses this limit is left out."""
+    """Return, for each line, the text in which metrics are searched. This text is what the program
+    itself has printed, cut to MATCHED_CHARS characters. A number that would be cut is left out."""
     return [strip_cpp_message(_shortened(last_progress_state(line))) for line in lines]
 
 

@@ -85,8 +85,8 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
 
 
 def select_progress(scalars: Scalars) -> EventProgress:
-    """Return step, loss and accuracy of the folder to which the training writes. If there are
-    several such folders, the one with the highest step is used."""
+    """Return step, loss and accuracy from the event files in the folder to which the training
+    writes. If it writes to several folders, the one with the highest step is used."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _EVALUATION.search(folder)]
     if not trains and len(folders) != 1:

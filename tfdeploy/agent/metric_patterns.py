@@ -105,7 +105,7 @@ LOCAL_STEP = (
     rf"|{_word('step')}(?<!global step){_IS}(?=\d+\b.{{0,64}}{_GLOBAL}))(\d+)"
 )
 
-# The step of one worker and the step that all workers share, for programs that print both.
+# Some programs print two steps: the step of one worker, and the step that all workers share.
 OTHER_STEPS = {"local_step": LOCAL_STEP, "global_step": GLOBAL_STEP}
 STEP_COUNTERS = ("step", *OTHER_STEPS)
 

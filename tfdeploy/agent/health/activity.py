@@ -46,9 +46,9 @@ class ProcessUsage(NamedTuple):
 
 class TaskActivity:
     """Observes one attempt of a task (the time from one start to its end). Call `observe`
-    repeatedly, always with times of the same clock (seconds). `guard`: the inode of the agent's
-    socket on the task's port. The task's processes inherit this socket, but this does not mean that
-    the task listens."""
+    repeatedly, always with times of the same clock (seconds). `guard`: the inode of the socket with
+    which the agent guards the task's port. The task's processes inherit this socket, so it does not
+    count as a socket on which the task listens."""
 
     def __init__(
         self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None

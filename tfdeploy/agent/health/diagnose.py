@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 # A task needs a closer check if, for this many seconds, all its log lines say that it waits.
 WAITING_S = 20.0
-# If another task stalled at least this many seconds earlier than a stalled task, the stalled task
-# probably waits for that other task.
+# A stalled task probably waits for any task that stalled at least this many seconds before it.
 EARLIER_S = 10.0
-_NAMED_MOST = 3  # limits how many tasks the text of one finding names
+_NAMED_MOST = 3  # The text of a finding names at most this many tasks.
 OPEN, CLOSED = "open", "closed"
 
 
@@ -41,11 +40,11 @@ class StallFacts(NamedTuple):
     after_s: float
     peers: Dict[str, wire.Peer]
     signs: Dict[str, LifeSigns]
-    ended: Dict[str, Ending] = {}  # how tasks have ended, as in shared_state.KnownRunState
+    ended: Dict[str, Ending] = {}  # task -> how it ended
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
-    # Only the tasks whose address this host resolves wrongly, to a loopback address: task -> text
-    # such as "n3 resolves to 127.0.1.1".
+    # task -> text such as "n3 resolves to 127.0.1.1". Contains only the tasks whose address this
+    # host wrongly resolves to a loopback address.
     loopback: Dict[str, str] = {}
     # task of this host -> the environment variable, such as "http_proxy", that makes the task reach
     # the other tasks through a proxy
@@ -137,8 +136,9 @@ def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
 def _describe_culprits(
     facts: StallFacts, task: str, others: List[str], is_named: bool
 ) -> List[str]:
-    """Return one text, with the reason, for each of the tasks `others` that holds up `task`.
-    `is_named`: True if `task` itself has logged that it waits for these tasks."""
+    """Return texts that name the tasks that hold up `task`, with the reason. Only the tasks in
+    `others` are considered. `is_named`: True if `task` itself has logged that it waits for these
+    tasks."""
     problems = ((other, _find_problem(facts, other, is_named)) for other in others)
     blamed = [
         _name_with_host(facts, other) + ": " + problem

@@ -35,8 +35,8 @@ ASK_INTERVAL_S = 10.0  # the pause in seconds before the other hosts are asked a
 MOST_PORTS = 64  # limits how many ports are tried at the same time
 # The first and the longest pause between two tries of the ports, in seconds.
 PORT_INTERVALS_S = (30.0, 300.0)
-# The largest share of a CPU core that checks may use. If checks would use more, the pause between
-# two checks becomes longer.
+# The largest share of a CPU core that the health checks may use. When they use more, the pause
+# between two checks becomes longer.
 MAX_CPU_SHARE = 0.003
 # A task may be ended only if this many diagnoses in a row name it as the cause of the stall.
 CONFIRMATIONS = 2
@@ -88,8 +88,8 @@ class Monitor:
     # --- methods that the minder calls
 
     def update(self, known: KnownRunState, active: bool) -> None:
-        """Set the state of the run that all its minders share. If `active` is False, the tasks are
-        not observed."""
+        """Store the state of the run that the minders share, as far as this minder knows it. If
+        `active` is False, the tasks are not observed."""
         if not self._part.stall_after_s:
             return
         was_active = self._active

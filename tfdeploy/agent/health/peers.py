@@ -21,7 +21,7 @@ from tfdeploy.agent.record import NamedTuple
 MOST_HOSTS = 32
 # Limits the time to connect, do the handshake and receive the answer, all together.
 WITHIN_S = 3 * listener.TIMEOUT_S
-_MOST_BYTES = 1 << 18  # limits an answer, in bytes
+_MOST_BYTES = 1 << 18  # the largest size of an answer, in bytes
 _MOST_WAITS = 64  # An answer may say that one task waits for at most this many other tasks.
 
 
@@ -34,7 +34,8 @@ class PeerSigns(NamedTuple):
 
 
 def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
-    """Ask these hosts, and return their answers. Takes at most WITHIN_S seconds."""
+    """Ask these hosts for the signs of life of their tasks, and return the answers. Takes at most
+    WITHIN_S seconds."""
     # Imported only here, because this module is needed only once a task is stalled.
     from tfdeploy.agent.host.parallel import call_for_each
 
@@ -69,8 +70,8 @@ def _ask_host(
 
 
 def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeSigns]:
-    """Check an answer, and return task -> its signs of life, for tasks of the host `host` only.
-    Raises ValueError if the answer is invalid."""
+    """Check the answer of `host`. Return task -> its signs of life; tasks of other hosts are left
+    out. Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
     own_tasks = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
@@ -83,8 +84,8 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeS
 
 
 def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
-    """Return the entries of the list `value` that are in `tasks`, the tasks of the run. Raises
-    ValueError if `value` is no list."""
+    """Return the entries of the list `value` that are tasks of the run. `tasks`: all tasks of the
+    run. Raises ValueError if `value` is no list."""
     entries = bounded_json.check_list(value)[:_MOST_WAITS]
     return tuple(entry for entry in entries if isinstance(entry, str) and entry in tasks)
 

@@ -43,8 +43,8 @@ def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[s
     """Return {"host:port": result}. The result is "open", "closed" (no process listens there), or
     the reason why there was no answer.
 
-    `guarded`: the addresses that guarded_ports.py guards. On these ports, the agent's own socket
-    may accept the connection.
+    `guarded`: the addresses whose ports guarded_ports.py guards. At these addresses, the agent's
+    own socket may accept the connection although the task does not listen.
     """
     # These modules are imported only here, because they are needed only once a task is stalled.
     from tfdeploy.agent.host.network import port_probe, resolving

@@ -20,8 +20,8 @@ def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
     """Replace the whole content of `path`. If that fails, the temporary file is removed and OSError
     is raised.
 
-    `durable`: call fsync before the rename. Without it, a file may have its new name but no content
-    after a power cut (XFS). A caller that must not wait for the disk must not set `durable`.
+    `durable`: call fsync before the rename. Without fsync, the file may be empty after a power cut,
+    for example on XFS. A caller that must not wait for the disk must not set `durable`.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
@@ -59,7 +59,7 @@ def remove_file(path: str, *, if_possible: bool = False) -> None:
 
 def remove_temporaries(path: str) -> None:
     """Remove the temporary files of a process that was killed while it wrote `path`. Only the
-    process that writes `path` now may call this."""
+    process that is now responsible for writing `path` may call this."""
     folder, name = os.path.split(path)
     try:
         for each in os.listdir(folder):

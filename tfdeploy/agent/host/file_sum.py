@@ -27,7 +27,7 @@ def open_file(path: str) -> Optional[int]:
 
 def hash_first_bytes(path: str, length: int, *, whole: bool = False) -> Optional[str]:
     """Return the SHA-256 of the first `length` bytes of the file. Return None if the file does not
-    exist or is shorter. `whole`: return None for a longer file too."""
+    exist or is shorter. `whole`: True to return None also if the file is longer."""
     descriptor = open_file(path)
     if descriptor is None:
         return None

@@ -9,7 +9,8 @@ import time
 from tfdeploy.agent.annotations import Optional
 
 _TIMEOUT_S = 0.05
-# Limits the wait for another process that only tests the lock with `is_locked`.
+# A process that tests the lock with `is_locked` holds it briefly. Limits how long `acquire` waits
+# for this.
 _READERS_TIMEOUT_S = 5.0
 
 

@@ -21,7 +21,8 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
     waiting_paths = iter(paths)
     files = [os.path.join(root, path) for path in islice(waiting_paths, MAX_SINGLE_FLUSHES + 1)]
     if len(files) > MAX_SINGLE_FLUSHES and _flush_file_system(root):
-        return  # All files are flushed. `paths` may have a million more paths, which are not read.
+        # All files are flushed, so the rest of `paths`, perhaps a million paths, need not be read.
+        return
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
     errors: List[OSError] = []

@@ -18,8 +18,8 @@ WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO | IN_CREATE
 # Without inotify: the pause between two checks. With inotify: the shortest time between two returns
 # of `wait`, so that several changes are handled together.
 POLL_S = 0.05
-# The longest wait, in seconds. A cancellation, or a change on a network disk, does not end a wait
-# earlier.
+# The longest time that `wait` waits for a change, in seconds. A cancellation does not end the wait
+# earlier, and a change on a network disk does not either.
 SLICE_S = 0.5
 
 
@@ -61,8 +61,8 @@ class Watcher:
 
 
 def _open_watch(folders: Sequence[str], mask: int) -> Optional[int]:
-    """Return a descriptor that becomes readable after a change. Return None if not all of the
-    folders can be watched."""
+    """Return a descriptor that becomes readable after a change. Return None if any of the folders
+    cannot be watched."""
     try:
         import ctypes
 

@@ -100,8 +100,9 @@ class StartedProgram:
         return self._process.returncode, _decode_output(out), _decode_output(err)
 
     def read_marked_line(self, mark: str) -> Tuple[Optional[str], str]:
-        """Return (the rest of the output line that begins with `mark`, ""). If there is no such
-        line, return (None, the last line that the program printed, or its exit code)."""
+        """Find the line of the output that begins with `mark`, and return (the text after the mark,
+        ""). If there is no such line, return (None, the last line that the program printed, or its
+        exit code)."""
         code, out, err = self.read_output()
         for line in out.splitlines():
             if line.startswith(mark):

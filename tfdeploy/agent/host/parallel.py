@@ -26,7 +26,7 @@ def start_calls(
         while waiting and time.monotonic() < deadline:
             try:
                 value = waiting.pop()
-            except IndexError:  # another thread has taken the last value
+            except IndexError:  # another thread has taken the last of the values
                 return
             function(value)
 

@@ -154,8 +154,8 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
     empty environment, or if /proc does not show the environment before the deadline.
 
     In the middle of exec, /proc shows neither the environment nor the command line of a process for
-    a moment. The command line may be read before an exec, and the environment during it. So an
-    empty environment is accepted only after a command line was read three times.
+    a moment. An exec may happen just between the reading of the command line and the reading of the
+    environment. So an empty environment is accepted only after a command line was read three times.
     """
     env: Dict[str, str] = {}
     shown_times = 0

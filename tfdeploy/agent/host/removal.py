@@ -68,7 +68,7 @@ def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.sta
         try:
             children.append((path, os.lstat(path)))
         except FileNotFoundError:
-            pass  # the entry was removed meanwhile
+            pass  # the entry was removed after the folder was listed
     return children
 
 

@@ -108,7 +108,8 @@ def _swap_with_reserve(path: str, size: int) -> None:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)
         os.link(path, path + _OLD)
-    # Either `path` does not exist yet, or this file system needs an inode for a second name.
+    # Either `path` does not exist yet, or this file system needs a free inode for a second name,
+    # and has none.
     except OSError:
         os.rename(path + ROOM, path)
         return

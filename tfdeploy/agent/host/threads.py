@@ -21,8 +21,8 @@ def start_thread(function: Callable[..., object], *args: Any) -> threading.Threa
 
 
 def print_error_once(activity: str) -> None:
-    """Print the traceback of the exception that is being handled now. Do nothing if an error of
-    this kind was printed for this activity before. Never raises an exception."""
+    """Print the traceback of the exception that is being handled now. Do nothing if an exception of
+    the same class was already printed for the same activity. Never raises an exception."""
     error_class = sys.exc_info()[0]
     error_kind = (activity, error_class.__name__ if error_class else "")
     if error_kind in _reported or len(_reported) >= _MAX_KINDS:
@@ -33,5 +33,5 @@ def print_error_once(activity: str) -> None:
 
         sys.stderr.write("%s:\n%s" % (activity, traceback.format_exc()))
         sys.stderr.flush()
-    except Exception:  # noqa: BLE001 - no memory, a full disk
+    except Exception:  # noqa: BLE001 - memory or disk may be full
         pass

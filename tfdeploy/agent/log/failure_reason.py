@@ -30,8 +30,8 @@ _ABORTED = re.compile(
     r"|\S.*Assertion `.*' failed.*"
     r"|\*\*\* stack smashing detected.*"
 )
-# After one of these exit codes (of `sys.exit("...")`, Python and shells), the last line of the log
-# gives the reason.
+# `sys.exit("...")`, Python and shells use these exit codes. After one of them, the last line of the
+# log gives the reason.
 _EXPLAINED_EXITS = (1, 2, 126, 127)
 _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
@@ -43,14 +43,14 @@ def _split_names(names: str) -> FrozenSet[str]:
     return frozenset(names.split())
 
 
-# These exceptions are consequences of what another thread, task or process did. If an exception
-# that is not listed here was printed too, that one is the cause.
+# These exceptions are consequences of what another thread, task or process did. If another
+# exception, which is not listed here, was printed too, that other exception is the cause.
 _CONSEQUENCES = _split_names(
     """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
     Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
-# Exceptions that a restart may avoid, because they depend on other tasks and processes, the
-# network, memory or disks.
+# Exceptions that may not occur again after a restart, because they depend on other tasks and
+# processes, the network, memory or disks.
 _PASSING = _CONSEQUENCES | _split_names(
     """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
     MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
@@ -150,9 +150,10 @@ def _find_usage_error(err: str) -> Optional[str]:
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
     """Return the exception that explains a failure best, or None if the text shows no exception.
-    Exceptions of the main program are preferred to exceptions of other threads, and these to
-    exceptions of finalisers. Among the preferred exceptions, the last one is chosen. If it is only
-    a consequence of another exception, that other exception is returned instead."""
+    Exceptions of the main program are preferred to exceptions of other threads. Exceptions of other
+    threads are preferred to exceptions of finalisers. Among equally preferred exceptions, the last
+    one is chosen. If it is only a consequence of another exception, that other exception is
+    returned instead."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None

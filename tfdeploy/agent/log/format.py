@@ -26,7 +26,7 @@ RECORD = struct.Struct("!QdBxH")
 MERGE_S = 0.010  # chunks of one stream and attempt that arrive within this time share one record
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
-LEAST_SEGMENT_BYTES = 4096  # smallest limit of a segment's size (log and index together)
+LEAST_SEGMENT_BYTES = 4096  # A segment (log and index) may always have this size.
 _CHECK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
 
 
@@ -50,8 +50,8 @@ def first_record(index_path: str) -> Optional[Record]:
 
 class LogWriter:
     """Appends the output of a task to its log. If the disk is full or fails, nothing is raised:
-    lost bytes are counted in `lost_bytes` and leave no gap in the offsets. `end`: the offset of the
-    next byte. Each folder has one writer."""
+    lost bytes are counted in `lost_bytes`. Offsets count only bytes that were stored. `end`: the
+    offset of the next byte. Each folder has one writer."""
 
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0

@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     # the offset 0.
     records: List[List[float]]
     blob: bytes
-    gone: int  # how many bytes directly before this piece were removed without being read
+    gone: int  # how many bytes directly before this piece were removed before this reader read them
 
 
 class Segment:
@@ -101,8 +101,8 @@ def open_segments(task_dir: str) -> List[Segment]:
 
 
 class LogReader:
-    """Reads a log in pieces. `offset`: where the next piece begins. A later reader that starts at
-    this offset continues there."""
+    """Reads a log in pieces. `offset`: where the next piece begins. To continue later, create a
+    reader with this offset."""
 
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
@@ -188,8 +188,8 @@ class LogReader:
         return piece
 
     def _records_until(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
-        """Return the records that describe the bytes from `self.offset` to `end`, in the form of
-        Piece.records. `known_end`: as in _read_index."""
+        """Return the records that describe the bytes from `self.offset` to `end`. They have the
+        form of Piece.records. `known_end`: see _read_index."""
         described: List[List[float]] = []
         while True:
             for passed, record in enumerate(self._records):
@@ -200,7 +200,8 @@ class LogReader:
                 if described and described[-1][0] == relative:
                     described.pop()
                 described.append([relative, record.time, record.stream, record.attempt])
-            # The last record is kept, because it may also describe later bytes.
+            # Keep the last record in `_records`, because it may also describe bytes that are read
+            # later.
             del self._records[:-1]
             if not self._read_index(segment, known_end):
                 return described

@@ -20,11 +20,11 @@ MASK = b"***"
 # Limits how many bytes of output are held back because they may be the beginning of a secret. If a
 # form of a secret is longer, its length is the limit.
 MOST_HELD = 64 << 10
-# A secret has several forms (plain, base64, ...). The first step of a search for a form is a search
-# for this many of its first bytes. At the end of a text, fewer bytes suffice.
+# A secret has several forms (plain, base64, ...). To find a form, its beginning is searched first.
+# The beginning consists of this many bytes, or fewer at the end of a text.
 _BEGINNING = 4
-# To save time, only this many first bytes of a form are compared at first. All its bytes are
-# compared only if these are equal.
+# To save time, a form is compared in two steps: first this many of its first bytes, and only if
+# they are equal, all its bytes.
 _HEAD = 32
 
 Span = Tuple[int, int]
@@ -45,8 +45,8 @@ class SecretMask:
         self._beginnings: Dict[bytes, List[bytes]] = {}
         for form in self._forms:
             self._beginnings.setdefault(form[:_BEGINNING], []).append(form)
-        # stream -> (the bytes that are held back, how many bytes at their beginning belong to a
-        # secret in place of which MASK has already been written)
+        # stream -> (held, n). `held`: the bytes that are held back. The first n of these bytes
+        # belong to a secret for which MASK has already been written.
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def mask_chunk(self, stream: int, chunk: bytes) -> bytes:
@@ -87,7 +87,8 @@ class SecretMask:
 
     def _find_secrets(self, text: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
         """Return (begin, end) of each secret in `text`, in order. Secrets that overlap are joined.
-        The first `masked` bytes of `text` belong to a secret."""
+        The first `masked` bytes of `text` belong to a secret for which MASK has already been
+        written."""
         covered: List[Span] = [(0, masked)] if masked else []
         covered += self._find_forms(text)
         if visible is not None:
@@ -130,9 +131,9 @@ class SecretMask:
         return max(cut, len(text) - max(MOST_HELD, self._longest))
 
     def _incomplete_form_start(self, text: bytes) -> int:
-        """Return the first position in `text` at which a secret may begin whose end is not in
-        `text`: the rest of `text` is the beginning of the secret in one of its forms (plain,
-        base64, ...). Return the length of `text` if there is no such position."""
+        """Return the first position in `text` at which an incomplete secret may begin. From this
+        position on, `text` equals the beginning of a form of the secret (plain, base64, ...).
+        Return the length of `text` if there is no such position."""
         size = len(text)
         cuts = range(max(0, size - _BEGINNING + 1), size)
         cut = next((cut for cut in cuts if text[cut:] in self._endings), size)

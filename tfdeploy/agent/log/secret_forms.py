@@ -12,8 +12,9 @@ import json
 
 from tfdeploy.agent.annotations import Iterable, Iterator, List
 
-SHORTEST = 4  # characters; masking shorter texts would make the log unreadable and hide nothing
-SHORTEST_LINE = 8  # characters; shorter lines of a value with several lines are not masked
+SHORTEST = 4  # Texts with fewer characters are not masked: this would only make the log unreadable.
+# The single lines of a longer value are masked if they have this many characters.
+SHORTEST_LINE = 8
 _SHORTEST_BASE64 = 5
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
 # The bytes that each encoder leaves unescaped: quote(safe=''), quote, encodeURIComponent, and one
@@ -30,8 +31,8 @@ def printed_forms(secrets: Iterable[str]) -> List[bytes]:
 
 
 def _parts_to_mask(text: str) -> Iterator[str]:
-    """Yield the value, the value without surrounding white space, and each line of a value with
-    several lines. Leaves out pieces that are too short."""
+    """Yield the texts to mask for one secret: the secret, the secret without surrounding white
+    space, and each line if the secret has several lines. Texts that are too short are left out."""
     lines = [line.strip() for line in text.splitlines()]
     longest = [line for line in lines if len(line) >= SHORTEST_LINE] if len(lines) > 1 else []
     for piece in {text, text.strip(), *longest}:

@@ -61,8 +61,8 @@ def first_offset_since(task_dir: str, since: float) -> int:
 
 
 def _line_start(segment: Segment, offset: int) -> int:
-    """Return where the line that contains `offset` begins, but at most _BLOCK_BYTES before
-    `offset`."""
+    """Return the offset at which the line that contains `offset` begins. If the line begins more
+    than _BLOCK_BYTES earlier, return `offset` - _BLOCK_BYTES."""
     begin = max(segment.base, offset - _BLOCK_BYTES)
     block = os.pread(segment.log, offset - begin, begin - segment.base)
     return begin + block.rfind(b"\n") + 1

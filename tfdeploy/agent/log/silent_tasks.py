@@ -23,8 +23,8 @@ _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 def describe_silent_tasks(task_dir: str, own_task: str, output_bytes: int) -> Optional[str]:
     """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
-    no such message. `output_bytes`: the size of this attempt's output, which is the end of the
-    log."""
+    no such message. `output_bytes`: how many bytes at the end of the log are the output of this
+    attempt."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, output_bytes)))

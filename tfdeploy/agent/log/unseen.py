@@ -46,8 +46,8 @@ class VisibleText:
 
     def __init__(self, whole: bytes, stop: int) -> None:
         self._size = len(whole)
-        # For each visible piece: the position in `text` at which it begins, and what to add to that
-        # to get its position in `whole`.
+        # Two values for each visible piece: the position in `text` at which the piece begins, and
+        # its position in `whole` minus its position in `text`.
         self._begins: List[int] = []
         self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
@@ -62,8 +62,8 @@ class VisibleText:
         self.text = b"".join(pieces)
 
     def original_start(self, position: int) -> int:
-        """Return the position in `whole` of the byte `text[position]`. For the end of `text`,
-        return the end of `whole`."""
+        """Convert a position in `text`: return the position of this byte in `whole`. If `position`
+        is the end of `text`, return the end of `whole`."""
         return position + self._shift_at(position) if position < len(self.text) else self._size
 
     def original_end(self, end: int) -> int:

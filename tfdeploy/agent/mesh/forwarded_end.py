@@ -2,8 +2,8 @@
 agent's daemon on each host of the run). The control machine sends the reason if the minders of the
 other hosts cannot reach this host.
 
-The reason has the form of a state, which is what minders send to each other. The minder checks this
-state like a state from another minder, and then joins it with its own.
+The reason is written as a run state, the message that minders send to each other. The minder checks
+it like a state from another minder, and then joins it with its own state.
 """
 
 from __future__ import annotations

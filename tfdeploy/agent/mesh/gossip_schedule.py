@@ -21,34 +21,34 @@ from tfdeploy.agent.annotations import Dict, List, Optional
 FEW = 8
 FANOUT = 4
 # When a change is sent to peers one after another, this is the first pause between two peers, in
-# seconds. The pause grows, because other hosts pass the change on too.
+# seconds. The later pauses are longer, because by then other hosts pass the change on too.
 LATER_INTERVAL_S = 2.0
-# After the run is over, a change is not sent at once if there are many peers. The minder waits for
-# about LATE_S seconds times the number of peers, so that one message contains the endings of
-# several tasks. Then it sends the change to one peer first.
+# If the run is over and there are many peers, a minder does not send a change of its state at once.
+# It waits for about LATE_S seconds times the number of peers, so that one message contains the
+# endings of several tasks. Then it sends the change to one peer, and later to the others.
 LATE_S = 0.01
 # A minder keeps at most this many connections open. Connections that peers opened do not count.
 AT_ONCE = 16
 EXCHANGE_INTERVAL_S = 10.0  # the pause between two exchanges with a random peer, in seconds
-# After `reduce_connection_rate`: the pause between two exchanges with a random peer, and the
-# longest pause after a failure.
+# After `reduce_connection_rate`, this is the pause between two exchanges with a random peer, and
+# also the longest pause after a failed exchange.
 SELDOM_INTERVAL_S = 60.0
-_BACKOFF_S = (0.2, 8.0)  # the first and the longest pause after a failure
+_BACKOFF_S = (0.2, 8.0)  # the first and the longest pause after failed exchanges
 
 
 class PeerContactState:
     def __init__(self, address: wire.MeshHost, digest: str) -> None:
         self.address = address
-        # The digest of the shared state that the peer's last message contained.
+        # The digest of the peer's shared state, from the peer's last message.
         self.digest = digest
         self.last_message: Optional[float] = None
         self.failures = 0
         self.not_before = 0.0
         self.busy = False
         self.tried = 0.0
-        # The peer's host has refused all connections since this time (the first refusal). The value
-        # is None if the host did not refuse the last connection. `refused_until`: the time of the
-        # last refusal.
+        # `refused`: the time of the first refusal, if the peer's host has refused all connections
+        # since then. None if the host did not refuse the last connection. `refused_until`: the time
+        # of the last refusal.
         self.refused: Optional[float] = None
         self.refused_until = 0.0
 
@@ -74,8 +74,8 @@ class GossipSchedule:
         self._next_exchange = now + self._exchange_s * random.random()
 
     def schedule_state_sending(self, is_after_run_end: bool, now: float) -> None:
-        """Schedule the sending of the changed state. `is_after_run_end`: True if the run was over
-        before, and the only change is that a task has ended."""
+        """Schedule the sending of the changed state. `is_after_run_end`: True if the run was
+        already over before this change, and the change is only that a task has ended."""
         is_after_run_end = is_after_run_end and not self._are_few
         self._at_once = max(self._at_once, 1 if is_after_run_end else self.fanout)
         self._slow_s = LATER_INTERVAL_S
@@ -146,8 +146,8 @@ class GossipSchedule:
         return max(0.01, min(due) - now)
 
     def record_failure(self, peer: PeerContactState, refused: bool, now: float) -> None:
-        """Record that an exchange with the peer has failed, and schedule another one. `refused`:
-        True if the peer's host refused the connection."""
+        """Record that an exchange with the peer has failed, and choose the time of the next try.
+        `refused`: True if the peer's host refused the connection."""
         peer.failures += 1
         peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)

@@ -166,5 +166,5 @@ class HandshakeGate:
     def _close_oldest_waiting(self) -> None:
         self._crowded = True
         for descriptor in list(self._waiting)[:1]:
-            # The kernel removes a closed socket from the epoll set.
+            # The kernel removes a socket from the epoll set when the socket is closed.
             self._waiting.pop(descriptor)[0].close()

@@ -125,8 +125,8 @@ class Mesh:
             )
 
     def _has_minder_ended(self, peer: PeerContactState) -> bool:
-        """Return True if the peer has ended. As long as the run is not committed, a peer that has
-        never sent a message counts as late, not as ended."""
+        """Return True if the peer's minder has ended. If the peer has never sent a message and the
+        run is not committed yet, return False, because the minder may not have started yet."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - NO_MINDER_AFTER_S
         return refused and (peer.last_message is not None or self._known.committed)
 
@@ -139,8 +139,8 @@ class Mesh:
             )
 
     def silence_s_by_host(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """Return host -> how many seconds the host has been silent. A silence begins with the
-        host's last message, but at the earliest at `since` and at the start of this minder."""
+        """Return host -> how many seconds the host has been silent. A silence begins at the latest
+        of three times: the host's last message, `since`, and the start of this minder."""
         with self._lock:
             # A minder that replaces a dead one has received no messages yet, so the silence is
             # counted from its start.
@@ -151,8 +151,8 @@ class Mesh:
             }
 
     def refusal_s_by_host(self) -> Dict[str, float]:
-        """Return host -> seconds from the first to the last of the connections that the host has
-        refused in a row. Hosts that accepted the last connection are missing."""
+        """Return host -> for how many seconds the host has refused all connections, from the first
+        refusal to the last. A host that did not refuse the last connection is missing."""
         with self._lock:
             return {
                 host: peer.refused_until - peer.refused
@@ -161,22 +161,23 @@ class Mesh:
             }
 
     def set_connect_interval(self, every_s: float) -> None:
-        """From now on, connect to each peer with running tasks at least once in `every_s`
-        seconds."""
+        """From now on, connect at least once in `every_s` seconds to each peer that has running
+        tasks."""
         with self._lock:
             if self._schedule.set_connect_interval(every_s):
                 self._lock.notify_all()
 
     def reduce_connection_rate(self) -> None:
-        """From now on, connect to peers less often. Questions of peers are answered as before."""
+        """From now on, connect to peers less often. Messages from peers are answered as quickly as
+        before."""
         with self._lock:
             self._schedule.reduce_connection_rate()
 
     def send_last_update(self) -> None:
-        """Send the state once more to some of the peers that have a different state, even if they
-        have no running tasks. Called when this minder is about to end, because these peers may
-        still wait to learn how this host's tasks ended. A peer that does not get the message will
-        find this host's port closed."""
+        """Send the state once more to some of the peers that have a different state, also to peers
+        without running tasks. Called when this minder is about to end, because these peers may
+        still wait to learn how this host's tasks ended. A peer that does not get the message learns
+        later, from the closed port, that this minder has ended."""
         # Imported only here, because it is needed only at the end.
         from tfdeploy.agent.host.parallel import call_for_each
 
@@ -365,7 +366,8 @@ class Mesh:
                 if is_its_own
                 else self._guarded.record_turned_away(source, host)
             )
-        except OSError:  # the filter has no space for the address; the mesh works without it
+        # The filter has no space for the address. Minders can still connect to each other.
+        except OSError:
             changed = is_its_own = False
         if changed:
             self.changed()

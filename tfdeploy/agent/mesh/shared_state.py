@@ -31,8 +31,8 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-# The maximum length of each text in the state, in characters. A sender must keep to it: a receiver
-# shortens a longer text, and then the receiver's state would always differ from the sender's state.
+# The maximum length of each text in the state, in characters. A sender must not exceed this length:
+# a receiver shortens longer texts, so the states of the two would always differ.
 MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6  # limits each number that counts something; a receiver rejects larger ones
@@ -45,11 +45,11 @@ class KnownRunState(NamedTuple):
 
     `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
     `final`. `round`: the last restart of the gang, or None before the first one. `stands`: host ->
-    (round, stage): the host has reached this stage of the restart that begins this round.
-    `decided`: the time (UTC seconds) at which the run became a success, because all deciding tasks
-    (the tasks that must succeed) had succeeded. A later round does not change this time.
-    `unminded`: host -> (n, since); an odd n means that the host has had no minder since `since`
-    (UTC seconds), an even n that the host has a minder again.
+    (n, stage): the host has reached this stage of the gang's restart number n. `decided`: the time
+    (UTC seconds) at which the run became a success, because all deciding tasks (the tasks that must
+    succeed) had succeeded. A later round does not change this time. `unminded`: host -> (n, since);
+    an odd n means that the host has had no minder since `since` (UTC seconds), an even n that the
+    host has a minder again.
     """
 
     committed: bool = False
@@ -69,8 +69,8 @@ class KnownRunState(NamedTuple):
                 self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))
             ),
             _merge_tables(self.ended, other.ended, _ending_sort_key),
-            # Keep the later restart. Of two restarts with the same number, keep the one that was
-            # caused by the earlier death of a task.
+            # Keep the restart with the higher number. If both have the same number, compare the
+            # task deaths that caused them, and keep the restart whose task died first.
             _choose_lower(
                 self.round,
                 other.round,
@@ -220,8 +220,8 @@ def make_ending(
     status: wire.TaskStatus, is_final: bool = True, would_restart: bool = False
 ) -> Ending:
     """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
-    task restarts. `would_restart`: True if the task would have restarted, but the run ended first;
-    the task's death then does not make the run fail."""
+    task restarts. `would_restart`: True if the task was going to restart when the run ended. Then
+    the task's death does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -282,8 +282,8 @@ def first_fatal_death(peers: List[wire.Peer], known: KnownRunState) -> Optional[
             fields is not None
             and is_final(fields)
             and not fields.get("again")
-            # The run is a success once all deciding tasks (such as the chief) have succeeded. No
-            # task that ends later makes it fail.
+            # The run is a success once all deciding tasks (such as the chief) have succeeded. Tasks
+            # that end after this do not make the run fail.
             and (limit is None or fields["time"] < limit)
             and is_death(peer, fields)
         ):
@@ -309,8 +309,8 @@ def is_death(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def is_premature_success(peer: wire.Peer, ending: Ending) -> bool:
-    """Return True if the task exited with code 0 and nevertheless has failed. This is so for a
-    server, which must not end by itself, and for any other task that ended before it was ready."""
+    """Return True if the task counts as failed although it exited with code 0. This applies to a
+    server, which must not end by itself, and to any other task that ended before it was ready."""
     return ending["outcome"] == "succeeded" and (is_server(peer) or not ending.get("up"))
 
 

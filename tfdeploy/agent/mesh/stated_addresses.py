@@ -2,8 +2,8 @@
 address of its connection.
 
 TLS proves which member connects. TLS does not prove that the source address belongs to this member:
-the address may belong to a relay or a NAT. A member that lies passes the comparison only with an
-address from which its connections can arrive.
+the address may belong to a relay or a NAT. A member can lie about its addresses. But a false
+address passes the comparison only if the member's connections really come from it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.network.addresses import own_addresses
 
 MOST_STATED = 64  # limits how many addresses a message may state
-# The key of a question. run.links sends {"ask": {"seen_as": true}} to learn from which source
-# address the peer sees this host's connection.
+# The key of a request to a peer. run.links sends {"ask": {"seen_as": true}}, and the peer answers
+# which source address this host's connection has.
 SEEN_AS = "seen_as"
 
 

@@ -100,8 +100,8 @@ def read_line(
     than `most_bytes`.
 
     One call of recv reads up to `block_bytes` bytes. If `block_bytes` is more than 1, the call may
-    also read bytes after the line. So the other side must wait for an answer to the line before it
-    sends more.
+    also read bytes after the line. So after the line, the other side must not send more until it
+    has received an answer.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()

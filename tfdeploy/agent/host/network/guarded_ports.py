@@ -31,19 +31,19 @@ _BACKLOG = 1024
 _AT_ONCE = 256
 _PAUSE_S = 0.01  # the pause between two polls
 _END_WITHIN_S = 2.0  # limits the wait until the thread has ended
-MOST_LEARNED = 256  # limits how many addresses that are not in the plan are admitted
+MOST_LEARNED = 256  # At most this many addresses outside the plan are admitted.
 # Limits how many addresses one host may add, so that it cannot use all the space in the filter.
 MOST_PER_HOST = 32
-# The kernel numbers the sockets that listen on one port. (index of the agent's socket, index of the
-# task's socket), if the agent's socket was the first one that listened.
+# The kernel numbers the sockets that listen on one port. If the agent's socket was the first to
+# listen, this is the pair (index of the agent's socket, index of the task's socket).
 _FIRST_IN_GROUP = (0, 1)
 
 
 class GuardedPorts:
     """Guards the ports of the tasks on this host. `addresses`: the addresses of all hosts in the
     plan. `learned`: address that was admitted later -> the host that stated it as its own ("" if
-    unknown). `turned_away`: host -> the first address from which the host connected although it had
-    not stated this address as its own."""
+    unknown). `turned_away`: host -> the first source address of its connections that the host has
+    not stated as its own."""
 
     # The kernel keeps the sockets that listen on one port in an array. When one of them closes, the
     # kernel moves the last socket of the array to the free index.
@@ -85,7 +85,7 @@ class GuardedPorts:
         """
         inherited = _listening_socket(inherited_descriptor, port)
         if inherited is not None:
-            # The filter of the inherited socket is still in force.
+            # The filter is still attached, because the inherited socket was not closed.
             is_first = _socket_inode(inherited) == first_inode
             before = 0 if is_first else len(_other_listeners(port, inherited))
             self._held[port], self._order[port] = inherited, (before, 0 if before else 1)
@@ -95,25 +95,26 @@ class GuardedPorts:
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
-        # The other sockets belong to the task. One of them may be the old socket that guarded the
-        # port when the task started. In this case the filter is attached to the old socket. When
-        # the old socket closes, the kernel gives the index of the old socket to the new socket.
+        # The other sockets belong to the task. One of them may be the old guard socket (the agent's
+        # socket at the time when the task started). If so, the filter is already attached to the
+        # old guard socket. When this socket closes, the kernel gives its index to the new guard
+        # socket.
         if others:
             self._order[port] = None if first_inode in others else (len(others), 0)
         self._start_listening(port)
 
     def _start_listening(self, port: int) -> None:
         held = self._held[port]
-        # Accepted connections inherit SO_REUSEADDR. With this option, connections in TIME_WAIT do
-        # not make the port seem taken to the next run. Other users still cannot listen on this
-        # port.
+        # Accepted connections inherit SO_REUSEADDR from this socket. So the next run can use the
+        # port although some of these connections are still in TIME_WAIT. The option does not allow
+        # other users to listen on this port.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
         # If the socket had a filter of its own, listen() would fail because of connections in
-        # TIME_WAIT. So the filter is attached after listen(). In between, the port is no more open
-        # than before. If only the agent's socket listens, nobody reaches the task. If the task's
-        # socket listens too, then either the port was open to all before listen(), or another
-        # socket has the filter already.
+        # TIME_WAIT. So the filter is attached after listen(). Until then, the port is no more open
+        # than it was before listen(). If the task does not listen, nobody reaches the task. If the
+        # task listens and another socket has the filter, the filter protects the port. If the task
+        # listens and no socket has the filter, the port was open to all before.
         held.listen(_BACKLOG)
         self._attach_filter(port)
 
@@ -166,7 +167,7 @@ class GuardedPorts:
 
     def record_turned_away(self, address: str, host: str) -> bool:
         """Record that `host` connected from an address that it did not state as its own. Return
-        False if such an address was recorded for this host before."""
+        False if an address is already recorded for this host."""
         with self._lock:
             if host in self.turned_away:
                 return False

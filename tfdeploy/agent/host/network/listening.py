@@ -13,8 +13,8 @@ _SOCKET = "socket:["
 
 
 class SocketRow(NamedTuple):
-    """One socket in a table of /proc/net. These tables do not contain sockets that are bound but do
-    not listen."""
+    """One socket in a table of /proc/net. A socket that is bound but does not listen is missing
+    from these tables."""
 
     port: int
     user: str
@@ -22,8 +22,8 @@ class SocketRow(NamedTuple):
 
 
 def read_rows(*, listening: bool) -> List[SocketRow]:
-    """Return the TCP sockets that listen. With `listening` False, return all other sockets in the
-    tables."""
+    """Return the TCP sockets that listen. If `listening` is False, return the TCP sockets that do
+    not listen, such as connections."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

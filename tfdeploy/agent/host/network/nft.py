@@ -78,8 +78,9 @@ def _output_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that users of this host send. Root is restricted like other
     users, because a proxy that runs as root may connect on behalf of a stranger.
 
-    To end connections, the kernel itself sends packets as root or without a user. So for root and
-    for packets without a user, only the first packet of a connection is rejected.
+    The packets with which the kernel itself ends connections belong to root or to no user, and must
+    pass. So if a packet belongs to root or to no user, it is rejected only if it is the first
+    packet of a connection.
     """
     others = [
         "meta skuid %d accept" % closed.user,

@@ -41,8 +41,8 @@ def command_lines() -> List[List[str]]:
 
 
 def start_checks() -> List[Tuple[List[str], StartedProgram]]:
-    """Start one check for each command line of `command_lines`. The check shows whether the command
-    line can create a table."""
+    """Start one check for each way to run nft (see `command_lines`). The check shows whether nft,
+    run in this way, may create a table of firewall rules."""
     return [(command, _start_check(command)) for command in command_lines()]
 
 

@@ -38,8 +38,8 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
 
 
 def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
-    """Return name or address -> rows of getaddrinfo. If a name has no rows, the value is a text
-    that says why. Takes at most RESOLVE_S seconds."""
+    """Look up names or addresses. Return name -> its rows from getaddrinfo, or a text that says why
+    there are no rows. Takes at most RESOLVE_S seconds."""
     names = list(names)
     answers: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
     for name, answer in _start_resolving(names, RESOLVE_S)().items():

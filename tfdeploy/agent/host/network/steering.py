@@ -18,7 +18,7 @@ from tfdeploy.agent.annotations import Iterable
 from tfdeploy.agent.host.network import sockets
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
-# The lengths of a filter that `most_instructions` tries.
+# `most_instructions` tries filters of these lengths.
 _LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)
 # The number of test connections. If the kernel ignores the filter, each of them reaches one of two
 # sockets by chance.
@@ -41,8 +41,8 @@ def attach_filter(
 
 
 def find_filter_problem() -> str:
-    """Return why this kernel does not distribute connections by a filter. Return "" if a test on
-    loopback has shown that it does."""
+    """Test on loopback whether this kernel distributes connections by a filter. Return "" if it
+    does, and otherwise what is wrong."""
     try:
         with sockets.hold_port(0) as holder:
             port = holder.getsockname()[1]

@@ -26,8 +26,8 @@ _BYTES_AT = 120
 
 
 class Traffic(NamedTuple):
-    # inode of a connection -> the number of bytes received plus the number of sent bytes that the
-    # other side has acknowledged
+    # inode of a connection -> how many bytes it has moved: the received bytes, and the sent bytes
+    # that the other side has acknowledged
     bytes_moved: Dict[int, int]
     listening: Dict[int, int]  # inode of a listening socket -> its port
     # inode -> address, for sockets that listen on some of the host's addresses but not on all.
@@ -90,8 +90,8 @@ def _add_socket(message: bytes, traffic: Traffic) -> None:
 
 
 def _partial_address(message: bytes, only_ipv6: bytes) -> str:
-    """Return the address on which a socket listens, if it listens on only some of the host's
-    addresses. Return "" if it listens on all addresses of IPv4 and IPv6, or on loopback."""
+    """Return "" if the socket listens on all addresses of IPv4 and IPv6, or only on a loopback
+    address. Otherwise return the address on which it listens."""
     family, length = message[0], 4 if message[0] == socket.AF_INET else 16
     address = socket.inet_ntop(family, message[_SOURCE_AT : _SOURCE_AT + length])
     if address.startswith("127.") or address == "::1":
