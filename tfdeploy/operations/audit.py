@@ -33,7 +33,8 @@ from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
-MOST_LOG_BYTES = 4 << 20  # limit for one audit log, in bytes: twice what an agent sends
+# The largest accepted audit log, in bytes. An agent sends at most half of this per log.
+MOST_LOG_BYTES = 4 << 20
 SILENCE_S = 60.0
 
 
@@ -64,7 +65,7 @@ class HostAudit:
     versions: AuditVersionRow
 
 
-Audits = Mapping[str, HostAudit]  # {host that answered: its answer}
+Audits = Mapping[str, HostAudit]  # the answers by host name; hosts that did not answer are missing
 
 
 def audit(fleet: Fleet, hosts: Hosts, subject: AuditSubject) -> tuple[AuditAnswer, Errors]:
@@ -208,8 +209,8 @@ def _secret_rows(
 def _runs_with_secrets(host: str, host_audit: HostAudit, audits: Audits) -> set[tuple[str, str]]:
     """Return (job, run) of each run whose secrets are on the host.
 
-    Hosts may share a workdir, so a host may report the secrets of another host. These are left out
-    if that other host has answered, because its own answer has them.
+    Hosts may share a workdir, so a host may report the secrets of another host. If that other host
+    has answered too, such secrets are left out, because the answer of the other host contains them.
     """
     return {
         (each.job, each.run)

@@ -74,9 +74,9 @@ def check(
 
 
 def _read_or_collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:
-    """Return the result of `read`, or None if it raises Refused.
+    """Return the result of `read`. If `read` raises Refused, add the error to `refused`.
 
-    The error is then added to `refused`.
+    In that case the result is None.
     """
     try:
         return read()

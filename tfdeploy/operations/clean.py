@@ -32,8 +32,8 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 
-MOST_ITEMS = 1_000_000  # limit for the items of one host
-SILENCE_S = 600.0  # limit for measuring or removing one large folder
+MOST_ITEMS = 1_000_000  # one host may report at most this many items
+SILENCE_S = 600.0  # timeout in seconds for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
 # An item that stays on the host for one of these reasons does not count as a failure.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
@@ -45,8 +45,8 @@ class CleanCandidates:
     """The items that may be removed (`removable_items`), and the items that stay.
 
     `errors` has the hosts without an answer. `same_workdir_as` maps a host to another host that
-    reports the same workdir. `kept_runs` has (job, run) of the runs that stay on hosts, for example
-    because of --newest or --older.
+    reports the same workdir. `kept_runs` contains a pair (job, run) for each run that stays on
+    hosts, for example because of --newest or --older.
     """
 
     removable_items: Items
@@ -182,7 +182,7 @@ class _Removal:
         self._reported: dict[str, list[CleanItem]] = {host.name: [] for host in self.hosts}
 
     def hosts_with_candidates(self, job: str) -> Hosts:
-        """Return the hosts with candidates of `job`; "" stands for candidates without a job."""
+        """Return the hosts that have removable items of `job` ("": items that belong to no job)."""
         return tuple(host for host in self.hosts if self._candidate_names(host.name, job))
 
     def remove_items(
@@ -260,8 +260,8 @@ def sort_local_runs(
     """Sort this machine's records of the runs of `jobs` by whether they may be removed.
 
     If `jobs` is None, the records of all jobs are sorted. A record may be removed only if all hosts
-    of its run have answered. To find these hosts among the hosts that have answered, connections
-    and not names are compared, because hosts of different inventories may have the same name.
+    of its run have answered. Hosts are recognised by their connections and not by their names,
+    because hosts of different inventories may have the same name.
     """
     answered = {_connection_key(host) for host in hosts if host.name not in candidates.errors}
     going, staying = (

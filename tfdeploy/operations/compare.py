@@ -28,7 +28,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session
 from tfdeploy.transport.rsync.transfer import pull
 
 PULL_S = 60.0  # time limit for the code files of one run
-SLACK_BYTES = 1 << 20  # allowance for file names, in addition to the sizes of the files
+SLACK_BYTES = 1 << 20  # allowed for the names of the files, in addition to their contents
 
 
 def collect_runs(
@@ -57,7 +57,8 @@ def _add_differing_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[Compa
     A content is missing if no host has it any more.
     """
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
-    # All other runs are compared with the first one, so every file that differs is read there.
+    # Each run is compared with the first run. So the first run's host must send every file that
+    # differs between the first run and any other run.
     wanted_paths = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
         replace(run, contents=_fetch_contents(fleet, run, names))

@@ -34,7 +34,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 PARTS = ("keep", "files", "logs")
-CLOCK_S = 2.0  # largest error of a comparison between the clocks of two hosts
+CLOCK_S = 2.0  # the measured difference of two hosts' clocks is wrong by at most this many seconds
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ def host_of_newest_checkpoint(
 ) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
-    Checkpoints whose times differ by at most CLOCK_S count as equally new. Among their hosts,
-    `prefer` is chosen, else the host with the latest time. If no host has a checkpoint, `prefer` is
-    chosen if it has kept files, else the host of the newest file.
+    Checkpoints whose times differ by at most CLOCK_S count as equally new. If the host `prefer` has
+    one of them, `prefer` is chosen, else the host with the latest time. If no host has a
+    checkpoint, `prefer` is chosen if it has kept files, else the host of the newest file.
     """
     newest_times = {
         name: newest_mtimes_ns(listed.keep.files)

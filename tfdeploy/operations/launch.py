@@ -59,9 +59,11 @@ from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
 from tfdeploy.tree import EnvironmentRecipe
 
-PING_S = 10.0  # timeout of the last call before the start
+PING_S = 10.0  # timeout, in seconds, of the call to all hosts just before the tasks start
 PREPARE_S = 300.0
-TRIES = 3  # attempts; another one follows if a port was taken or a file changed after the probe
+# At most this many attempts at a launch. If a port was taken or a file changed after the probe, the
+# launch is tried again.
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -370,9 +372,9 @@ def probe_questions(
 
 
 def _required_protection(job: Job) -> AskedLevel:
-    """Return the protection that hosts must support.
+    """Return the protection of the tasks' ports that hosts must support.
 
-    In a mode for one host, no task listens on a port, so no protection is needed.
+    In a mode that uses only one host, no task listens on a port, so no protection is needed.
     """
     return "none" if job.mode and rules_of(job.mode).single else job.protect
 

@@ -1,4 +1,4 @@
-"""Read bitmaps in which hosts name some files of a listing: each bit stands for a row.
+"""Read the bitmaps by which hosts select files of a listing: one bit for each row of the listing.
 
 See agent/bitmap.py.
 """

@@ -32,15 +32,15 @@ from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
-CALLS_AT_ONCE = 16  # most members that are called at the same time
-PLAN_S = 0.5  # seconds between two plans of which members send to which
-RETRY_S = 0.05  # seconds between two checks whether a call over a lost connection has ended
+CALLS_AT_ONCE = 16  # at most this many members are called at the same time
+PLAN_S = 0.5  # every PLAN_S seconds, tfdeploy plans anew which member sends to which
+RETRY_S = 0.05  # a call over a lost connection is checked for its end every RETRY_S seconds
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
 SEGMENTS_AHEAD = 4
 JOIN_TIMEOUT_S = 30.0  # a member that has not joined after this many seconds has failed
-# A member that lost its connection has failed if it has not joined again after this many seconds.
-# While other members are not done, JOIN_TIMEOUT_S applies instead.
+# A member that lost its connection must join again within JOIN_TIMEOUT_S seconds, or within
+# REJOIN_S seconds if all other members are done.
 REJOIN_S = 5.0
 START_WITHOUT_S = 2.0  # after this many seconds, the broadcast starts with the members that joined
 
@@ -54,7 +54,7 @@ class Broadcast:
     """Sends the files of `source` to all members.
 
     members: the members by host name.
-    progress: called with (host, arrived bytes, lacking bytes) for each report of a member.
+    progress: called for each report with (host, arrived bytes, bytes that it lacked at the start).
     event_name: the name of the transfer in events; "" emits no events.
     check_source: raises SourceChanged if the source has changed.
     put_in_place: puts a member's files in place. The member continues to send to others.
@@ -79,11 +79,11 @@ class Broadcast:
     _roots: list[bytes] = field(default_factory=list)
     _unreachable_pairs: set[tuple[str, str]] = field(default_factory=set)
     _plan: FeedPlan | None = None  # never changed, only replaced, because other threads read it
-    # {host that has not joined: since when it is expected to join, in monotonic seconds}
+    # {host that has not joined: monotonic time since which tfdeploy has waited for the host}
     _not_joined: dict[str, float] = field(default_factory=dict)
     # Hosts whose connection ended after their files were in place.
     _placed_and_lost: set[str] = field(default_factory=set)
-    _is_source_hashed: bool = False  # True once the source is hashed and was found unchanged
+    _is_source_hashed: bool = False  # True once all is hashed, and the source has not changed since
     _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
@@ -143,7 +143,7 @@ class Broadcast:
     def _fail_late_joiners(self) -> None:
         """Fail members that have not joined in time.
 
-        Once all others are done, a member that lost its connection has REJOIN_S to join again.
+        A member that lost its connection has only REJOIN_S seconds if all other members are done.
         """
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
@@ -173,9 +173,9 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Ends early after any report that is more than plain progress. It does not end after progress
-        reports, because a new plan after each of them would need a sixth of a core with 32 hosts,
-        and a whole core with 200 hosts.
+        Return early after any report that is not a progress report. The caller makes a new plan
+        after each return. A new plan after every progress report would use a sixth of a core with
+        32 hosts, and a whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
@@ -324,7 +324,7 @@ class Broadcast:
                 self.source.error = self.source.error or error
 
     def _can_do_without_source(self) -> bool:
-        """Return whether the other members no longer need the host that holds the source."""
+        """Return True if a member has all files, so that the source's host is no longer needed."""
         return self._is_source_hashed and any(member.is_complete for member in self._live_members())
 
     # --- planning, and putting files in place
@@ -336,8 +336,8 @@ class Broadcast:
         if len(waited_for) < len(self.members):
             for member in waited_for:
                 member.shorten_timeouts_if_silent()
-        # If no member receives anything, find out whether a member that lends its files (has
-        # them and only sends them) is unreachable.
+        # No member receives anything. The cause may be an unreachable lender (a member that has
+        # all files and only sends them), so the lenders' timeouts are shortened.
         if waited_for and all(member.is_stuck for member in waited_for):
             for member in self._live_members():
                 if member.is_lender:
@@ -391,8 +391,8 @@ class Broadcast:
     def _place_complete_members(self, pool: ThreadPoolExecutor) -> None:
         """Put the files in place on each member as soon as the member has all of them.
 
-        A member whose files were compared only by size and time, and not by hashes, must wait until
-        all other members have their files.
+        If the member's files were compared only by size and time, and not by hashes, they are put
+        in place only after all other members have received their files.
         """
         if self.source.error is not None:
             raise self.source.error
@@ -414,13 +414,13 @@ class Broadcast:
     def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
         """Check that the source is unchanged, and record that in each member (`source_seen`).
 
-        `members`: pairs (member, how often its connection has ended so far). A member whose
-        connection has ended again during the check is not marked.
+        `members`: pairs (member, how often the member's connection has ended so far). If a member
+        loses its connection during the check, `source_seen` is not set for that member.
         """
         try:
             self.check_source()
         except HostUnreachable:
-            # No harm is done: the members have all files as they were when they were hashed.
+            # No harm is done: the members already have all files, with the hashed contents.
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
@@ -462,7 +462,7 @@ class Broadcast:
     def _update_control_feeder(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: OnError
     ) -> None:
-        """Replace the member's feeder if the stripes that this machine must send have changed."""
+        """Replace the feeder if the stripes (data shares) that this machine sends have changed."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == member.stripes_from_control:
             return
@@ -479,7 +479,7 @@ class Broadcast:
         self.control_sent_bytes += count
 
     def _hash_source(self) -> None:
-        """Hash the source, at most SEGMENTS_AHEAD segments ahead of the fastest member."""
+        """Hash the source, at most SEGMENTS_AHEAD segments beyond what the fastest member has."""
         ahead = SEGMENTS_AHEAD * SEGMENT * PIECE_BYTES
         try:
             for segment in range(self.source.cut.segments):

@@ -18,8 +18,8 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, list_again
 
-# If the data has at least this many bytes and a host already has all of it, that host sends it, and
-# not this machine.
+# Minimum size in bytes of a data set that is sent by a host instead of this machine, if one of the
+# hosts already has the whole data set.
 LENT_BYTES = 64 << 20
 LISTING_TIMEOUT_S = 600.0
 
@@ -76,7 +76,8 @@ class DataSet:
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacking_by_host.items() if each.rows}
         if self.split is not None:
-            # Only the origin's files are certainly correct, so no other host sends its own files.
+            # If the data set is read from a host (the origin), only that host's files are certainly
+            # correct. So no other host sends the files that it already has.
             held = {} if origin is not None else self.split.held_rows
             return assign_streams(
                 {name: wanted_by_host[name] for name in lacking}, lacking, sizes, held, origin
@@ -95,8 +96,10 @@ class DataSet:
 
 
 def has_data_set(session: Session, data_args: Args, wanted: WantedFiles) -> bool:
-    """Return whether the host has the data set as wanted. `data_args`: names of job and data
-    set."""
+    """Return True if the host has exactly the files of the data set that it should have.
+
+    `data_args`: the names of the job and of the data set.
+    """
     answer = session.agent().call(DATA_STATE, data_args, timeout_s=LISTING_TIMEOUT_S)
     expected = wanted.digest, wanted.attributes_digest, wanted.part_numbers_digest
     return answer is not None and (answer.digest, answer.attributes, answer.parts) == expected

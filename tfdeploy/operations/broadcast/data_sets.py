@@ -1,4 +1,4 @@
-"""Send data sets to hosts: find the files that each lacks, broadcast them, put them in place.
+"""Send data sets to hosts: find the missing files of each host, broadcast them, put them in place.
 
 The caller holds the job's lock on every host. A host keeps the old data in place until the whole
 data set has arrived.
@@ -37,7 +37,7 @@ from tfdeploy.operations.outcomes import session_of
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
-TRIES = 3  # attempts to send a source that changes while it is sent
+TRIES = 3  # a source that changes while it is sent is sent at most this many times
 COPY_S = 24 * 3600.0  # timeout for a host that copies data on its own disk
 STREAMS_AT_ONCE = 16
 
@@ -107,9 +107,9 @@ def _send_with_retries(
 ) -> dict[str, Outcome]:
     """Send one data set, and send it again if its source changed meanwhile.
 
-    A split data set is not sent again, because it is already decided which host gets which of its
-    files. `finishing_hosts` are the hosts that get no further data set, so their locks are
-    released.
+    A split data set is sent only once, because its files are already divided among the hosts.
+    `finishing_hosts`: the hosts that get no further data set. Their locks are released as soon as
+    they have this one.
     """
     lost: dict[str, Outcome] = {}
 
@@ -155,10 +155,10 @@ class _SendAttempt:
         self._whole = all_wanted_files(data.listing)
         self._complete: list[Host] = []  # hosts that had the data set before it was sent
         self._placed: set[str] = set()
-        # {host: {number of the broadcast: how many of the bytes that the host lacked have arrived}}
+        # {host: {number of the broadcast: arrived bytes, without files that the host already had}}
         self._arrived: dict[str, dict[int, int]] = {}
-        # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key has the
-        # digest of the rows that a host wants, a blank, and the packed bitmap.
+        # Cache of unpacked bitmaps of missing rows, because many hosts send the same bitmap. A key
+        # is the digest of the wanted rows, a blank, and the packed bitmap.
         self._rows: dict[str, RowSelection] = {}
         self._lock = Lock()
 
@@ -207,10 +207,9 @@ class _SendAttempt:
         return ReceivedFiles()
 
     def _add_outcome_if_finished(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
-        """Return whether the host needs nothing more. If so, add its outcome to `outcomes`.
+        """If the host has the data set or has failed, store its outcome and return True.
 
-        The host may have the data set by now, because it shares a folder with another host. A host
-        that fails needs nothing more either.
+        A host that shares its folder with another host has the data set once the other host has it.
         """
         state = self._fleet.each((host,), self._unlock_if_complete)[host.name]
         if isinstance(state, ReceivedFiles):
@@ -267,9 +266,9 @@ class _SendAttempt:
     def _copy_on_origin_host(
         self, missing_by_host: Mapping[str, _MissingRows]
     ) -> dict[str, TfdeployError]:
-        """If the data comes from one of these hosts, let it copy the data on its own disk.
+        """If the data comes from one of these hosts, make this host copy the data on its own disk.
 
-        Afterwards that host lacks nothing. Returns {host: error} if the copy fails, else {}.
+        Afterwards this host has all files. Returns {host: error} if the copy fails, else {}.
         """
         lack = missing_by_host.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:
@@ -332,7 +331,7 @@ class _SendAttempt:
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         receivers = {name: missing_by_host[name] for name in stream.receivers}
-        # Bitmaps are packed once for all hosts that should have the same rows.
+        # Hosts that should have the same files share one packed bitmap.
         wanted = {lack.wanted.digest: lack.wanted for lack in receivers.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
@@ -389,7 +388,7 @@ class _SendAttempt:
                     raise
                 text = f"{stream.lender} cannot send what it has: {error.what}"
                 emit_note(self._emit, text, host=stream.lender)
-        # Sizes are added up once for all hosts that lack the same rows.
+        # Hosts that lack the same files share one sum of sizes.
         lacking_bytes = {
             each: sum(sizes[row] for row in each.rows if row in rows)
             for each in {lack.lacking for lack in missing_by_host.values()}

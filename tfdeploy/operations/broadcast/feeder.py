@@ -63,7 +63,7 @@ class PieceFeeder:
                 self._failed(error)
 
     def _ask_wanted_pieces(self) -> None:
-        """Ask segment by segment which pieces the host wants. Pause while many are still unsent."""
+        """Ask for each segment which pieces the host wants. Pause while many of them are unsent."""
         for segment in range(self._source.cut.segments):
             leaves = None
             while leaves is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 RATE_S = 3.0  # a rate is measured over at most the last RATE_S seconds
-BREAK_S = 1.5  # a longer time without data is a break
-LEAST_S = 1.0  # seconds after which a rate is known
+BREAK_S = 1.5  # the flow of data is interrupted if no data arrives for more than BREAK_S seconds
+LEAST_S = 1.0  # a rate is known only if it was measured over more than LEAST_S seconds
 # The best rate is measured over at least this many seconds. A shorter time would overrate a link,
 # because the contents of its buffers arrive at once.
 BEST_S = 2.0
@@ -17,7 +17,8 @@ class ReceiveRateLog:
 
     def __init__(self) -> None:
         self.have_bytes = 0
-        self.best_rate: float | None = None  # the best rate over at least BEST_S
+        # The highest receive rate, in bytes per second, that was measured over at least BEST_S.
+        self.best_rate: float | None = None
         self._samples: list[tuple[float, int]] = []
         self._moved_at = time.monotonic()
         self._flowing_since: float | None = None

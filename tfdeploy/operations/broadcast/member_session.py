@@ -29,9 +29,9 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0  # timeout of one call
 SILENT_S = 2.0  # a member that has received nothing for longer than this counts as silent
-# A member reports its progress twice a second, and also each wrong piece and each host that does
-# not send to it. The member fails if it sends more than REPORT_BURST reports plus MAX_REPORTS_PER_S
-# for each second since it joined.
+# A member sends a progress report twice a second, and one report for each wrong piece and for each
+# host from which it receives nothing. The member fails if it sends more than REPORT_BURST reports
+# plus MAX_REPORTS_PER_S for each second since it joined.
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
 STUCK_S = 3.0  # an incomplete member that has received nothing for longer than this is stuck
@@ -44,7 +44,7 @@ class MemberSession:
     """One member of a broadcast.
 
     `total_bytes` is the size of all files of the broadcast. `lacking_bytes` is the size of those
-    files that the member lacks, judged by the size and time of its own files.
+    files that the member lacks. A member lacks a file if it has none with the same size and time.
     """
 
     session: Session
@@ -58,8 +58,8 @@ class MemberSession:
     content_differs: bool = False
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
-    # All hosts that were ever told to send to this member. If the member complains about any other
-    # host, that is ignored.
+    # All hosts that were ever told to send to this member. Complaints of the member about other
+    # hosts are ignored.
     parents: set[str] = field(default_factory=set)
     feeder: PieceFeeder | None = None
     stripes_from_control: frozenset[int] = (
@@ -77,11 +77,12 @@ class MemberSession:
     _agent: AgentChannel | None = None
     _stream: Stream[BroadcastMemberReport, ReceivedBytes] | None = None
     busy: bool = False  # True while a call to the member is in progress
-    # True once the source was found unchanged after the member was complete.
+    # True if the source was checked after the member was complete, and had not changed.
     source_seen: bool = False
     placing: bool = False  # True once putting the files in place has begun
     placed: bool = False
-    _proved_bytes: int = 0  # the value of `have_bytes` when it last grew by a whole piece
+    # `have_bytes` at the last real progress: growth by a whole piece, or receipt of the last bytes.
+    _proved_bytes: int = 0
     _proved_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -148,7 +149,7 @@ class MemberSession:
 
     @property
     def host_join_args(self) -> Args:
-        """Return this member's own arguments of broadcast.join, such as the limits of its host."""
+        """Return the arguments of broadcast.join for this member only, such as its host's limits."""
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,

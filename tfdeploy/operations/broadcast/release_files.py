@@ -39,8 +39,8 @@ def send_release_files(
 
     `put_in_place` is called for each host as soon as the host has all of its files.
 
-    Nothing is sent to a host whose missing files are small, or are missing on no other host. Such a
-    host has no outcome here.
+    Nothing is sent to a host if its missing files are small, or if no other host lacks the same
+    files. The returned outcomes do not include such a host.
     """
     groups: dict[tuple[str, ...], dict[str, ReadyHost]] = {}
     for name, each in ready_hosts.items():

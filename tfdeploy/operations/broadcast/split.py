@@ -1,6 +1,6 @@
 """Decide which host gets which files of a data set with `split: worker`.
 
-A file stays on the host that has it, if the parts of all workers still become about equally large.
+A file stays on the host that has it, unless the workers' parts would then differ much in size.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ HELD_S = 600.0
 
 @dataclass(frozen=True)
 class DataSplit:
-    """The decision which host gets which files.
+    """Which host gets which files of a split data set.
 
-    `wanted_by_host`: what each host should have; a host without an entry gets nothing. `held_rows`:
-    the rows of files that each host has already. `lenders`: the hosts in `held_rows`. `part_sizes`:
-    (number of files, bytes) of each worker's part.
+    `wanted_by_host`: the files that each host should have; a host without an entry gets nothing.
+    `held_rows`: the rows of the files that each host already has. `lenders`: the hosts in
+    `held_rows`, which can send these files to others. `part_sizes`: (number of files, bytes) of
+    each worker's part.
     """
 
     wanted_by_host: Mapping[str, WantedFiles] = field(default_factory=dict)
@@ -65,8 +66,8 @@ class SplitRequest:
 class _HeldRows:
     """The files of a data set that one host has, as row numbers of the whole data set.
 
-    `part_numbers` tells for each row to which worker's part the file belonged before. Hosts with
-    the same `folder` share one folder.
+    `part_numbers`: for each row, the number of the worker whose part contained the file until now.
+    Hosts with the same `folder` share one folder.
     """
 
     rows: Sequence[int]
@@ -124,7 +125,7 @@ def _collect_held_rows(
 def _ask_held_rows(
     session: Session, request: SplitRequest, packed: bytes, rows: Listing
 ) -> _HeldRows:
-    """Ask one host which files it has, and to which worker's part each file belonged before."""
+    """Ask one host which files it has, and which worker's part contained each file until now."""
     host = session.host.name
     answer = session.agent().call(
         DATA_HELD, {"job": request.job, "name": request.name}, blob=packed, timeout_s=HELD_S

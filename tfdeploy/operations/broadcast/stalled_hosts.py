@@ -1,8 +1,8 @@
-"""Find hosts of a broadcast that make no progress, because no further piece arrives.
+"""Find stalled hosts of a broadcast: hosts to which no further piece of the data arrives.
 
 Bytes that a host claims to have received are not progress. A host may also be stalled because
-another host sends wrong pieces to it. So for the second half of the timeout, only this machine
-sends to the stalled host. If no piece arrives even then, the stalled host itself is at fault.
+another host sends wrong pieces to it. So after half of the timeout, only this machine still sends
+to the stalled host. If no piece arrives even then, the stalled host itself is at fault.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StalledHosts:
 
     @property
     def timeout_s(self) -> float:
-        """Return after how many seconds without a further piece a host has failed."""
+        """Return the timeout: a host has failed if no piece arrives for this many seconds."""
         rates = [member.host.bwlimit for member in self.members.values() if member.host.bwlimit]
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 

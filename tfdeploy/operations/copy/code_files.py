@@ -22,13 +22,14 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.hash_cache import make_stamp
 
-# If the missing files have at most this many bytes, they are sent in the call that commits the
-# release, which is then faster than rsync.
+# Missing files of at most this many bytes in total are sent within the call that commits the
+# release. For so few bytes, that is faster than rsync.
 MOST_BYTES = 8 << 20
-# If at least two hosts lack this many bytes, they get them by a broadcast.
+# If at least two hosts lack the same files, and these have at least this many bytes in total, the
+# files are broadcast.
 LEAST_BROADCAST_BYTES = 8 << 20
 NEXT = "wait until no program writes to the code, or list the changing file in .tfdeployignore"
-_MTIME = 1  # index of the mtime in a stamp
+_MTIME = 1  # index of the mtime in the stamp of a file, see hash_cache.make_stamp
 
 
 class CodeChanged(Refused):

@@ -34,9 +34,9 @@ from tfdeploy.transport.rsync.transfer import pull
 
 TRIES = 20  # attempts for a folder that changes
 SUMS_PER_REQUEST = 500  # files in one request for hashes
-SILENCE_S = 600.0  # limit for reading a folder or hashing one large file on the host
+SILENCE_S = 600.0  # timeout in seconds for reading a folder or hashing one large file on the host
 LIST_S = 1800.0  # time limit for a whole list of files
-LEAST_BYTES_S = 4096  # bytes per second; a pull may take SILENCE_S plus the time at this rate
+LEAST_BYTES_S = 4096  # a pull of N bytes may take SILENCE_S + N / LEAST_BYTES_S seconds
 SLACK_BYTES = 256 << 20  # allowance for files that grow while they are pulled
 
 SizeAndMtime = tuple[int, int]  # size, mtime_ns
@@ -191,9 +191,9 @@ class _FolderFetch:
     received: int = 0
 
     def fetch_all_files(self) -> None:
-        """List and pull files repeatedly, until all files of one list have been received.
+        """List the files and pull them, again and again until all listed files are received.
 
-        Afterwards `changing` has the files that kept changing.
+        The method gives up after TRIES rounds. Then `changing` has the files that kept changing.
         """
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
@@ -222,9 +222,9 @@ class _FolderFetch:
     def _is_received(self, file: FoundFile) -> bool:
         """Return whether this machine has the file, in `staging` or at its destination.
 
-        A file in `staging` whose hash was equal to the host's counts as received, even if the
-        file has a new size or time on the host by now. Only a file named `checkpoint` must have the
-        size and time that the host lists.
+        A file in `staging` counts as received if its hash matched the host's, even if the host has
+        changed the file since then. Only a file named `checkpoint` must still have the size and the
+        time that the host lists.
         """
         listed = (file.size, file.mtime_ns)
         if file.path in self.verified_files:

@@ -44,7 +44,7 @@ class LocalLog:
 
     @property
     def end(self) -> int:
-        """Return the offset after the last byte."""
+        """Return the offset in the log that follows the last byte of this file."""
         return self.first_offset + self.size
 
 
@@ -100,7 +100,7 @@ class _Progress:
     received: int = 0
 
     def count_and_emit(self, state: str, received: int = 0) -> None:
-        """Count `received` received bytes, and emit the progress."""
+        """Add `received` to the number of received bytes, and emit the progress."""
         self.received += received
         emit_transfer(
             self.emit,
@@ -157,12 +157,12 @@ def _append_new_bytes(
                     f"it sent an invalid part of the log of {task}", where=progress.host
                 )
             progress.budget.count_received(len(blob))
-            # The bytes between `end` and `offset` were rotated away.
+            # The host has rotated the log, and no longer has the bytes from `end` to `offset`.
             if offset > end:
                 name = f"{log_stem(task, progress.host)}.from-{offset}.log"
             _append_bytes(folder, name, blob)
-            # Limit the records of times, because a host may send far more records than the bytes of
-            # its logs need.
+            # The time records are limited, because a host may send far more of them than a log of
+            # this size can have.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
                 times = pack_records(offset, item.records, len(blob))
                 _append_bytes(folder, times_name(task, progress.host), times)

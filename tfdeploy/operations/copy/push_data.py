@@ -20,12 +20,12 @@ from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, list_again
 
-TRIES = 3  # attempts to send data that changes while it is sent
+TRIES = 3  # data that changes while it is sent is sent at most this many times
 LOOK_S = 600.0
 
 
 class DataInUse(Refused):
-    """A live run of the job reads the data that would change."""
+    """Sending the data would change files that a live run of the job reads."""
 
 
 def push_data(
