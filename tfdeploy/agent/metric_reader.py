@@ -44,13 +44,13 @@ else:
 
 # All limits are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
 # that is read from its beginning has many lines at once. The budget grows by SECOND_CPU_S every
-# second, up to BURST_CPU_S. One call uses at most SECOND_CPU_S or, if that is more, LINE_CPU_S for
-# each line.
+# second, up to BURST_CPU_S. One call uses at most SECOND_CPU_S, or LINE_CPU_S times the number of
+# its lines, whichever is more.
 SECOND_CPU_S = 0.02
 BURST_CPU_S = 1.0
-# A pattern is stopped if it uses at least CALL_CPU_S in one call, and also at least half of
-# LINE_CPU_S for each line of this call. When the budget is empty, the pattern that has used the
-# most time is stopped too, if it has used at least LINE_CPU_S for each line.
+# A pattern is too slow if one call takes at least CALL_CPU_S and also at least half of LINE_CPU_S
+# per line. Such a pattern is stopped. When the budget is used up, the pattern that has taken the
+# most time is stopped too, if it has taken at least LINE_CPU_S per line.
 CALL_CPU_S = 0.01
 LINE_CPU_S = 0.0002
 # With a smaller budget than this, no line is read, because a timer of less than a microsecond would
@@ -58,7 +58,8 @@ LINE_CPU_S = 0.0002
 _LEAST_CPU_S = 0.001
 # A pattern that was stopped for this many tasks is stopped for all tasks.
 TASKS_STOPPED = 3
-_KERAS = ""  # the time to read lines that Keras prints is counted under this name
+# The time to find standard metrics, such as those of Keras, counts as the time of this name.
+_KERAS = ""
 
 
 class CpuLimitReached(Exception):

@@ -42,8 +42,9 @@ _RACY_NS = 2_000_000_000
 
 
 class UntrustedPath(PermissionError):
-    """Another user owns `path` or may change it. `why`: "mapped", "damaged", or a key of the dict
-    in mending.describe_problem, which says what the problem is."""
+    """Another user owns `path` or may change it. `why`: "mapped" (the file server changes the
+    owners of files), "damaged", or one of the keys of the dict in mending.describe_problem, which
+    describes each problem in words."""
 
     def __init__(
         self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None
@@ -56,8 +57,8 @@ class UntrustedPath(PermissionError):
 
 
 def explain(error: UntrustedPath) -> Tuple[str, str, Dict[str, object]]:
-    """Return (what is wrong, name of the advice, details of the advice), as VerbError needs
-    them."""
+    """Return (description of the problem, name of a text in model/advice.py, details for that
+    text). These are arguments of VerbError."""
     # Imported only here, so that a start without an error does not load it.
     from tfdeploy.agent import mending
 
@@ -300,7 +301,7 @@ def _read_folder(
                         entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG
                     )
                 except FileNotFoundError:
-                    pass  # it was a temporary file of another process of the agent
+                    pass  # the entry was a temporary file of another process of the agent
             else:
                 content[prefix + name] = _read_file(name, path + "/" + name, workdir, folder)
 

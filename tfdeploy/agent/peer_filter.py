@@ -1,9 +1,9 @@
 """Build a program of classic BPF that distinguishes the run's hosts from strangers by the source
-address of their connections. Pure.
+address of their connections. The functions have no side effects.
 
-The kernel runs the program for each new connection to a port. The program returns an index in the
-group of sockets that listen on the port. Only connections from the given addresses and from
-loopback get the index of the task's socket.
+Several sockets may listen on the port; the kernel numbers them. For each new connection, the kernel
+runs the program, and the program returns the index of the socket that gets the connection. Only
+connections from the given addresses and from loopback get the index of the task's socket.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def _return_if_any(values: List[int], result: int) -> List[Instruction]:
 
 
 def _run_if_equal(value: int, then: List[Instruction]) -> List[Instruction]:
-    """Return instructions that run the instructions `then` if the accumulator is equal to `value`.
-    Otherwise the instruction after `then` is next. `then` always ends with a return."""
+    """Return instructions that run the block `then` if the accumulator is equal to `value`, and
+    otherwise skip this block. `then` always ends with a return."""
     if len(then) <= _FARTHEST:
         return [(_JUMP_IF_EQUAL, 0, len(then), value), *then]
     return [(_JUMP_IF_EQUAL, 1, 0, value), (_JUMP, 0, 0, len(then)), *then]

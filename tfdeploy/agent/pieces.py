@@ -1,5 +1,6 @@
 """Cut the files of a broadcast into pieces, and compute the hashes of pieces. The control machine
-and the hosts compute the same pieces and hashes. Pure, except read_piece and read_extent.
+and the hosts compute the same pieces and hashes. Only read_piece and read_extent read files; the
+other functions have no side effects.
 
 A file of at least PIECE_BYTES begins a new piece. Several smaller files are packed into one piece,
 each as a whole. SEGMENT pieces form a segment. The leaf of a piece is its SHA-256. The root of a
@@ -30,8 +31,8 @@ class PackedFiles(Sequence[Extent]):
     __slots__ = ("_first", "_last", "_sizes")
 
     def __init__(self, sizes: Sequence[int], first: int, last: int) -> None:
-        """Pack the files with the numbers `first` to `last`. The first and the last of these files
-        are not empty."""
+        """Pack the files with the numbers `first` to `last`. The caller must choose `first` and
+        `last` so that these two files are not empty."""
         self._sizes, self._first, self._last = sizes, first, last
 
     def __iter__(self) -> Iterator[Extent]:
@@ -70,7 +71,8 @@ class Pieces:
         return len(self._starts)
 
     def count_pieces(self, segment: int) -> int:
-        """Return how many pieces the segment has: SEGMENT, or fewer for the last one."""
+        """Return how many pieces the segment has. This is SEGMENT, except that the last segment may
+        have fewer pieces."""
         return min(SEGMENT, self.count - segment * SEGMENT)
 
     def full_bitmap(self, segment: int) -> int:

@@ -18,7 +18,7 @@ else:
     from collections import namedtuple
 
     class _Made:
-        """A field whose default value is created again for each record."""
+        """A field with a new default value (such as an empty list) for each record."""
 
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata

@@ -1,6 +1,6 @@
 """Define the types of JSON objects in small files and in messages between minders (a minder is the
-process that manages a run on one host). Use the types in annotations only. The gang of a run is the
-set of its tasks that must restart together. The records in wire.py are defined there, not here.
+process that manages a run on one host). Only annotations may use these types. The gang of a run is
+the set of its tasks that must restart together. This module does not define the records of wire.py.
 
 No process of the agent loads this module, because `typing` would add about 4 ms to each start. A
 module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). In a
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, TypedDict
 
-Unchecked = Dict[str, Any]  # a JSON object whose keys have not been checked yet
-# The answer of a verb, or an object in an answer. Its type is defined in model/answers/ or
+Unchecked = Dict[str, Any]  # a JSON object that has not been checked yet
+# The answer of a verb, or an object in such an answer. Its exact type is in model/answers/ or
 # model/facts.py.
 Answer = Dict[str, Any]
 # A word in the command or environment of a task. It is a text, or a list that wire.resolve_word
@@ -46,14 +46,15 @@ class _EndingDetails(TypedDict, total=False):
     exit_code: int
     signal: int
     reason: str
-    # The number of the attempt. Added in 0.1.0; 1 if missing.
+    # The number of the attempt. Added in 0.1.0; a missing key means 1.
     attempt: int
-    # The round of the gang (the number of its starts) when the attempt began. Added in 0.1.0; 1 if
-    # missing.
+    # How often the gang had been started when the attempt began. Added in 0.1.0; a missing key
+    # means 1.
     round: int
-    # True if the task does not start again. Added in 0.1.0; true if missing.
+    # True if the task does not start again. Added in 0.1.0; a missing key means true.
     final: bool
-    # True if the task would have restarted, but the run was over. Added in 0.1.0; false if missing.
+    # True if the task would have restarted, but the run was over. Added in 0.1.0; a missing key
+    # means false.
     again: bool
 
 
@@ -80,7 +81,7 @@ class FailedStarts(_FailedStarts, total=False):
     """The starts that have failed since the last good start."""
 
     error: str  # TaskStatus.error of the last failed start; left out if it is ""
-    same: int  # how many starts in a row failed with this error; left out if `error` is left out
+    same: int  # how many starts in a row failed with `error`; missing if `error` is missing
 
 
 class _GangRound(FailedStarts):
@@ -102,8 +103,7 @@ class _RestartCount(FailedStarts):
 class RestartCount(_RestartCount, total=False):
     """How often starts of one task have failed, as stored in state.json. Added in 0.1.0."""
 
-    # The round of the gang in which this attempt ran: the number of common starts of all tasks that
-    # restart together. Added in 0.1.0.
+    # How often the gang had been started when this attempt began. Added in 0.1.0.
     round: int
     how: str  # how this attempt ended, in words. Added in 0.1.0.
 
@@ -117,9 +117,10 @@ class SharedState(TypedDict):
     # The last restart of the gang. This key and the keys below were added in 0.1.0, so older files
     # do not contain them.
     round: Optional[GangRound]
-    stands: Dict[str, List[int]]  # host -> [round, stage of the restart]
+    # host -> [number of the gang's restart, the stage of it that the host has reached]
+    stands: Dict[str, List[int]]
     decided: Optional[float]
-    unminded: Dict[str, List[float]]  # host -> [n, since], as in shared_state.KnownRunState
+    unminded: Dict[str, List[float]]  # host -> [n, since], see shared_state.KnownRunState
 
 
 class Health(TypedDict):
@@ -144,13 +145,13 @@ class MinderOrder(TypedDict, total=False):
 
 
 class StopOrder(TypedDict):
-    """The file stop.json. It is the minder's order to a supervisor, written before the minder sends
-    SIGTERM."""
+    """The content of stop.json: the minder's order to a supervisor to stop its task. The minder
+    writes this file before it sends SIGTERM to the supervisor."""
 
     reason: str
     grace_s: float
-    # The outcome of the task: "failed" if the task caused a stall, else "stopped". Added in 0.1.0;
-    # "stopped" if missing.
+    # The outcome that the task gets: "failed" if the task caused a stall, else "stopped". Added in
+    # 0.1.0; a missing key means "stopped".
     outcome: str
 
 
@@ -185,8 +186,8 @@ class ShownPlan(TypedDict):
     """Those keys of plan.json that a host reads. The control machine reads all keys, see
     model/hostplan.py."""
 
-    operator: str  # "unknown" if the plan names none
-    created: object  # returned to the control machine unchanged
+    operator: str  # "unknown" if the plan names no operator
+    created: object  # The host returns this value unchanged to the control machine.
     data: Optional[List[str]]  # names of data sets; None if the plan does not list them
 
 
@@ -213,7 +214,7 @@ _From = TypedDict("_From", {"from": Optional[str]})  # the client's address, as 
 class AuditEntry(_AuditEntry, _From, total=False):
     """One line of an audit log, see serve/audit_log.py."""
 
-    missed: int  # how many earlier entries of this session could not be written
+    missed: int  # how many entries before this entry, in the same session, could not be written
 
 
 # --- samples: each of these objects is one line of a file `samples` (layout.SAMPLES)
@@ -295,7 +296,8 @@ class DataRecord(TypedDict):
     v: int
     time: float
     digest: str
-    attributes: str  # "" if not recorded, because an older version or rsync brought the data
+    # "" if the data was sent by an older version or by rsync, which do not record it
+    attributes: str
     parts: Optional[DataParts]  # None if the data set is not split into parts
 
 
@@ -303,8 +305,9 @@ class DataParts(TypedDict):
     """The part to which each file of a data set with `split` belongs."""
 
     count: int  # how many parts there are on all hosts together
-    # The part of each row (or NO_PART), in the order of listing.walk. Each row takes two bytes, low
-    # byte first; they are compressed by zlib and encoded in base64.
+    # For each row, in the order of listing.walk: the number of its part, or NO_PART. Each number
+    # has two bytes, low byte first. All these bytes together are compressed by zlib and encoded in
+    # base64.
     of: str
 
 

@@ -1,5 +1,5 @@
-"""Recognise the files that this machine has written, in a workdir that several hosts may share. A
-module of its own, so that a call that only locks a job loads nothing about runs.
+"""Recognise the files that this machine has written, in a workdir that several hosts may share.
+This module is separate, so that a call that only locks a job need not import modules about runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Find which of the `hosts/<host>/` folders of a run belongs to this machine. There may be several
 such folders, because hosts may share a workdir, and cloned machines may even share a hostname.
 
-If the run has a single folder, that folder belongs to this machine. Otherwise, the first of these
-folders does:
+If the run has a single folder, that folder belongs to this machine. If the run has several folders,
+the first of these two belongs to this machine:
 1. the folder that this machine has written since it booted;
 2. a folder that states this machine's hostname. Cloned machines share a hostname. So if a folder
    has the name of this machine in the session's inventory, only that folder counts.
@@ -47,8 +47,9 @@ def all_host_folders(run_dir: str) -> List[RunPaths]:
 
 
 def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
-    """Return what is wrong with the files of a run in this workdir. Return None if the files of at
-    least one host are intact, or if no host has files of the run."""
+    """Return what is wrong with the files of a run in this workdir, which several hosts may share.
+    Return None if the files of at least one of these hosts are intact, or if there are no files of
+    the run."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None

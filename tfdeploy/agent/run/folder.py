@@ -30,7 +30,7 @@ ORDERS = ("renew", "start", "commit", "abort", "stop")
 FULL_DISK_ORDERS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
-_ORDER_BYTES = 1024  # bytes that are reserved for the file of each of these orders
+_ORDER_BYTES = 1024  # The file of each FULL_DISK_ORDERS order has this many reserved bytes.
 
 
 def agent_command(*words: str) -> List[str]:
@@ -73,8 +73,9 @@ class RunPaths:
         return os.path.join(self.host_dir, name)
 
     def check_owner(self, *below: str) -> None:
-        """Check the owner of each folder from the workdir down to this folder, and of the paths
-        `below` this folder. Raises UntrustedPath if an owner is wrong, OSError."""
+        """Check the owner of each folder from the workdir down to this host's folder, and of the
+        paths in `below`, which are relative to this host's folder. Raises UntrustedPath if an owner
+        is wrong. Raises OSError."""
         folder = os.path.relpath(self.host_dir, self.workdir)
         check_owners(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
@@ -157,8 +158,9 @@ class RunPaths:
         return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
 
     def replaced_keep_links(self, keep: List[str]) -> List[str]:
-        """Return the paths of `keep` at which cwd/ no longer has a link to the keep folder. This is
-        called for every task that ends, so it must be cheap."""
+        """Return the paths in `keep` whose link in cwd/, which pointed to the keep folder, was
+        removed or replaced. This function is called for every task that ends, so it must be
+        cheap."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_keep_link(path)]
 
     def _is_keep_link(self, path: str) -> bool:
@@ -232,11 +234,12 @@ class RunPaths:
     def write_stop_order(self, task: str, order: StopOrder) -> None:
         write_json(self.stop_file(task), order)
 
-    # --- journals: of the run (task "") or of one task
+    # --- journals: one for the run, and one for each task
 
     def journal(self, task: str, event: str, fields: Mapping[str, object], **last: object) -> None:
         """Append a line to the journal of `task`, or of the run if `task` is "". The line contains
-        v, time and what (the event), and the fields in `fields` and `last`. Raises OSError."""
+        the keys "v", "time" and "what" (the event), and the fields in `fields` and `last`. Raises
+        OSError."""
         line = dict(fields, v=wire.VERSION, time=time.time(), what=event, **last)
         reserved_space.append_line(self._journal_path(task), line)
 
@@ -282,9 +285,9 @@ class RunPaths:
         self.wake_minder()
 
     def reserve_disk_space(self, part: wire.HostPart) -> None:
-        """Reserve disk space for the files that must be written even on a full disk. The files in
-        which the minder gets orders are filled with blanks. A reader does not take blanks for an
-        order. Raises OSError."""
+        """Reserve disk space for the files that must be written even on a full disk. The files for
+        orders to the minder are filled with blanks, so that an order can later be written in place
+        of the blanks. Readers ignore a file of blanks. Raises OSError."""
         for name in FULL_DISK_ORDERS:
             write_bytes(self.minder_order_file(name), b" " * _ORDER_BYTES)
         for path in (self.state_file, self.known_file):

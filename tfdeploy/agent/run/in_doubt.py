@@ -48,8 +48,8 @@ def is_abort_requested(paths: RunPaths, plan_digest: str) -> bool:
 
 
 def remove_abort_request(paths: RunPaths) -> None:
-    """Remove the file that `request_abort` wrote. Called when the run is no longer being
-    prepared."""
+    """Remove the file that `request_abort` wrote. Called when the preparation of the run has
+    ended."""
     remove_file(paths.doubt_file + leftovers.ABORT)
 
 

@@ -102,9 +102,10 @@ def _restore_folder_name(paths: RunPaths, path: str, aside: str) -> None:
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
-    """Return whether the launch was rolled back: the run was not committed on this host, or a host
-    with this workdir has the order to abort. The other hosts count because one of them may have
-    failed when this host had already received the commit."""
+    """Return whether the launch was rolled back. This is so if the run was not committed on this
+    host, or if this host or another host with the same workdir was ordered to abort the run. The
+    other hosts are checked because one of them may have failed after this host had received the
+    commit."""
     aborted = any(
         host.minder_order("abort") is not None for host in (paths, *_sharing_hosts(paths))
     )
@@ -132,8 +133,8 @@ def _is_running_elsewhere(paths: RunPaths) -> bool:
 
 
 def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
-    """Return the folders of the run's other hosts in this workdir, including hosts that have only
-    begun to prepare the run."""
+    """Return the run's folders in this workdir that belong to other hosts. Hosts that have only
+    begun to prepare the run are included."""
     return [other for other in all_host_folders(paths.run_dir) if other.host != paths.host]
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 # The name of the file in which TensorFlow records the newest checkpoint of a folder.
 RECORD = "checkpoint"
-# How many times a folder is listed, if its `checkpoint` record is replaced during each listing.
+# If the `checkpoint` record of a folder is replaced while the folder is listed, the folder is
+# listed again. Limits how many times it is listed.
 TRIES = 20
 FileRow = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
@@ -126,8 +127,8 @@ def list_keep_rows(workdir: str, job: str, keep: List[str]) -> List[FileRow]:
 
 
 def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[FileRow]:
-    """Return a row for each of the paths. If a `checkpoint` record changes meanwhile, list the
-    paths again, up to TRIES times."""
+    """Return a row for each of the paths. If a `checkpoint` record changes while the paths are
+    listed, list them again. List them at most TRIES times."""
     rows: List[FileRow] = []
     for _ in range(TRIES):
         rows = [row for row in (make_row(root, path) for path in paths()) if row is not None]
@@ -147,8 +148,8 @@ def walk_files(root: str, top: str) -> Iterator[str]:
 
 
 def make_row(root: str, path: str) -> Optional[FileRow]:
-    """Return the row of a path, or None if it is neither a file nor a link, or was removed
-    meanwhile."""
+    """Return the row of a path. Return None if the path is neither a file nor a link, or no longer
+    exists."""
     full_path = os.path.join(root, path)
     try:
         file_stat = os.lstat(full_path)

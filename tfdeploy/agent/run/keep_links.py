@@ -1,11 +1,11 @@
-"""Restore a link to a keep folder after a program has replaced the link. What the program has put
-in place of the link is moved into `keep`. Keep folders outlive runs. The working directory of a run
-(cwd/) contains links to the keep folders.
+"""Restore links to keep folders. Keep folders outlive runs, and the working directory of a run
+(cwd/) contains links to them. If a program has replaced such a link, the link is restored, and what
+the program has put in its place is moved into `keep`.
 
 A program may replace the link by `rm -rf logs; mkdir logs`. The files that it then writes would
-stay in cwd/, which no later launch reads. Nothing is deleted: the older one of the two folders
-stays in `keep`, under a name with the date. Each step is one rename, so that the next call can
-continue after a process was killed.
+stay in cwd/, which no later launch reads. Nothing is deleted: if there are now two folders, the
+older one stays in `keep` too, under a name with the date. Each step is one rename, so that the next
+call can continue after a process was killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def restore_keep_links(paths: RunPaths, keep: List[str]) -> List[str]:
         return []
     with acquire_keep_lock(paths.workdir, paths.job) as lock:
         if not lock.is_held():
-            return []  # The links are restored when the next task ends.
+            # The lock cannot be acquired now. The links are restored when the next task ends.
+            return []
         return [_restore_link(paths, path) for path in paths.replaced_keep_links(keep)]
 
 
@@ -63,8 +64,9 @@ def restore_and_log_links(paths: RunPaths, part: wire.HostPart, task: str) -> No
 
 
 def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "") -> List[str]:
-    """Restore the links to `keep` in all runs of the job that are no longer live. Return a sentence
-    for each link. The caller must hold the job's lock."""
+    """Restore the links to `keep` in all runs of the job that are no longer live. Return, for each
+    restored link, a sentence that says what was in its place. The caller must hold the job's
+    lock."""
     return [
         "run %s: %s" % (paths.run, sentence)
         for paths in runs_of_this_machine(workdir, job, inventory_name)

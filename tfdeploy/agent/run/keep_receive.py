@@ -2,8 +2,8 @@
 then moved into `keep` together. The `checkpoint` records, which are the files in which TensorFlow
 names the newest checkpoint, are moved last.
 
-Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that
-TensorFlow does not see it.
+Nothing is deleted. If this host has a `checkpoint` record that the other host does not have, the
+record is renamed, so that TensorFlow does not use it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def move_received_into_keep(
     workdir: str, job: str, files: List[Tuple[str, int, int]], records_to_rename: List[str]
 ) -> List[str]:
     """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each.
-    `records_to_rename`: `checkpoint` records to rename. If files are incomplete, move nothing and
-    return their paths. Raises VerbError in_the_way."""
+    `records_to_rename`: the `checkpoint` records that the other host does not have; they are
+    renamed, so that TensorFlow does not use them. If files are incomplete, move nothing and return
+    their paths. Raises VerbError in_the_way."""
     folder, root = incoming_folder(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # an empty file is not sent

@@ -60,8 +60,8 @@ def remove_partial_orders(paths: RunPaths) -> None:
 
 
 def remove_doubt_files(paths: RunPaths) -> None:
-    """Remove the files that mark a run as in doubt. Called, for example, when the run is committed
-    or over."""
+    """Remove the files that mark a run as in doubt (neither committed nor ended). Called, for
+    example, when the run is committed or over."""
     for path in (paths.doubt_file, paths.doubt_file + ABORT):
         remove_file(path, if_possible=True)
 

@@ -34,9 +34,9 @@ def list_port_owners(workdir: str, inventory_name: str, except_run: str = "") ->
 
 
 def has_live_processes(paths: RunPaths) -> bool:
-    """Return whether the run has not ended on this host, and its minder, a supervisor or a process
-    of a task is alive. Processes of tasks are searched too, because they may be alive although the
-    minder and the supervisors were killed."""
+    """Return True if the run has not ended on this host and at least one of its processes is alive.
+    This may be the minder, a supervisor or a process of a task. Processes of tasks are searched
+    too, because they may be alive although the minder and the supervisors were killed."""
     return paths.state().phase != "ended" and (
         has_live_agent_process(paths) or bool(find_task_processes(paths, paths.tasks())[0])
     )

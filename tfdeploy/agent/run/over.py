@@ -21,12 +21,13 @@ from tfdeploy.agent.run.file_origin import is_own_file, read_origin
 from tfdeploy.agent.run.find import all_host_folders
 from tfdeploy.agent.run.folder import RunPaths
 
-# An interrupted operation may leave files and folders. Their names begin with one of these texts.
+# An interrupted operation may leave incomplete files and folders in a workdir. Their names begin
+# with one of these texts.
 INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
-# In a run's own folder, the names of such files and folders begin with one of these texts.
+# Incomplete files and folders in a run's own folder have names that begin with one of these texts.
 INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + ("gone-",)
 SESSION_PREFIXES = (".tensorboard-",)  # these entries are removed when their session ends
-RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
+RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the names in the folder of a complete run
 _STILL_INFORMS = "its minder is still telling other hosts that the run has ended"
 
 
@@ -44,7 +45,8 @@ class RunRemovalState(NamedTuple):
 def find_removal_state(
     workdir: str, job: str, run: str, inventory_name: str, runs_with_processes: Set[str]
 ) -> RunRemovalState:
-    """Return the state of a run. `inventory_name`: as in file_origin.is_own_file.
+    """Return whether a run may be removed, and the reason if it may not. `inventory_name`: this
+    machine's name in the session's inventory, or "" if the session did not say.
     `runs_with_processes`: the result of `find_runs_with_processes`."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None

@@ -1,8 +1,9 @@
 """Find which releases, environments and data sets are used by runs that have not ended on all their
 hosts. A cleanup must not remove them.
 
-In a shared workdir, such a run may belong to another host. A damaged run may be alive, so the names
-that can still be read from its files are returned too.
+In a shared workdir, such a run may belong to another host. A damaged run may be alive. So if its
+files can still be read in part, the releases, environments and data sets that they name count as
+used too.
 """
 
 from __future__ import annotations

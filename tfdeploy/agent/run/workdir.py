@@ -29,9 +29,9 @@ def make_cwd(
     links: Dict[str, str],
     raise_if_unwanted: Callable[[], None],
 ) -> None:
-    """Make the run's working directory, unless it exists. Calls `raise_if_unwanted` before each
-    file. Raises OSError, or the error that `raise_if_unwanted` raises when the directory is no
-    longer needed."""
+    """Make the run's working directory, unless it exists. Raises OSError. `raise_if_unwanted` is
+    called before each file is copied. It raises an error if the directory is no longer needed, and
+    this function then raises the same error."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -62,8 +62,9 @@ def make_cwd(
 
 
 def _data_link_target(folder: str, path: str) -> str:
-    """Return the path to which a link to a data set points. This is the folder of the data set, or
-    the only file in it if that file has the name of the link."""
+    """Return the target of a link to a data set. The target is the folder of the data set. But if
+    the folder contains only one file and this file has the same name as the link, the target is
+    this file."""
     file = os.path.join(folder, os.path.basename(path))
     return (
         file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder

@@ -1,10 +1,10 @@
 """Read metrics from the TensorBoard event files of a run on this host. Each call reads what was
 written since the previous call.
 
-No part of a file is read twice. If more was written than one call may read, the call reads short
-records first, the newest of them first, because scalars are short. Then it reads long records, the
-newest first. The records that do not fit into the limit are never read. Damaged records are skipped
-too, with one message per file.
+No part of a file is read twice. If more was written than one call may read, the call reads the
+short records first, because scalars are short. Among the short records, it begins with the newest.
+Then it reads the long records, also beginning with the newest. The records that do not fit into the
+limit are never read. Damaged records are skipped too, with one message per file.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ CALL_CPU_S = 0.01
 FILE_BYTES, FILE_RECORDS = 1 << 16, 256
 RECORD_BYTES = 1 << 16  # larger records (images, graphs) are skipped
 SHORT_BYTES = 512  # the record of one scalar is shorter than this
-HOPS = 512  # limits how many heads of records one call reads in a file
-# After HOPS heads, the search continues in the last WINDOW_BYTES of the file.
+HOPS = 512  # limits how many record headers one call reads in a file
+# After HOPS record headers, the search continues in the last WINDOW_BYTES of the file.
 WINDOW_BYTES = 1 << 14
-# Limits of one search for the head of a record: how far before the end of the file it starts, how
-# many bytes it reads with one call, and how many candidates it examines in these bytes.
+# Limits of one search for a record header: how far before the end of the file it starts, how many
+# bytes it reads with one call, and how many candidates it examines in these bytes.
 SEARCH_BYTES, BLOCK_BYTES, TRIES = 1 << 22, 1 << 16, 16
 MOST_REPORTED = 8  # limits how many damaged files are reported
 # A record begins with its length. If the length is below 16 MiB, its last five bytes are zero.
@@ -58,12 +58,13 @@ class EventFile:
     """The read position in one event file. Programs append to the file."""
 
     def __init__(self) -> None:
-        self.last_call = 0  # number of the last call that read this file
+        # EventMetrics counts its calls; this is the number of the last call that read this file.
+        self.last_call = 0
         self.damaged = False
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
-        # `_lost`: True if the position is not at the head of a record. `_waits`: True if the next
-        # record is not complete yet.
+        # `_lost`: True if the position is not at the beginning of a record. `_waits`: True if the
+        # next record is not complete yet.
         self._lost = self._waits = False
 
     def has_grown(self, path: str, inode: Tuple[int, int]) -> bool:
@@ -163,8 +164,9 @@ class EventFile:
 
 
 def _possible_heads(part: bytes) -> Iterator[int]:
-    """Yield offsets in `part` at which the head of a record may begin: its length has at most three
-    bytes that are not zero, then five zeros. Only the first TRIES runs of zeros are examined."""
+    """Yield offsets in `part` at which a record may begin. A record begins with its length in 8
+    bytes; only the first three of these bytes may differ from zero. Only the first TRIES runs of
+    zeros are examined."""
     for zeros in islice(_ZEROS.finditer(part), TRIES):
         yield from range(max(0, zeros.start() - 3), zeros.start())
 
@@ -221,7 +223,8 @@ class EventMetrics:
 
     def _can_keep_metric(self, name: str) -> bool:
         """Return True if values of this metric are kept. If there are MOST_METRICS metrics already,
-        the new one replaces a metric of lower priority, or is not kept."""
+        drop the metric with the lowest priority to make room for a metric of higher priority;
+        otherwise return False."""
         if name in self._priorities:
             return True
         rank = display_rank(name)

@@ -86,8 +86,8 @@ class EventFolders:
         }
 
     def _walk_step_by_step(self) -> Iterator[None]:
-        """Walk through the folders and record their event files, one folder entry per step. Links
-        are not followed."""
+        """Walk through the folders and record their event files. Pause (by `yield`) before each
+        folder and each entry of a folder. Links are not followed."""
         if not self._since:
             self._since = self._prepared_time()
         present: Set[str] = set()
@@ -144,7 +144,7 @@ class EventFolders:
         try:
             about = entry.stat(follow_symlinks=False)
         except OSError:
-            return False  # the file was removed meanwhile
+            return False  # the file was removed after the folder was listed
         is_own = (match.group(2) + ".").startswith(self._machine + ".")
         name = ""
         if (
@@ -164,8 +164,8 @@ class EventFolders:
         return True
 
     def _name_folder(self, folder: PathParts) -> str:
-        """Return the FOLDER part of the names of metrics from this folder. Return "" if there are
-        too many names already."""
+        """The metrics in a folder are named FOLDER/TAG. Return FOLDER for this folder. Return "" if
+        there are too many names already."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
         parts = _drop_time_names(folder)
@@ -178,8 +178,8 @@ class EventFolders:
 
 
 def _resolve_parents(folder: str) -> str:
-    """Return the path with the links in its parent folders resolved, because the path of the
-    working directory may contain links."""
+    """Resolve the links in the parent folders of this path. They may be links because the path of
+    the working directory may contain links."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 

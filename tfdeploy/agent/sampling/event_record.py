@@ -1,4 +1,5 @@
-"""Decode a record of a TensorBoard event file: its frame, and the scalars of its Event. Pure.
+"""Decode a record of a TensorBoard event file: its frame, and the scalars of its Event. The
+functions have no side effects.
 
 The frame (TFRecord) consists of the length of the data, its masked CRC32C, the data, and the masked
 CRC32C of the data. The data are protocol buffers:
@@ -40,8 +41,9 @@ _CONTENT = {
     23: "<Q",
 }
 _BFLOAT16 = 14
-# Numbers of the fields that can contain a tensor's elements: floats (with their struct format),
-# integers as varints (_WHOLE), and the bits of 16-bit floats (_HALVES).
+# Several fields can contain a tensor's elements; these are their numbers. _LISTS: floats, with
+# their struct format. _WHOLE: integers, as varints. _HALVES: 16-bit floats, whose bits are stored
+# as integers.
 _LISTS = {5: "<f", 6: "<d"}
 _WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
 _Field = Tuple[int, Union[int, bytes]]

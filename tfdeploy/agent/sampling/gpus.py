@@ -52,7 +52,7 @@ class Nvml:
         try:
             if self._library.nvmlInit_v2() != _SUCCESS:
                 raise OSError("NVML does not start")
-        except AttributeError as error:  # it is a different library with the same name
+        except AttributeError as error:  # the loaded library is not NVML
             raise OSError(str(error)) from error
 
     def sample(self) -> List[Gpu]:

@@ -44,13 +44,12 @@ class PrintedMetrics:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
         # Inode of the log, and the offset up to which the log has been read.
         self._inode = self._size = 0
-        # The last read should have begun at the offset `_last`, but it began at `_began`, because
-        # the size of a read is limited.
+        # The last read was due to begin at the offset `_last`. If more than the size limit of a
+        # read was unread, it began later, at `_began`.
         self._last = self._began = 0
-        self._seen: Optional[os.stat_result] = None  # the status of the log file at the last read
-        # Offset from which the log is searched again after the attempt has ended, because some
-        # lines were skipped and no step has been found since. None if no lines need to be searched
-        # again.
+        self._seen: Optional[os.stat_result] = None  # os.stat of the log at the last read
+        # If lines were skipped and no step was found after them: the offset from which the log is
+        # searched again once the attempt has ended. Otherwise None.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}

@@ -238,9 +238,9 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _choose_event_file_task(part: wire.HostPart) -> str:
-    """Return the task to which the event files on this host are attributed. This is the deciding
-    task (whose success makes the run a success) if it runs on this host, otherwise the first task
-    that is not a ps."""
+    """Return the task to which the event files on this host are attributed. If the deciding task
+    runs on this host, return it (the run succeeds when the deciding task succeeds). Otherwise
+    return the first task that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -280,8 +280,8 @@ def main(argv: List[str]) -> int:
 
 
 def _measure_cpu_s(work: Callable[[], None]) -> float:
-    """Call `work`, and return how many CPU seconds it used. If it uses STEP_CPU_S seconds, this
-    process is killed."""
+    """Call `work`, and return how many CPU seconds the call used. If the call uses STEP_CPU_S
+    seconds, the kernel kills this process."""
     begin_s = time.process_time()
     # The signal SIGPROF ends this process even while a regular expression is being matched.
     signal.setitimer(signal.ITIMER_PROF, STEP_CPU_S)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 WHOLE_S = 3600.0  # Samples younger than this, in seconds, are all kept.
 THIN_AFTER = 360  # After this many new samples, old samples are removed from the file.
-# Two samples are kept if the gap between them is at least this fraction of the required gap. A
-# fraction suffices, because the times of samples are not quite regular.
+# An old sample is kept if its gap to the next newer kept sample is at least this fraction of the
+# wanted gap. The fraction is less than 1, because the times of samples are not quite regular.
 _SLACK = 0.9
 
 
