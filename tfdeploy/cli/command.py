@@ -99,7 +99,10 @@ def _refuse_unknown_verb(verb: str, arguments: list[str]) -> None:
 
 
 def _format_suggested_command(meant: str, arguments: list[str]) -> str:
-    """Return the command that was meant, with the arguments if its verb takes them."""
+    """Return the command line that the operator probably meant, in backquotes.
+
+    The command line contains `arguments` if the verb of `meant` accepts them.
+    """
     command = meant.split()
     asks_for_help = {"-h", "--help"} & {*arguments}
     given = arguments[:1] and not arguments[0].startswith("-")

@@ -34,15 +34,16 @@ _REPLAYED_KINDS = ("task", "host", "note")
 class LaunchDashboard:
     """The dashboard of a launch, which opens when the launch begins its step `start`.
 
-    `show`: a function that shows the events before that step, and all events after `q` was typed.
+    `show`: a function that prints an event as text. It prints the events before the dashboard opens
+    and the events after the operator closed the dashboard with `q`.
     """
 
     def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
         self.flags, self.run, self.show = flags, run, show
         self.board: Dashboard | None = None
         self._stack = ExitStack()
-        # Events that are shown again: on the dashboard when it opens, or with `show` if the launch
-        # fails.
+        # Before the dashboard opens: the printed events, which the dashboard then shows again.
+        # While it is open: its events, which `show` prints if the launch fails.
         self._events: list[Event] = []
 
     def __enter__(self) -> LaunchDashboard:
@@ -94,8 +95,8 @@ def show_dashboard(
     `record`: a function that gets all events. `record_lines`: a function that gets the lines of the
     tasks.
     `last_lines`: how many earlier lines of each task are shown.
-    `launch_board`: the dashboard of the launch; the choices that the operator has made on it are
-    kept.
+    `launch_board`: the dashboard that was open during the launch. The new dashboard keeps the
+    choices that the operator made there.
 
     Returns the exit code of the run, or 0 if the operator left with `q`.
     """

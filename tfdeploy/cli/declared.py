@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A command line may have at most one of the flags in the group with this name.
+# Name of a group of flags that exclude each other: a command line may have at most one of them.
 ALTERNATIVES = "alternatives"
 
 
@@ -25,7 +25,7 @@ def option(
 
     `env`: a function that takes the field's name and returns the default from the environment, or
     None.
-    `group`: the title above the flag in the help.
+    `group`: the title above the flag in the help, or ALTERNATIVES.
     `more_flags`: {further flag that sets the same field: its options for add_argument}.
     `options`: keyword arguments of add_argument.
     """
@@ -35,7 +35,10 @@ def option(
 
 
 def switch(*names: str, default: bool = False, **options: Any) -> Any:
-    """Return a dataclass field that is `default`, or `not default` if its flag is given."""
+    """Return a dataclass field for a flag without a value.
+
+    The value of the field is `default`. If the flag is given, the value is `not default`.
+    """
     return option(*names, default=default, action=f"store_{not default}".lower(), **options)
 
 

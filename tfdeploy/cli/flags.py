@@ -28,7 +28,7 @@ from tfdeploy.cli.verb_table import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
-    # typing has it only from Python 3.11 on.
+    # The module `typing` contains `dataclass_transform` only from Python 3.11 on.
     from typing_extensions import dataclass_transform
 
     from tfdeploy.ui.terminal import Terminal
@@ -155,8 +155,8 @@ class CommonFlags(VerbFlags):
     def add_file_flags(self, text: str) -> str:
         """Add the -i and -j of this command line to each tfdeploy command in `text`.
 
-        The operator can then type the commands as they are printed. An -i or -j whose value is the
-        one in the environment is not added, because the environment also applies to the next
+        The operator can then type the commands as they are printed. -i or -j is not added if its
+        environment variable has the same value, because the variable also applies to the next
         command.
         """
         candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))

@@ -99,4 +99,5 @@ def _end_by_signal(number: int) -> NoReturn:
     """End this process by the signal `number`, so that its parent sees which signal ended it."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(128 + number)  # reached only if the signal is blocked
+    # If this process blocks the signal, `os.kill` does not end the process.
+    os._exit(128 + number)

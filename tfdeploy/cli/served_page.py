@@ -19,7 +19,8 @@ from tfdeploy.errors import TfdeployError
 MAX_AGE_S = 5.0
 PATH_BYTES = 16  # random bytes in the path
 REQUEST_TIMEOUT_S = 10.0  # a connection that is silent for this long is closed
-# Each connection needs a thread, and any user of this machine can open connections.
+# Connections that may be open at the same time. Their number is limited, because each needs a
+# thread, and any user of this machine can open connections.
 MAX_CONNECTIONS = 128
 
 
@@ -49,7 +50,7 @@ class ServedPage(ThreadingHTTPServer):
         return self._connection_slots.acquire()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close the connection, so that another one may open."""
+        """Close the connection. Another connection may then open in place of it."""
         super().shutdown_request(request)
         self._connection_slots.release()
 

@@ -91,9 +91,10 @@ def _read_defaults(node: Node) -> _Defaults:
 
 
 def _host_settings(name: str, defaults: _Defaults, own_settings: Node) -> dict[str, LocatedValue]:
-    """Return the host's settings: its own ones, and the defaults for all others.
+    """Return all settings of the host.
 
-    In each setting, {name} is replaced by the host's name.
+    A setting that `own_settings` lacks gets its value from the key `defaults:`. In each value,
+    {name} is replaced by the host's name.
     """
     if own_settings.kind not in ("mapping", "nothing"):
         raise own_settings.wrong_value(
@@ -186,13 +187,14 @@ def find_inventory(
     cwd: Path,
     job_file: FoundFile | None = None,
 ) -> FoundFile:
-    """Return the inventory file that is found first in several sources.
+    """Return the inventory file.
 
-    The sources are -i, TFDEPLOY_INVENTORY, the key `inventory:` of the job file, and a folder
-    inventories/ that contains a single inventory. If a flag named the job file, inventories/ is
-    looked for next to the job file, then in `cwd`. Otherwise it is looked for from `cwd` upwards to
-    the folder of the job file. Raises ConfigError if no source names an inventory; the error lists
-    the possible files.
+    The first of these sources that names an inventory counts: -i, TFDEPLOY_INVENTORY, the key
+    `inventory:` of the job file, a folder inventories/ that contains a single inventory. If -j or
+    TFDEPLOY_JOB names the job file, the folder inventories/ is searched next to the job file, then
+    in `cwd`. Otherwise the folder is searched in `cwd`, then in each folder above `cwd`, up to the
+    folder of the job file. Raises ConfigError if no source names an inventory. The error lists the
+    possible files.
     """
     folders = _folders_to_search(cwd, job_file)
     choices = next(filter(None, (_yaml_files(folder / FOLDER) for folder in folders)), [])

@@ -160,7 +160,8 @@ def _data_source(node: Node) -> DataSource:
 def data(node: Node) -> dict[str, DataSource]:
     """Return {name: data set}. Paths are returned as they are written.
 
-    Raises ConfigError if the names of two split data sets lead to the same environment variables.
+    For a split data set, tfdeploy sets environment variables that contain the data set's name in
+    capitals. Raises ConfigError if two split data sets would set the same variables.
     """
     sources: dict[str, DataSource] = {}
     names_by_variable: dict[str, str] = {}
@@ -332,7 +333,10 @@ def env(node: Node) -> dict[str, str]:
 
 
 def check_variable(name: str, node: Node) -> None:
-    """Raise ConfigError if `name` is no valid environment variable, or tfdeploy sets it itself."""
+    """Raise ConfigError if a job file must not set the environment variable `name`.
+
+    The reason is an invalid name, or a variable that tfdeploy itself sets.
+    """
     if not VARIABLE.match(name):
         raise node.error(
             f"{name[:80]!r} is not the name of a variable", "write letters, digits and _"

@@ -38,13 +38,18 @@ def accepts(*types: str, **more: Any) -> Callable[[R], R]:
 
 
 def schema_of(read: Callable[[Node], Any]) -> Schema:
-    """Return the JSON Schema that the decorator `accepts` has stored for the reader `read`."""
+    """Return the JSON Schema of the values that the function `read` takes.
+
+    The decorator `accepts` of `read` has stored this schema.
+    """
     return _SCHEMAS[read]
 
 
 def matching_pattern(*expressions: re.Pattern[str]) -> str:
-    """Return a `pattern` for a JSON Schema, which admits texts that one of the expressions matches.
-    Each expression must end in `\\Z`."""
+    """Return a `pattern` for a JSON Schema. It matches a text if any of the expressions matches it.
+
+    Each expression must end in `\\Z`.
+    """
     return "|".join("^" + each.pattern.replace(r"\Z", "$") for each in expressions)
 
 
@@ -114,7 +119,7 @@ def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
 
 
 def mapping_schema(keys: tuple[Key, ...]) -> Schema:
-    """Return the JSON Schema of a mapping with these keys, each of which may be left empty."""
+    """Return the JSON Schema of a mapping with these keys. The value of a key may be left empty."""
     return {
         "type": ["object"],
         "properties": {key.name: or_empty(_key_schema(key)) for key in keys},

@@ -13,10 +13,10 @@ from tfdeploy.machine.ownership import is_writable_by_others
 class FoundFile(NamedTuple):
     """A job file or inventory.
 
-    `named_explicitly`: True if a flag, its environment variable, or the job file names the file;
-    False if a search found it. `unused_inventory`: an inventory of the project that is ignored
-    because this file is used instead. If several inventories are ignored, `unused_inventory` is
-    their folder.
+    `named_explicitly`: True if the user named the file by a flag, by the environment variable of
+    the flag or in the job file; False if a search found the file.
+    `unused_inventory`: an inventory of the project that is ignored because this file is used
+    instead. If several inventories are ignored, `unused_inventory` is their folder.
     """
 
     path: Path

@@ -144,7 +144,7 @@ def _run_secret_command(name: str, source: SecretSource, folder: str | None) -> 
             pass
         finally:
             with contextlib.suppress(OSError):
-                process.kill()  # has no effect if the process has ended
+                process.kill()  # `kill` has no effect if the process has ended already.
     if code == 0 or len(out) > MOST_BYTES:
         return out  # `_checked_text` refuses a value that is too long.
     if code is None:

@@ -63,8 +63,10 @@ def local_path(node: Node) -> str:
 
 
 def _matching_text(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
-    """Return a function that reads a text which the expression `allowed` matches. `form`: describes
-    the allowed texts, for the error."""
+    """Return a function that reads a text and refuses it if `allowed` does not match it.
+
+    `form`: a description of the allowed texts, for the error.
+    """
 
     @accepts("string", pattern=matching_pattern(allowed))
     def read(node: Node) -> str:
@@ -183,7 +185,7 @@ def jump(node: Node) -> str:
 
 @accepts("string", pattern=_HOST_PATH_PATTERN)
 def host_path(node: Node) -> str:
-    """Return a folder or file on a host: absolute or below ~."""
+    """Return the path of a folder or file on a host. The path must begin with / or ~/."""
     given = node.scalar("a path on the host")
     if not is_host_path(given):
         raise node.wrong_value(

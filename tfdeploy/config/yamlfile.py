@@ -21,8 +21,9 @@ MAX_BYTES = 4 << 20  # limits the size of a file
 MAX_DEPTH = 32  # limits the nesting of lists and mappings
 _TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
 _FORM = "`tfdeploy docs` shows the form of the file"
-# Limits the number of nodes, because each takes about 300 bytes of memory, and 4 MiB of text can
-# hold seven times as many. The limit is enough for 10,000 hosts with ten keys each.
+# Limits the number of nodes, because each node takes about 300 bytes of memory. Without this limit,
+# a file of 4 MiB could have two million nodes. 300,000 nodes are enough for 10,000 hosts with ten
+# keys each.
 MAX_NODES = 300_000
 MAX_MERGED = 100_000  # limits the total number of entries that the merge keys `<<:` add
 _BOOLEANS = {
@@ -96,8 +97,8 @@ def read_text(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            # At most so many bytes are read, because the path may name a device such as /dev/zero,
-            # which never ends.
+            # The number of bytes is limited, because the path may name a device that never ends,
+            # such as /dev/zero.
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         what = f"cannot be read: {getattr(error, 'strerror', None) or error}"

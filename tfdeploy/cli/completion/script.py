@@ -32,7 +32,8 @@ _VALUES = {
     "STATE,...": " ".join(("@list", *RUN_STATES)),
     "TASKS": "@list @tasks @roles",
 }
-# {shell: the files that make up its script, in this order}. The rows replace `@ROWS@` in them.
+# {shell: the files that make up its completion script, in this order}. `make_script` replaces
+# `@ROWS@` in these files by the lists of verbs and flags.
 _TEMPLATES: dict[Shell, tuple[str, ...]] = {
     "bash": ("rows.sh", "bash.sh"),
     "zsh": ("rows.sh", "zsh.sh"),
@@ -75,9 +76,9 @@ def make_script(shell: Shell) -> str:
 def list_command_words(
     parser: argparse.ArgumentParser, command: str = ""
 ) -> Iterator[tuple[str, list[CompletionWord]]]:
-    """Yield (command, rows of the command) for the parser and for the parsers of its verbs.
+    """Yield (command, the words that can follow it) for the parser and the parsers of its verbs.
 
-    `command`: the verbs that come before the rows on the command line, such as "lab up".
+    `command`: the verbs that lead to the parser, such as "lab up"; "" for the main parser.
     """
     rows: list[CompletionWord] = []
     formatter = parser._get_formatter()

@@ -157,7 +157,7 @@ def _describe_data(program: FolderProgram | None) -> tuple[dict[str, str], list[
 
 
 def _print_used_inventory(flags: Flags) -> None:
-    """Print which existing inventory is used, which is why no new inventory is written.
+    """Print that no new inventory is written, because -i or TFDEPLOY_INVENTORY names one.
 
     Raises UsageError, ConfigError.
     """
@@ -260,8 +260,8 @@ def _check_file_text(name: str, text: str, flag: str) -> str:
 def _write_new_file(folder: Path, name: str, text: str) -> bool:
     """Write a new file and return True, or return False if the file exists already.
 
-    The first line of the file names a JSON Schema for editors. This schema is written too, and an
-    existing one is replaced even if the file is not written.
+    The first line of the new file names a JSON Schema for editors. The schema is written with the
+    new file. If the file exists already, the schema is renewed only if it exists too.
     """
     path, schema = folder / name, folder / SCHEMA_FOLDER / f"{_SCHEMAS[name]}.schema.json"
     line = f"# yaml-language-server: $schema={os.path.relpath(schema, path.parent)}\n"

@@ -209,8 +209,8 @@ def select_attempts(
             next="add --attempt 1",
         )
     follow = follow and any(attempt == newest[task] for task, attempt in existing.items())
-    # The tasks of hosts that did not answer stay in the query, because they may have had the
-    # attempt.
+    # If a host did not answer, its tasks may have had the attempt that --attempt names. The query
+    # therefore keeps these tasks.
     existing |= {
         task: flags.attempt for task in query.tasks if flags.attempt and task not in newest
     }

@@ -15,7 +15,7 @@ from tfdeploy.transport.ssh.target import resolve
 
 
 def run(flags: Flags) -> int:
-    """Replace this process by ssh. Does not return."""
+    """Replace this process by ssh with exec, so that this function returns only by an error."""
     if flags.json:
         raise UsageError(
             "a shell on a host prints no JSON",

@@ -64,7 +64,7 @@ def run(flags: Flags) -> int:
 
 
 def _list_problems_watch_fixes(current: Status) -> Iterator[str]:
-    """Yield a message for each problem that `status --watch` would fix."""
+    """Yield a message for each problem that `tfdeploy status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned_hosts:
             yield f"[{host}] after a reboot or kill, no process of the run is left; to resume it"
@@ -88,7 +88,8 @@ def exit_code_if_unreachable(
 def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     """Resume the run on `hosts`, on which no process of the run is left.
 
-    Returns True if the run may resume on at least one of these hosts.
+    If the run was stopped or has ended elsewhere, the run is ended on `hosts` too. Returns True if
+    the run continues on at least one of them, or if resuming on one failed and is worth a retry.
     """
     can_resume = False
     for host in hosts:

@@ -20,7 +20,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class ListedHost(NamedTuple):
-    """A host that a host list or a hostfile names, and its location in that list or file."""
+    """A host from a host list or a hostfile. `node`: the place in that list or file."""
 
     settings: dict[str, str]  # inventory key -> value; always contains `address`
     node: Node
