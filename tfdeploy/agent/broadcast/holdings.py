@@ -175,7 +175,7 @@ class Holdings:
     def complete(self) -> bool:
         return self.have_bytes == self.cut.total_bytes
 
-    # --- callbacks after changes
+    # --- callbacks, which are called after each change
 
     def add_listener(self, on_change: Callable[[], None]) -> None:
         """Register a callback that is called, from any thread, after each change. It must

@@ -36,7 +36,8 @@ RETRY_S = 1.0  # the pause before a retry
 # host has listed its files.
 OPERATION_TIMEOUT_S = 120.0
 LISTING_TIMEOUT_S = 600.0  # limits the time to receive a whole listing
-# Limits the length of a listing; enough for several hundred thousand files.
+# The greatest length of a listing. Several hundred thousand files fit into a listing of this
+# length.
 MOST_LINE_BYTES = 64 << 20
 _MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
 # Temporary folders, to which TensorFlow lets workers other than the chief write. TensorFlow never
@@ -76,7 +77,7 @@ class KeepFetch:
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
-                # The new thread first waits for the lock, which this method holds.
+                # The new thread does nothing until this method releases the lock.
                 start_thread(self._fetch)
                 self._fetching = True
             return self._arrived >= number
@@ -107,8 +108,8 @@ class KeepFetch:
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
         """Hold the lock during the `with` block, so that `give_up` waits until the block has ended.
-        Raises ValueError if the files are no longer wanted for round `number` (one start of all
-        tasks that restart together)."""
+        Raises ValueError if round `number` no longer needs the files. A round is one start of all
+        tasks that restart together."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("the files are no longer needed")

@@ -131,8 +131,9 @@ class Member:
 
     def _hash_own_files(self) -> None:
         """Hash this host's files, so that this host can send them to others. The files have the
-        right sizes and times, so they are expected to be complete. If the hash of a segment differs
-        from its root hash, report this and stop. Segments whose leaves are known are skipped."""
+        right sizes and times, so they are expected to be complete. If the computed hash of a
+        segment differs from the expected root hash, report this and stop. Segments whose leaves
+        (hashes of the pieces) are known already are skipped."""
         for segment in range(self.holdings.cut.segments):
             if not self._has_no_sender:
                 return

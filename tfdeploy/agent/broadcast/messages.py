@@ -23,7 +23,8 @@ MOST = {
     WANT: pieces.SEGMENT // 8,
     PIECE: pieces.PIECE_BYTES,
 }
-HELLO_BYTES = 4096  # limits the length of the child's first line
+# The greatest length of the first line that a child (a host that receives) sends.
+HELLO_BYTES = 4096
 
 
 class InvalidMessage(ValueError):

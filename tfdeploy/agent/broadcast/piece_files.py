@@ -172,7 +172,7 @@ class PieceFiles:
             try:
                 shutil.copyfile(self._path_of(moved), partial, follow_symlinks=False)
             except FileNotFoundError:
-                pass  # the file was removed meanwhile
+                pass  # the file no longer exists
             self._differing.add(file)
 
     def write(self, piece: Piece, content: memoryview) -> None:

@@ -19,7 +19,7 @@ from tfdeploy.agent.record import NamedTuple
 CONNECT_TIMEOUT_S = 3.0  # limits the time to connect; a host that drops packets never answers
 RETRY_S = 0.3  # the pause before the second try to connect
 
-# The kinds of failure in a report.
+# The kinds of failure that a Receiver reports.
 UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
 
 

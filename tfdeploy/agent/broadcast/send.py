@@ -20,7 +20,7 @@ from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 
-HELLO_TIMEOUT_S = 5.0  # limits the wait for the child's first line
+HELLO_TIMEOUT_S = 5.0  # the longest wait for the first line of a child (a host that receives)
 # A child that accepts no data for this time is disconnected. It may connect again.
 SEND_TIMEOUT_S = 20.0
 _MAX_WAIT_S = 1.0  # the longest wait for a request or for new pieces
@@ -31,7 +31,8 @@ class Sender:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
-        # For how many segments in holdings.arrived_segments the child has received the hashes.
+        # The number of segments whose hashes were sent to the child. These are the first segments
+        # in holdings.arrived_segments.
         self._announced = 0
         self._wake_reading, self._wake_writing = os.pipe()
         os.set_blocking(self._wake_writing, False)
@@ -59,7 +60,8 @@ class Sender:
         try:
             os.write(self._wake_writing, b"x")
         except OSError:
-            pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
+            # This is no error: the pipe is full, so run() wakes up anyway, or run() has ended.
+            pass
 
     def _send_some(self) -> None:
         arrived = self._holdings.arrived_segments

@@ -114,8 +114,8 @@ class AnnounceRound(NamedTuple):
 
 
 class ReportStage(NamedTuple):
-    """Tell all hosts which stage this host has reached in round `round_number`. A round is one
-    start of all tasks that restart together. restart.py defines the stages."""
+    """Tell all hosts that this host has reached the stage `stage` of round `round_number`. A round
+    is one start of all tasks that restart together. restart.py defines the stages."""
 
     round_number: int
     stage: int
@@ -131,8 +131,8 @@ class FetchKeepFolders(NamedTuple):
 
 class ReportMinderChange(NamedTuple):
     """Tell all hosts that `host` has lost its minder (the agent's daemon for the run), or has one
-    again. `change_count` counts these changes, so it is odd while `host` has no minder.
-    `without_minder_s`: for how many seconds `host` has had no minder."""
+    again. `change_count`: how often either has happened on `host`; an odd number means that `host`
+    has no minder now. `without_minder_s`: for how many seconds `host` has had no minder."""
 
     host: str
     change_count: int

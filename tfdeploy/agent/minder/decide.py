@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 NO_ANSWER = "a host lost all its processes of the run, and no other host answered it for a day"
-# After all processes of the run on a host have died, this host waits at most this many seconds
-# until another host answers.
+# If all processes of the run on a host have died, the host's next minder starts nothing until
+# another host answers. It waits at most this many seconds for an answer.
 REJOIN_S = 86400.0
 
 
@@ -87,8 +87,8 @@ def _decide_by_phase(view: HostRunView) -> List[Action]:
 
 
 def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
-    """Return the actions that commit or end the run because of facts that perhaps only this host
-    knows. When the actions are carried out, the other hosts are told."""
+    """Return the actions that commit or end the run. The reason for such an action may be a fact
+    that only this host knows. Carrying out the action also tells the other hosts."""
     part, orders, known = view.part, view.orders, view.known
     if known.abort is not None:
         return []

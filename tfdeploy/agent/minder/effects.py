@@ -41,7 +41,9 @@ class ActionExecutor:
         )
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        self._keep: Optional[KeepFetch] = None  # None before tasks have restarted together
+        # None until this host fetches `keep` folders for the first time, which happens when all
+        # tasks of the gang restart together.
+        self._keep: Optional[KeepFetch] = None
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.StartTask: self._start_task,

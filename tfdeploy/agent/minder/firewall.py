@@ -52,8 +52,9 @@ def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
 
 
 def _endpoints_of(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
-    """Return the (address, port) pairs of the run on another host. This host may have some of these
-    addresses too, because container bridges often use the same addresses."""
+    """Return the (address, port) pairs at which the minder and the tasks of another host listen.
+    This host may have some of these addresses too, because container bridges often have the same
+    address on many hosts."""
     ports = {minder.port} | {
         int(peer.address.rpartition(":")[2])
         for peer in part.peers
@@ -110,8 +111,8 @@ class Firewall:
         self._create_table(WITHIN_S)
 
     def recreate_lost_table(self) -> str:
-        """Create the table again if the nft process that owns it was killed, which only root can
-        do. Return what happened, for the journal; "" if nothing happened.
+        """Create the table again if the nft process that owns it was killed. (Only root can kill
+        this process.) Return what happened, for the journal; "" if nothing happened.
 
         While there is no table, only the filters of the ports (if there are any) keep strangers
         out.
@@ -135,7 +136,7 @@ class Firewall:
             self._noted = event
 
     def close(self) -> None:
-        """Close the FIFO in this process, which no longer needs the table."""
+        """Close this process's end of the FIFO, because this process no longer needs the table."""
         if self._held is not None:
             os.close(self._held)
             self._held = None

@@ -16,7 +16,8 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
-# Limits the wait until connections of a dead minder no longer use the mesh's port.
+# The longest wait for the port of the mesh (the connections between the minders). Connections of a
+# dead minder may still use this port for a while.
 MESH_PORT_WAIT_S = 5.0
 
 
@@ -103,9 +104,9 @@ class ExclusivePorts:
             self._held[task] = _hold_port(port, may_be_bound=False)
 
     def hold_ports_of_ended(self, local_tasks: Dict[str, LocalTask]) -> None:
-        """Hold the ports of the tasks that are not alive, and release the ports of the others. It
-        is no error if another process has taken such a port, but the next start of the task will
-        then fail."""
+        """Hold the ports of the tasks that are not alive, and release the ports of the others. If
+        another process has taken the port of a task that is not alive, this method raises no error,
+        but the next start of the task will fail."""
         for task, port in self._ports.items():
             if local_tasks[task].is_supervised or local_tasks[task].status.state not in (
                 "pending",

@@ -35,7 +35,7 @@ class MinderLinger:
         self.tick_s = SOON_S
 
     def must_stay(self) -> bool:
-        """Return True if the minder must stay longer. Also set `tick_s`, the pause before the next
+        """Return True if the minder must not end yet. Also set `tick_s`, the pause before the next
         call."""
         now = time.monotonic()
         # The control machine may roll the run back at any time.

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer, MinderOrder
 
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
-# The longest pause between two steps. The first value applies while the run starts or ends, the
-# second while its tasks train.
+# The longest pauses between two steps of the minder's loop. The first value applies while the run
+# starts or ends, the second while its tasks train.
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
@@ -75,7 +75,7 @@ class Minder:
         # The contents of the launcher's control files `start` and `renew` when they were last read.
         self.launcher: Tuple[Optional[MinderOrder], ...] = (None, None)
         self.next_open = 0.0  # when to check again whether ports are open to everybody
-        self.refused = ""  # the last error of a step, as text
+        self.refused = ""  # the last error of a step of the minder's loop, as text
 
     # --- starting the minder
 
@@ -274,7 +274,7 @@ class Minder:
             self.store.update_state(stop_requested=True)
         signs = view.orders.get("start"), view.orders.get("renew")
         if signs != self.launcher and view.phase in ("prepared", "started"):
-            # The launcher is alive and waits for other hosts.
+            # The launcher is alive and waits for other hosts. So the time limit starts anew.
             view.marks[view.phase] = view.now
         self.launcher = signs
 
@@ -320,7 +320,7 @@ class Minder:
 
     def _handle_stalled_tasks(self) -> None:
         """Record which tasks are stalled, and why. With the setting `stall: restart`, also end the
-        task that causes the stall, as failed."""
+        task that causes the stall. The task then counts as failed."""
         active = (
             self.state.phase == "committed"
             and self.store.known.abort is None
@@ -357,7 +357,8 @@ class Minder:
         while linger.must_stay():
             self._wait_for_wakeup(fifo, linger.tick_s)
             self.effects.replace_and_share_state(self.store.known.join(self.mesh.current_state()))
-            # If a stop arrives only now, hosts that were cut off must learn of it too.
+            # A stop order may arrive after the run has ended on this host. Hosts that were cut off
+            # until now must learn of this order.
             if self.paths.minder_order("stop") is not None and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()

@@ -46,24 +46,26 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
-# After an attempt that was shorter than this, in seconds, the next pause is twice as long.
+# If an attempt lasted fewer seconds than this, the next pause is twice as long.
 QUICK_S = 10.0
-# An attempt that was longer than this, in seconds, resets the count of failed starts.
+# If an attempt lasted more seconds than this, the count of failed starts begins again at zero.
 REFILL_S = 600.0
+# The stages of a host in a restart of the gang: the host's old tasks have ended; the host has the
+# `keep` folders; the host's servers are up.
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
-# When one of several tasks that restart together has died, the others are ended first. This limits
-# the seconds between SIGTERM and SIGKILL for these tasks.
+# The longest time from SIGTERM to SIGKILL, for tasks that are ended because another task of their
+# gang has died.
 GANG_GRACE_S = 5.0
 # A task does not restart after this many attempts in a row that ended with the same error before
 # their first step. One more attempt would end in the same way.
 SAME_ERRORS = 2
 
 
-# What can follow an attempt that has ended:
-LAST = "last"  # nothing follows: the task has finished, or has failed for good
-RUN_OVER = "run over"  # nothing follows: the task would restart, but the run ended first
-GANG = "gang"  # the whole gang restarts, including this task
-# Nothing follows: the task has used up its restarts, or would fail in the same way again.
+# What can follow an attempt that has ended. A gang is the tasks that restart together.
+LAST = "last"  # no restart, because the task has finished or has failed for good
+RUN_OVER = "run over"  # no restart, because the run ended before the task could restart
+GANG = "gang"  # all tasks of the gang restart, including this task
+# No restart, because the task has used up its restarts or would fail in the same way again.
 GIVE_UP = "give up"
 AT = "at"  # the task restarts later
 NOW = "now"  # the task restarts now
@@ -74,8 +76,8 @@ class RestartDecision(NamedTuple):
 
     `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart.
     `earliest_time`: if `kind` is AT, the earliest time of the restart (monotonic seconds). `round`:
-    if `kind` is GANG, the round that this restart of all tasks of the gang begins. If that restart
-    has begun already, this is the current round.
+    if `kind` is GANG, the number of the round that begins when all tasks of the gang restart. If
+    they have begun to restart already, this is the current round.
     """
 
     kind: str
@@ -146,7 +148,7 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 def _has_gang_member_finished(part: wire.HostPart, known: KnownRunState, peer: wire.Peer) -> bool:
     """Return True if `peer` belongs to the gang (the tasks that restart together), and another task
-    of the gang has succeeded and will not run again. `peer` cannot restart alone then, because its
+    of the gang has succeeded and will not run again. So `peer` cannot restart alone: its
     TensorFlow session would wait for the other task for ever."""
     endings = [
         (each, known.ended[each.task])
@@ -174,9 +176,9 @@ def count_death(
     status: wire.TaskStatus,
     jitter: float = 0.0,
 ) -> RestartCount:
-    """Return the count of failed starts that includes this death. `previous_count`: the previous
-    count of the task. If `previous_count` includes this death already, `previous_count` is returned
-    unchanged."""
+    """Return the count of failed starts up to and including the death of the attempt that `status`
+    describes. `previous_count`: the task's count so far. If this death is already included in
+    `previous_count`, return `previous_count` unchanged."""
     if previous_count is not None and previous_count["attempt"] == status.attempt:
         return previous_count
     failures = failed_starts_before(peer, known, previous_count, status.attempt)
@@ -190,9 +192,9 @@ def failed_starts_before(
     restarts all tasks of its gang together, this is the count of the gang, else the count of the
     task.
 
-    The count of a task includes the error of the last counted attempt, but only if `attempt` is the
-    next one. Otherwise an attempt that was not counted lies between the two. That attempt may have
-    worked, and may have ended only because another task died.
+    The count of a task includes the error of the last counted attempt only if `attempt` directly
+    follows that attempt. Otherwise there was another attempt between them, which was not counted.
+    It may have worked, and may have ended only because another task died.
     """
     if peer.on_death == "gang":
         return known.round
@@ -211,12 +213,12 @@ def count_failure(
     backoff_s: List[float],
     jitter: float,
 ) -> RestartCount:
-    """Return the count of failed starts that includes the attempt that ended with `status`.
-    `previous_count`: the count without this attempt. `jitter`: a random number from 0 to 1, which
-    makes the pauses of different tasks differ.
+    """Return the new count of failed starts after an attempt has ended with `status`.
+    `previous_count`: the count before that. `jitter`: a random number from 0 to 1, which makes the
+    pauses of different tasks differ.
 
-    Equal errors in different tasks that restart together are counted together, because these tasks
-    run the same program.
+    Tasks that restart together have one count. So an error counts as repeated even if it first
+    occurred in another of these tasks, because they run the same program.
     """
     lived_s = status.lived_s or 0.0
     count, quick = (
@@ -264,9 +266,9 @@ def make_gang_round(
 
 
 def decide_restart_actions(view: HostRunView) -> List[Action]:
-    """Return the actions that restart or end tasks of this host, or that report how far this host
-    has come in a restart of the gang (the tasks that restart together). The run must be committed.
-    Return [] if the run has succeeded."""
+    """Return the actions that restart or end tasks of this host, or that report which stage this
+    host has reached in a restart of the gang (the tasks that restart together). The run must be
+    committed. Return [] if the run has succeeded."""
     if run_success_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -288,7 +290,7 @@ def may_gang_restart(view: HostRunView) -> bool:
 
 
 def _peers_on_own_host(view: HostRunView) -> List[wire.Peer]:
-    """Return the tasks of this host."""
+    """Return the tasks that run on this host."""
     peers = {peer.task: peer for peer in view.part.peers}
     return [peers[spec.task] for spec in view.part.tasks if spec.task in peers]
 
@@ -351,8 +353,8 @@ def _decide_gang_actions(view: HostRunView) -> List[Action]:
 
 
 def _gang_stage(view: HostRunView, host: str) -> int:
-    """Return the stage (CLEARED, SUPPLIED or SERVED) that the host has reached in the current
-    restart of the gang (the tasks that restart together). Return 0 if it has reached no stage."""
+    """Return the stage that the host has reached in the current restart of the gang (the tasks that
+    restart together): CLEARED, SUPPLIED or SERVED, or 0 if it has not reached the first stage."""
     number = view.known.round_number
     at, stage = view.known.stands.get(host, (1, SERVED))
     return stage if at == number else SERVED if at > number else 0

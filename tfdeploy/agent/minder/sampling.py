@@ -28,7 +28,7 @@ class SamplerProcess:
         the minder has reaped."""
         child = self._child
         if child is not None and child.pid in reaped:
-            # Let Popen know that this process has been reaped already.
+            # Popen must not wait for this process, because the minder has reaped it already.
             child.returncode = reaped[child.pid]
             if (
                 os.WIFSIGNALED(reaped[child.pid])

@@ -49,7 +49,8 @@ class StateStore:
         remove_partial_files(self.paths)
         mismatch = check_files.find_mismatch(wire.HostRunState, wire.to_wire(self.state))
         if mismatch is not None:
-            # The other hosts will send their state again. Counts start again from zero.
+            # The file is invalid. The other hosts will send the shared facts again. The counts of
+            # restarts begin again at zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
@@ -87,8 +88,8 @@ class StateStore:
             self.journal("minded again", host=host)
 
     def record_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Count the death of an attempt, but only once, and set the earliest time at which the task
-        may restart."""
+        """Count the death of an attempt, and set the earliest time at which the task may restart. A
+        second call for the same attempt changes nothing."""
         before = self.state.restarts.get(peer.task)
         following = restart.decide_restart(self.part, peer, self.known, status)
         count = restart.count_death(self.part, peer, self.known, before, status, random.random())
@@ -110,9 +111,9 @@ class StateStore:
     def record_caller_addresses(
         self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]
     ) -> None:
-        """Record from which addresses other hosts have connected. `admitted`: address that is not
-        in the plan -> the host that stated it as its own. `not_admitted`: host -> the address from
-        which the host connected although it had not stated this address as its own."""
+        """Record from which addresses outside the plan other hosts have connected. `admitted`:
+        address -> the host that has stated this address as its own. `not_admitted`: host -> an
+        address that the host has not stated as its own."""
         state = self.state
         for address, host in admitted.items():
             if address not in state.admitted:
@@ -161,8 +162,9 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """Write the state to disk. The fields that say how the run ends are computed from `known`
-        alone, so that all hosts report the same end. Raises OSError."""
+        """Write the state to disk. The fields that say how the run ends are computed only from
+        `known`, the state that all hosts share. So all hosts report the same end. Raises
+        OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_fatal_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

@@ -80,9 +80,9 @@ class Supervisors:
                     child.returncode = code
 
     def observe_tasks(self, has_run_succeeded: bool = False) -> Dict[str, LocalTask]:
-        """Return task -> current state, for all tasks of this host. `has_run_succeeded`: True once
-        the run has succeeded. The new log lines of the tasks are then read too, because output
-        extends a task's grace time."""
+        """Return task -> current state, for all tasks of this host. If `has_run_succeeded` is True,
+        this method also reads the tasks' new log lines, because a task that writes output gets a
+        longer grace time."""
         now = time.monotonic()
         return {
             spec.task: self._observe_task(spec.task, now, has_run_succeeded)
@@ -137,7 +137,7 @@ def tell_supervisor_to_stop(
         try:
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
-            pass  # the disk is full; SIGTERM also ends the task if there is no stop.json
+            pass  # the disk is full; SIGTERM ends the task even without a stop.json
     supervisor = task_processes.read_supervisor(paths, task)
     if supervisor is not None:
         processes.send_signal(supervisor, signal.SIGTERM)

@@ -29,8 +29,8 @@ NO_MINDER = "no process manages the task"
 
 
 def decide_unminded_reports(view: HostRunView) -> List[Action]:
-    """Return reports about hosts that have lost their minder, have one again, or have been without
-    a minder for too long. Return [] if the run is aborted or its success is decided."""
+    """Return reports about hosts whose minder (the agent's daemon for the run) has died, is back,
+    or has been missing for too long. Return [] if the run is aborted or has succeeded."""
     part, known = view.part, view.known
     if known.abort is not None or run_success_time(part.peers, known) is not None:
         return []
@@ -70,7 +70,8 @@ def add_report(
     action: Union[ReportMinderChange, ReportTasksLost],
     now: float,
 ) -> KnownRunState:
-    """Return `known` joined with what the action reports. `now`: UTC seconds."""
+    """Return the shared state `known`, to which the facts that `action` reports are added. `now`:
+    UTC seconds."""
     if isinstance(action, ReportTasksLost):
         return known.join(KnownRunState(ended=make_lost_endings(part, known, action.host)))
     return known.join(
@@ -79,8 +80,8 @@ def add_report(
 
 
 def make_lost_endings(part: wire.HostPart, known: KnownRunState, host: str) -> Dict[str, Ending]:
-    """Return task -> ending "lost", for the tasks of `host` that have no final ending. The attempt
-    after the last one that is known to have ended may have begun, so that attempt is lost."""
+    """Return task -> ending "lost", for the tasks of `host` that have no final ending. The lost
+    attempt is the next attempt after the last known ending, because it may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused connections to the run's port for %s (restart.wait)" % (
         NO_MINDER,
