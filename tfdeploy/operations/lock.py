@@ -1,7 +1,7 @@
 """Acquire, hold and release the lock of a job on several hosts.
 
-All operations acquire locks in the order of host names. So if several launches begin at the same
-time, exactly one of them gets all locks.
+Every operation acquires the locks in the order of the host names. So if several launches begin at
+the same time, exactly one of them gets all locks.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 class JobLock:
     """A job's lock on hosts, held until the end of an operation.
 
-    The methods of this class do nothing. HostLocks overrides them, to release the lock on a host
-    before the operation ends.
+    The methods of this base class do nothing, so no lock is released early. The methods of the
+    subclass HostLocks release the lock on a host before the operation ends.
     """
 
     def release_host(self, session: Session) -> None:
         """Release the lock of a host that has received everything."""
 
     def reacquire(self) -> Errors:
-        """Acquire the locks again that were released early, and return the errors by host."""
+        """If locks were released before the end, acquire them again. Return {host: error}."""
         return {}
 
 
@@ -100,7 +100,7 @@ class HostLocks(JobLock):
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
     def acquire_where_possible(self) -> Errors:
-        """Acquire as many locks as possible, and return the errors of the other hosts.
+        """Acquire the lock on as many hosts as possible. Return the errors of hosts without a lock.
 
         Afterwards the attribute `hosts` contains only the locked hosts.
         """

@@ -36,8 +36,8 @@ def follow_lines(
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
 
-    At the end, hosts that do not answer are added to `host_errors`, with their errors. Logs that
-    were rotated are added to `rotated_bytes`, with the number of bytes that could not be read.
+    At the end, `host_errors` also contains the errors of hosts that did not answer. `rotated_bytes`
+    contains, for each rotated log, the number of bytes that could not be read.
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
@@ -48,7 +48,8 @@ def follow_lines(
     until = query.until
 
     def put(batch: list[LogLine]) -> None:
-        # A line that was written after `until` must not extend the wait for earlier lines.
+        # Each queued batch prolongs the wait for the lines before `until`. So lines after `until`
+        # are not queued.
         if until is None or batch[0].time <= until:
             lines.put(batch)
 
@@ -81,7 +82,7 @@ def _wait_for_lines(
     while not ended and (
         before != (now := (lines.unfinished_tasks, lines.qsize())) or lines.full()
     ):
-        before = now  # (batches put into the queue so far, batches now waiting in it)
+        before = now  # (number of batches queued so far, number of batches still in the queue)
         ended = follower.join(QUIET_S)
 
 

@@ -63,8 +63,8 @@ def list_runs(
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
     """Return the rows sorted by `started`, newest first. Rows without that time come last.
 
-    Times are compared as texts, without their final "Z". With it, a time in whole seconds would
-    sort after a time in the same second that has a fraction.
+    Times are compared as texts, without their final "Z". With the "Z", "10:00:05Z" would sort after
+    "10:00:05.3Z".
     """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 

@@ -21,7 +21,8 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_BYTES = 4 << 20  # limit for one unpacked file of samples: twice the most that an agent sends
+# The largest accepted file of samples, unpacked, in bytes. An agent sends at most half of this.
+MOST_BYTES = 4 << 20
 SILENCE_S = 60.0  # a host that sends nothing for this time counts as unreachable
 S = TypeVar("S", TaskSample, HostSample)
 

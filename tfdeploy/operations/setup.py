@@ -36,7 +36,8 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
 MAX_OUTPUT_BYTES = 64 << 20  # limit for the output of uv or pip on one host
-ITEM_BYTES = 100  # added to the length of each line of output, for MAX_OUTPUT_BYTES
+# For MAX_OUTPUT_BYTES, each line of output counts as this many bytes more than its length.
+ITEM_BYTES = 100
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Environment:
 
     folder: str
     python_version: str
-    by: str  # the installer that made it: uv or pip
+    by: str  # the installer that made the environment: uv or pip
     packages: dict[str, str] = field(default_factory=dict)
     made: bool = False
     seconds: float = 0.0

@@ -33,8 +33,8 @@ class Status:
     # Hosts on which the minder (the process that watches the run there) is gone although the run
     # has not ended, for example after a reboot: see watch/resume.py.
     abandoned_hosts: tuple[str, ...]
-    # (a host that knows that the run has ended, the hosts that do not know it). None if no host is
-    # uninformed: see watch/relay.py.
+    # (one host that knows that the run has ended, all hosts that do not know it). None if all hosts
+    # know it, or if none does: see watch/relay.py.
     uninformed: tuple[str, tuple[str, ...]] | None
 
 
@@ -79,7 +79,7 @@ def lines_of_first_death(
 
 
 def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return (a host that knows that the run has ended, the hosts that do not know it).
+    """Return (one host that knows that the run has ended, all hosts that do not know it).
 
     Returns None if all hosts know it, or if no host knows it. The hosts are asked twice, SETTLE_S
     seconds apart, because they may be about to tell each other.
@@ -93,9 +93,9 @@ def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | Non
 
 
 def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return the result of `uninformed` for the states that the hosts have reported so far.
+    """Return the result of `find_uninformed_hosts` for the states that hosts have reported so far.
 
-    Hosts that do not answer, and hosts that lost their processes of the run, are left out.
+    Hosts that do not answer and hosts that lost their processes of the run are left out.
     """
     return find_uninformed_hosts(
         {

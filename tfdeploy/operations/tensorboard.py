@@ -59,7 +59,7 @@ def tensorboard(
     UsageError, HostFailed and HostUnreachable.
     """
     session = session_of(fleet, _choose_host(plan, host))
-    # If `python` is "", the host reads the interpreter's path from its own part of the plan.
+    # If `python` is "", the host uses the interpreter that the plan names for this host.
     python = plan.host(session.host.name).python
     stream = session.agent().stream(TENSORBOARD, {**plan.run_args, "python": python})
     try:

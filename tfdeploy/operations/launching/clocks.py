@@ -56,9 +56,9 @@ def read_clock(session: Session, times: int = READINGS) -> ClockReading:
 def seconds_ahead_of_median(readings: Mapping[str, ClockReading]) -> dict[str, float]:
     """Return how many seconds each host's clock is ahead of the median of the hosts' clocks.
 
-    The median is the run's clock. This machine's clock may be wrong, so it does not count. If a
-    difference is within the measurement error, 0.0 is returned instead, because NTP on the hosts is
-    more exact than this measurement.
+    The median is the run's clock. This machine's clock may be wrong, so it is not used. A
+    difference within the measurement error is returned as 0.0, because the hosts' clocks, which are
+    set by NTP, then probably agree better than this measurement can tell.
     """
     if not readings:
         return {}

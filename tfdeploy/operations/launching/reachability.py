@@ -45,7 +45,8 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     raise_if_run_ended(link_answers)
     answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
-        # A port is also closed if the run has ended on the host. If so, report that end instead.
+        # The ports may be closed because the run has ended on that host. In this case, the end of
+        # the run is reported instead.
         raise_if_run_ended(renew_prepared_run(fleet, plan))
         tries = Counter(to for answer in answers.values() for to in answer.asked)
         raise unreachable_error(
@@ -98,9 +99,9 @@ def unreachable_error(
 ) -> Refused:
     """Return the error for hosts that do not reach each other.
 
-    It has one line for each host that no other host reaches, and one line for each other pair of
-    hosts. `closed_ports`: host -> the ports that this host does not reach on others. `tries`:
-    host -> how many hosts tried to reach it.
+    The error has one line for each host that no other host reaches, and one line for each further
+    pair of hosts of which one does not reach the other. `closed_ports`: {host: ports of other hosts
+    that this host does not reach}. `tries`: {host: how many hosts tried to reach it}.
     """
     pairs = group_by_key(
         ((seen_from, each.host), each)

@@ -13,9 +13,10 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SLACK_S = 30.0  # seconds to wait beyond ready.timeout, which the hosts themselves enforce
-# Seconds to wait after the first report of a task's death, because a report of an earlier death may
-# arrive later.
+# The hosts enforce `ready.timeout` themselves, so this machine waits this many seconds longer.
+SLACK_S = 30.0
+# Seconds to wait after the first report that a task died. Another task may have died earlier, and
+# the report of its death may still be on the way.
 SETTLE_S = 5.0
 
 
@@ -49,10 +50,11 @@ def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 
 
 def wait_for_successful_end(fleet: Fleet, plan: Plan, emit: Emit) -> None:
-    """Wait until a run that is ending has ended on all hosts. Raise RunFailed unless it succeeded.
+    """Wait until all hosts report the end of a run. Raise RunFailed unless the run succeeded.
 
-    Once the cause of a failure is known, waits at most SETTLE_S seconds longer. The launch then
-    rolls the run back, which ends the run on the other hosts.
+    Call this once the run has begun to end. After the cause of a failure is known, the function
+    waits at most SETTLE_S more seconds. The launch then rolls the run back, which ends the run on
+    the other hosts.
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S

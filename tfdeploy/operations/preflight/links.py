@@ -22,7 +22,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session
 LISTEN_S = 30.0  # a host that does not listen after this time has failed
 KNOCK_S = 120.0  # timeout for the connections of one host to all others
 MEASURE_S = 90.0  # timeout for the measurement of one pair
-# Hosts listen for STAY_S. With --deep, they listen longer: STAY_PAIR_S more for each of the hosts.
+# Hosts listen for STAY_S seconds. With --deep, they listen for STAY_PAIR_S seconds more per host.
 STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 

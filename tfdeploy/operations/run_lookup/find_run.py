@@ -122,8 +122,8 @@ def find_runs(fleet: Fleet, hosts: Hosts, job: str | None) -> tuple[list[FoundRu
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
     """Sort runs by their start, newest first.
 
-    If this machine launched a run, the start is the one that this machine has recorded. Otherwise
-    it is the one that the hosts report. Runs that start in the future come last.
+    If this machine launched the run, the start is the time that this machine recorded. Otherwise
+    the start is the time that the hosts report. Runs that start in the future come last.
     """
     now = time.time()
 
@@ -166,10 +166,11 @@ def find_run(
 ) -> Plan:
     """Return the plan of the wanted run. If `wanted` is None, return the plan of the newest run.
 
-    `live_first`: prefer a live run. `stop` sets this. The plan then also gets hosts that do not
-    answer but may hold the run. `metrics`: the metrics in this machine's job file, used for a plan
-    that is read from hosts. `plan_errors` receives {host: why its plan could not be used}.
-    `warnings` receives a sentence for each run whose start time counts as wrong.
+    `live_first` (set by `stop`): prefer a live run. If the plan is read from hosts, also add to it
+    those hosts that do not answer but may hold the run. `metrics`: the metrics in this machine's
+    job file, used for a plan that is read from hosts. `plan_errors` receives {host: why its plan
+    could not be used}. `warnings` receives a sentence for each run whose start time is not
+    believed.
 
     Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
     found and hosts do not answer.

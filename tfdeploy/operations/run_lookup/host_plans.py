@@ -29,7 +29,8 @@ from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # the first FIRST hosts are asked for the plan one by one, then all others at once
+# This many hosts are asked for the plan one by one. All other hosts are then asked at once.
+FIRST = 3
 # Plans are unpacked one at a time, because they may be large.
 _one_at_a_time = threading.Lock()
 
@@ -106,9 +107,9 @@ def add_missing_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
 def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], Errors]:
     """Read the plans of the hosts that hold the run, and return them with the errors of hosts.
 
-    One host sends its plan, and this machine computes the sha256 of that plan. Each other host
-    sends its own plan only if this has a different sha256. If none of the first FIRST hosts has a
-    readable plan, all other hosts send their plans.
+    One host sends its plan, and this machine computes the plan's sha256. Each other host gets this
+    sha256, and sends its own plan only if the sha256 of that plan differs. If none of the first
+    FIRST hosts has a readable plan, all other hosts send their plans.
     """
     outcomes: Outcomes[HeldPlan] = {}
     first_plan = None

@@ -51,7 +51,10 @@ def refuse_unconfirmed_deletions(deletions: Deletions, confirm: Confirm) -> None
 
 
 def deletion_notes(deletions: Deletions) -> list[str]:
-    """Return one line for each data set and each group of hosts that lose equally many files."""
+    """Return the notes about files that hosts will delete.
+
+    For each data set, hosts that lose the same number of files share one line.
+    """
     lines = []
     for name, hosts in deletions.items():
         for same_hosts, (lost, total) in group_equal(hosts):

@@ -30,8 +30,8 @@ from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-# A placeholder: the planner of broadcasts needs the port on which each host listens, but no host
-# listens yet.
+# The planner of broadcasts needs the port on which each host listens. No host listens yet, so the
+# forecast gives the planner this port for each host.
 A_PORT = 1
 
 
@@ -39,8 +39,9 @@ A_PORT = 1
 class ExpectedTransfer:
     """The data that one host would receive.
 
-    `sent` is {what would be sent, such as "code": number of bytes}. `source` is the host that would
-    send to this host in the last broadcast. If `source` is "" or None, this machine would send.
+    `sent` is {what would be sent, such as "code": number of bytes}. `source` is the host from which
+    this host would receive data in the last of the broadcasts. If `source` is "" or None, the
+    control machine would send.
     """
 
     release: str

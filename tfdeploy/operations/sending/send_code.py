@@ -40,7 +40,8 @@ class SyncResult:
     bytes_sent: int = 0
     seconds: float = 0.0
     sent: list[str] = field(default_factory=list)  # what was sent, such as "code" or "data digits"
-    source: str | None = None  # the host that sent the last data; "" and None: this machine
+    # The host that sent the last data. "" or None: the control machine sent it.
+    source: str | None = None
 
 
 def send_code(

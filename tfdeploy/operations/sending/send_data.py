@@ -95,7 +95,7 @@ def _send_by_rsync(
 def find_data_refusals(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> Outcomes[SyncResult]:
-    """Return an error for every host if data that a live run uses would change, else {}.
+    """Return an error for every host if data would change that a live run uses, otherwise {}.
 
     Sends nothing. Emits a note for each data set that would lose files. Raises Refused if most of a
     data set would be deleted and the operator does not confirm that.

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 class Shipment:
     """The code and data sets of one launch or sync.
 
-    These attributes are mappings whose keys are names of data sets. `data`: the listing of the data
+    Three attributes are mappings whose keys are names of data sets. `data`: the listing of the data
     set. `origins`: the host from which the data set is read, if it is not on this machine.
-    `splits`: which host gets which files of a split data set. `by_rsync` contains the data sets
-    that rsync sends.
+    `splits`: which host gets which files of a split data set.
+
+    `by_rsync`: the names of the data sets that rsync sends.
     """
 
     job: str

@@ -28,7 +28,8 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", is_secret=False)
 def list_withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     """Return the files that must not be sent.
 
-    `hosts` are all hosts of the inventory, because no host may get the key of another host.
+    `hosts` must be all hosts of the inventory, not only those of the job. Their SSH key files are
+    withheld, because no host may get the key of another host.
     """
     hosts, withheld = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():

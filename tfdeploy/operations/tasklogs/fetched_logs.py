@@ -1,6 +1,6 @@
 """Read logs that `tfdeploy fetch` has stored on this machine.
 
-They replace the logs of a host that does not answer or no longer has the run.
+If a host does not answer or no longer has the run, its fetched logs are shown instead.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class FetchedLogs:
     ) -> Iterator[Batch] | None:
         """Return the fetched lines of a task whose host returned `error` instead of the log.
 
-        Returns None if nothing was fetched. Also returns None if the host answers and knows the
-        run: such an error is a fault of its own, which the caller must report.
+        Returns None if nothing was fetched. Also returns None if the host answered and knows the
+        run. Fetched lines are no substitute then: the caller must report `error`.
         """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
@@ -56,8 +56,8 @@ class FetchedLogs:
         for base, name in files:
             path = self.folder / name
             with path.open("rb") as log:
-                # Bytes whose time is not known get the time of the file, because older versions of
-                # tfdeploy fetched no times.
+                # Older versions of tfdeploy fetched logs without times. Bytes of such logs get the
+                # time of the file.
                 written = path.stat().st_mtime
                 offset = base
                 while block := log.read(_BLOCK_BYTES):

@@ -96,9 +96,9 @@ def _make_any_matcher(patterns: Patterns) -> Callable[[bytes], object]:
 class _MatchesWithContext:
     """Selects matching lines, and `context` lines before and after them.
 
-    If the query has `gaps`, the line GAP, which belongs to no stream, separates two groups of
-    lines. If the query also has `errors`, such a line precedes each group and each traceback, and
-    names its attempt and time.
+    If the query has `gaps`, a line GAP, which belongs to no stream, stands between two groups of
+    lines. If the query also has `errors`, a line GAP with the attempt and the time stands before
+    each group and each traceback.
     """
 
     def __init__(self, query: LogQuery, selector: TracebackSelector) -> None:

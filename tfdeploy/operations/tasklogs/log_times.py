@@ -16,7 +16,7 @@ from tfdeploy.model.answers.runs import Record
 
 RECORD = struct.Struct("!QdBxH")
 _BLOCK_RECORDS = 4096
-_MOST_TIME = 1e11  # later UTC seconds are invalid
+_MOST_TIME = 1e11  # the largest valid time, in UTC seconds
 _MOST_ATTEMPT = (1 << 16) - 1
 
 

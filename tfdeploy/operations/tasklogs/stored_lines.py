@@ -73,7 +73,7 @@ def _wanted_batches_in_order(
 ) -> Iterator[Batch]:
     """Yield one task's wanted lines, in the order of time.
 
-    If the host's clock was set back, a line gets the latest time of all lines before it.
+    If the host's clock was set back, later lines get the latest time that occurred before them.
     """
     query, wanted = log.query, batches
     if query.filters_locally or query.since is not None or query.last is not None:

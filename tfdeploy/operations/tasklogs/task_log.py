@@ -20,7 +20,8 @@ from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20  # size of one piece
-ITEM_BYTES = 100  # added to the length of each part of a piece, for the limit of a piece
+# In the size of a piece, each of its parts counts as this many bytes more than its length.
+ITEM_BYTES = 100
 SILENCE_S = 60.0  # the longest pause that a host may make while a log is read but not followed
 PIECE_S = 240.0  # time limit for one piece
 LogPart = tuple[LogPiece, bytes]
@@ -111,8 +112,8 @@ class TaskLog:
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                # In a followed log, each line may be a part of its own. Then ITEM_BYTES would count
-                # too much, so only the contents are counted.
+                # The host may send each line of a followed log as a separate part. ITEM_BYTES for
+                # each line would be too much, so only the contents are counted.
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
                 if (
                     item.task != self.task

@@ -19,7 +19,7 @@ Search = Callable[[bytes], object]
 
 
 class _OpenTraceback:
-    """One traceback in one stream. `held`: those lines that may still be selected or dropped."""
+    """One traceback in one stream. `held`: lines that are neither selected nor dropped yet."""
 
     def __init__(self, head: LogLine) -> None:
         self.head, self.traceback = head, TracebackRecogniser(head)
@@ -49,14 +49,18 @@ class TracebackSelector:
         )
 
     def is_without_tracebacks(self, batch: list[LogLine]) -> bool:
-        """Return True if each line of the batch can be selected by itself."""
+        """Return True if no line of the batch belongs to a traceback.
+
+        Each line can then be selected without regard to the other lines.
+        """
         return not (self._errors or self._units or any(HEAD in each.line for each in batch))
 
     def decide(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
-        """Read one more line, and yield (line, is it selected, does it begin a traceback).
+        """Read one more line. Yield the lines of which it is now certain if they are selected.
 
-        The tuples are for all lines whose selection is now certain. The lines of a traceback are
-        held back until `matches` or `excluded` finds something in the traceback, or it ends.
+        Each result is (line, True if it is selected, True if it begins a traceback). The lines of a
+        traceback are held back until the traceback ends, or until `matches` or `excluded` finds
+        something in it.
         """
         unit = self._units.get(line.stream)
         if unit is not None and (

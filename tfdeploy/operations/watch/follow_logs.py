@@ -24,10 +24,11 @@ RECONNECT_S = 0.5
 
 
 class LogFollower:
-    """Passes live lines of many tasks to `deliver`, in lists with lines of one task and one time.
+    """Passes live lines of many tasks to `deliver`.
 
-    The lines are not filtered: lines that the query excludes are passed too. Each task has one
-    thread, which calls `deliver`. After a reconnect, the thread continues from the last offset.
+    Each list of lines belongs to one task, and its lines have the same time. The lines are not
+    filtered: lines that the query excludes are passed too. Each task has one thread, which calls
+    `deliver`. After a reconnect, the thread continues from the last offset.
     `begun_logs` contains the logs that the caller has already read up to some offset.
     """
 

@@ -18,8 +18,8 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-# Hosts have this many seconds to tell each other that the run has ended. Then this machine tells
-# them, and tries again after the same time.
+# Hosts have this many seconds to tell each other that the run has ended. After that, this machine
+# tells those hosts that do not know it, and repeats this every WAIT_S seconds.
 WAIT_S = 10.0
 ANSWER_S = 15.0
 

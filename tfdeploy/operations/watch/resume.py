@@ -20,10 +20,11 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
-# Error codes after which a later attempt cannot succeed.
+# Error codes after which tfdeploy does not try again, because no later attempt can succeed.
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")
 
-TRIES, AGAIN_S = 60, 1.0  # attempts, and seconds between two attempts
+# How often tfdeploy tries to resume the run on a host, and the seconds between two tries.
+TRIES, AGAIN_S = 60, 1.0
 # {state of the run: the verb to call on the host, and its arguments}. RUN_STOP and RUN_ABORT also
 # delete the run's secrets.
 VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {

@@ -41,7 +41,8 @@ class Watch:
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.samples: dict[str, TaskSample] = {}  # the newest sample of each task
-        self.stopped: dict[str, list[str]] = {}  # {task: metrics that its host no longer reads}
+        # {task: metrics that its host has stopped reading, because their patterns are too slow}
+        self.stopped: dict[str, list[str]] = {}
         self.errors: Errors = {}
         self.reached: set[str] = set()
         # Hosts that lost their processes of the run before the run ended: see watch/resume.py.
@@ -112,7 +113,10 @@ class Watch:
         return all(host in self.states or host in self.errors for host in self.watched)
 
     def has_ended(self, host: str) -> bool:
-        """Return whether the host's last report says that the run has ended there or is unknown."""
+        """Return True if the run has ended on the host, or the host does not know the run.
+
+        The answer comes from the host's last report.
+        """
         state = self.states.get(host)
         return state is None or state.phase == "ended"
 
