@@ -1,5 +1,5 @@
-"""Compute the stamp of a folder. If anything in the folder was written since an earlier stamp, the
-stamp differs."""
+"""Compute the stamp of a folder. If anything in the folder is written between two stamps, the two
+stamps differ."""
 
 from __future__ import annotations
 

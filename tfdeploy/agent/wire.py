@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Type, V
 from tfdeploy.agent.record import field, record
-from tfdeploy.agent.record import replace as replace  # for callers of wire.replace
+from tfdeploy.agent.record import replace as replace  # other modules use it as wire.replace
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import (
@@ -125,8 +125,9 @@ def hash_path(path: str) -> bytes:
 
 
 def resolve_word(word: PlanWord, texts: List[str]) -> str:
-    """Return a word of a plan as text. `word` is a text, or a list whose items are joined: texts,
-    and numbers that are indices in `texts`. Raises ValueError."""
+    """Return a word of a plan as text. `word` is a text or a list. The items of a list are joined;
+    an item is a text, or a number that stands for the text with this index in `texts`. Raises
+    ValueError."""
     if isinstance(word, str):
         return word
     try:
@@ -151,8 +152,8 @@ class TaskSpec:
     # These variables are added to the environment of the agent. The folders `path_prepend` below
     # are put at the beginning of PATH.
     env: Dict[str, PlanWord]
-    # The port that the plan gives to the task. The task is up once one of its processes listens
-    # there. None if the task does not listen.
+    # The port that the plan gives to the task. The task is up once one of its processes listens on
+    # this port. None if the task does not listen.
     port: Optional[int] = None
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -172,8 +173,8 @@ class TaskSpec:
 
 
 def resolve_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
-    """Return the spec with all words of argv and env as text, in the form in which the task
-    receives them. Raises ValueError."""
+    """Resolve all words of argv and env, and return the spec with the texts that the task receives.
+    Raises ValueError."""
     argv = [resolve_word(word, texts) for word in spec.argv]
     return replace(
         spec, argv=argv, env={name: resolve_word(word, texts) for name, word in spec.env.items()}
@@ -195,7 +196,8 @@ class Peer:
     # restarts (the tasks that must restart together); if "", the run fails.
     on_death: str = ""
     gang: bool = False  # True if the task belongs to the gang, the tasks that restart together
-    address: str = ""  # its address for other hosts, with the port; "" if it does not listen
+    # the task's address for other hosts, with the port; "" if the task does not listen
+    address: str = ""
     # True if the port is TaskSpec.own_port. Such a port is not tested by a connection while the
     # task runs.
     own_port: bool = False
@@ -264,16 +266,17 @@ class HostPart:
     # is written here once, see resolve_word.
     texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # True if each step of the training waits for the slowest task
-    # How the run's ports on this host are protected from strangers: "none", "peers" or "firewall".
+    # How the run's ports on this host are protected from connections that do not come from the
+    # run's hosts: "none", "peers" or "firewall".
     protect: str = "none"
     # All IP addresses of all hosts of the run. [] if the ports are not protected.
     allowed: List[str] = field(default_factory=list)
-    # The hosts that protect their ports. None in a run of an older version, in which `protect` says
-    # whether all hosts or none protect their ports.
+    # The hosts that protect their ports. None if an older version launched the run; then `protect`
+    # says whether all hosts or none protect their ports.
     guarded: Optional[List[str]] = None
     # metric -> regular expression with one group, for the output of tasks
     metrics: Dict[str, str] = field(default_factory=dict)
-    sample_every_s: float = 10.0  # the interval between two samples; if 0, no samples are taken
+    sample_every_s: float = 10.0  # seconds between two samples; if 0, no samples are taken
     version: int = VERSION
 
 
@@ -301,17 +304,19 @@ class TaskStatus:
     log_bytes: int = 0  # how many bytes of output have been written to the log so far
     log_lost_bytes: int = 0  # how many bytes of output were dropped because the disk was full
     supervisor_pid: Optional[int] = None
-    # "stalled" or None. The process that reads a status sets it from HostRunState.health.
+    # "stalled" or None. The process that reads a status sets this field from HostRunState.health.
     health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
-    round: int = 1  # how often the gang had been started when this attempt started
-    # Why the task has restarted, in words. The process that reads a status sets it.
+    # how often the gang (the tasks that restart together) had been started when this attempt
+    # started
+    round: int = 1
+    # Why the task has restarted, in words. The process that reads a status sets this field.
     began_again: Optional[str] = None
     # How many seconds an ended attempt lived, by the monotonic clock.
     lived_s: Optional[float] = None
-    # If an exception ended the attempt before its first step: the exception and the line that
-    # raised it. See log/failure_reason.py.
+    # The exception that ended the attempt before its first step, and the line that raised it. "" if
+    # there was no such exception. See log/failure_reason.py.
     error: str = ""
     # Inode of the agent's socket that keeps the task's port closed to strangers. The task's
     # processes inherit this socket.
@@ -331,7 +336,7 @@ class HostRunState:
     ended: Optional[float] = None
     stop_requested: bool = False  # True if an operator has asked to stop the run
     abort_reason: Optional[str] = None
-    first_death: Optional[Death] = None  # the death of a task that made the run fail
+    first_death: Optional[Death] = None  # one task's death, because of which the run failed
     # task -> how it ended, for tasks of all hosts, as far as this host knows
     ended_tasks: Dict[str, Ending] = field(default_factory=dict)
     minder_pid: Optional[int] = None
@@ -353,13 +358,13 @@ class HostRunState:
     round: Optional[GangRound] = None  # the last restart of the gang
     # task that will restart soon -> why, in words
     again: Dict[str, str] = field(default_factory=dict)
-    # The last restart of the gang, by its number (round), for which this host has received the
-    # `keep` folders of the host HostPart.supply_from.
+    # The number of the last restart of the gang for which this host has received the `keep` folders
+    # from the host HostPart.supply_from.
     supplied: int = 1
     # task -> why its port is open to everybody although the run is protected
     open_ports: Dict[str, str] = field(default_factory=dict)
     # Older versions write this list of addresses instead of `admitted`. The list does not say which
-    # host has stated an address.
+    # host stated which address as its own.
     learned: List[str] = field(default_factory=list)
     # address that was admitted during the run -> the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)

@@ -3,9 +3,10 @@
 For each step, TensorFlow's master sends one RunGraph request with a random id to each task. A task
 rejects a request if it has seen the id before (see retried_step). The master calls its own task
 first and directly, so it gets such a rejection before it has called the other tasks. TensorFlow
-then cancels the other calls before they are made, makes them nevertheless, and waits for them
-(RunManyGraphs::ReportBadStatus in tensorflow/core/distributed_runtime/master_session.cc). A ps that
-needs a tensor of this task waits forever, and so does session.run().
+then cancels the calls to the other tasks, but too early: these calls have not been made yet, so
+they are still made, and TensorFlow waits for them (RunManyGraphs::ReportBadStatus in
+tensorflow/core/distributed_runtime/master_session.cc). A ps that needs a tensor of this task waits
+forever, and so does session.run().
 
 After 120 s TensorFlow writes a report to standard error: "RunStep still blocked after 60 seconds",
 with the rejected request. A thread of this module finds the report in the task's log and reads the

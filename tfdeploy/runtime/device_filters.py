@@ -47,8 +47,8 @@ def patch_module(session: Any) -> None:
             config = add_filters(session, target, graph, given_config)
         init(self, target, graph, config)
         if config is not given_config:
-            # At the first run, `_check_first_run` removes this replacement: later runs have no
-            # overhead.
+            # When the session runs for the first time, `_check_first_run` removes this replacement.
+            # So later runs of the session have no overhead.
             self._extend_graph = functools.partial(
                 _check_first_run,
                 session,

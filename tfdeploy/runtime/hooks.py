@@ -80,7 +80,7 @@ class PatchingFinder:
 def call_patch(patch: str, function: str, *args: Any) -> None:
     """Call a function of a patch, `before_import()` or `patch_module(module)`, if the patch has
     this function. Never raises."""
-    # Imported here, because few processes import a module with a patch.
+    # Imported only here, because most processes import no module for which tfdeploy has a patch.
     from importlib import import_module
 
     try:

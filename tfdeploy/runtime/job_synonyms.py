@@ -1,6 +1,6 @@
-"""Map the jobs of a program's cluster to the roles of the plan.
+"""Map the names of jobs in a program's cluster to the roles of the plan.
 
-Both the planner and the task use this module."""
+The planner uses this module on the control machine, and the runtime uses it in each task."""
 
 from __future__ import annotations
 

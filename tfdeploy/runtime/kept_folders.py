@@ -49,8 +49,8 @@ def _path_text(path: Any) -> str:
 
 
 def _find_keep_links(path: Any) -> List[str]:
-    """Return [path] if `path` is a link to a `keep` folder. Otherwise return all such links below
-    `path`."""
+    """Return [path] if `path` itself is a link to a `keep` folder. Otherwise return all links to
+    `keep` folders below `path`."""
     top = _path_text(path)
     if _is_keep_link(top):
         return [top]

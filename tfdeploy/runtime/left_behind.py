@@ -29,7 +29,7 @@ def install() -> None:
             task.print_once(
                 "the chief has finished and closed the queue of tokens: this worker ends too"
             )
-            # Raised in an excepthook, SystemExit ends the interpreter as usual.
+            # A SystemExit that is raised in an excepthook ends the interpreter as usual.
             raise SystemExit(0)
         before(kind, error, trace)
 

@@ -23,9 +23,9 @@ from .wrapping import call_after_init, report_errors, wrap_function
 
 # Seconds between two checks of whether the chief has finished.
 _POLL_S = 1.0
-# Operations that close a queue of tokens.
+# For each SyncReplicasOptimizer: the operation that closes its queue of tokens.
 _closing: List[Any] = []
-# Sessions that this process has opened.
+# Sessions that this process has opened and in which these operations have not run yet.
 _sessions: Any = weakref.WeakSet()
 
 

@@ -6,8 +6,8 @@ writes to its own disk, into a folder that exists only on the chief, and fails:
 "checkpoints/ckpt-250_temp; No such file or directory"
 (tensorflow/python/checkpoint/functional_saver.py).
 
-The patch sets the option experimental_io_device to the chief. A value that the program sets is
-kept.
+The patch sets the option experimental_io_device to the chief. If the program itself sets the
+option, its value is kept.
 """
 
 from __future__ import annotations

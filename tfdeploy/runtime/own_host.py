@@ -20,8 +20,8 @@ _ADDRESS = re.compile(r"[\d.]+")
 
 
 def patch_module(socket: Any) -> None:
-    """Patch the module socket, so that the program's own files get the host name that the plan
-    assigns."""
+    """Patch the module socket. If a file of the program asks for the host name, it gets the host
+    name that the plan assigns."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
     if not written or not task.is_cluster_planned():
         return

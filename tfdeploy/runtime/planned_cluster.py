@@ -7,9 +7,9 @@ in the plan, it was written for other machines and is replaced. A cluster whose 
 standard error.
 
 A program may have a hard-coded task index, or read the index from a file. Then every task starts
-the same server: `Server(cluster, "worker", 0)`. This call succeeds in every task, because servers
-listen on all addresses, but the servers then wait for peers that no task runs. So `choose_index`
-gives each server the index of this task.
+the same server: `Server(cluster, "worker", 0)`. No task gets an error, because servers listen on
+all addresses. But all servers wait for peers that no task runs. So `choose_index` gives each server
+the index of this task.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     otherwise the program's `index`.
 
     This task is looked up in `cluster` by its address, because the program may use other names for
-    jobs. `index` is also returned unchanged for a second server in this process (such a program
-    starts its whole cluster) and for a task without an address."""
+    jobs. `index` is also returned unchanged in two cases: this task has no address, or this process
+    has already started a server, so that the program starts its whole cluster in one process."""
     role, at = task.planned_task()
     own_address = plan.get(role, [])[at : at + 1]
     tasks = cluster.get(job, [])

@@ -22,7 +22,8 @@ from . import task
 from .wrapping import report_errors
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
-# A step is repeated at most this many times. Only one step in 10**13 needs more retries by chance.
+# A step is repeated at most this many times. The ids of only one step in 10**13 happen to need more
+# retries.
 MAX_RETRIES = 3
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02
@@ -90,8 +91,9 @@ def _drop_run_metadata(args: Any) -> Any:
     """Return the arguments of a run without the buffer of `run_metadata`, which MonitoredSession
     always passes.
 
-    The rejected step has filled the buffer, and TensorFlow refuses a buffer that is not empty. So
-    the caller gets the metadata of the rejected step."""
+    TensorFlow refuses a buffer that is not empty, and the first try of the step has filled the
+    buffer. So the step is repeated without the buffer, and the caller gets the metadata of the
+    first try."""
     return (*args[:_METADATA_INDEX], None)
 
 
@@ -149,9 +151,9 @@ def _have_gradients(session: Any, counts: List[Any]) -> bool:
     """Wait until each accumulator contains gradients. Return False if that takes more than
     GRADIENTS_TIMEOUT_S.
 
-    If the rejected step had taken the gradients, the accumulator would stay empty, because it drops
-    new gradients as stale until the step is done. So gradients in an accumulator prove that the
-    rejected step has not taken them."""
+    After a step has taken gradients out of an accumulator, the accumulator drops new gradients as
+    stale until the step is done, so it stays empty. So gradients in an accumulator prove that the
+    rejected step has taken none."""
     deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:

@@ -60,8 +60,8 @@ def is_cluster_planned() -> bool:
 
 
 def save_tf_config() -> None:
-    """Save the TF_CONFIG of the plan for this process and its child processes, in case the program
-    overwrites it."""
+    """Save the TF_CONFIG of the plan, so that this process and its child processes can still read
+    it after the program has overwritten TF_CONFIG."""
     if is_cluster_planned() and "TF_CONFIG" in os.environ:
         os.environ.setdefault(_PLANNED, os.environ["TF_CONFIG"])
 

@@ -33,14 +33,15 @@ def patch_module(saver: Any) -> None:
 
     @wrap_function(saver.Saver, "_build")
     def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        # If the Saver has a saver_def, its operations are already in the graph.
+        # If the Saver has a saver_def, its operations are already in the graph, so it is too late
+        # to change them.
         if not self._sharded or self.saver_def is not None:
             return build(self, *args, **kwargs)
         self._sharded = False
         if task.index() == 0 and not getattr(ours, "default", False):
             task.print_once(SAID)
-        # A sharded Saver ignores the device scope of the program, which may be a GPU. The unsharded
-        # Saver must ignore the device scope too.
+        # A sharded Saver ignores the device scope of the program, which may be a GPU. So the
+        # unsharded Saver, which replaces it, must ignore the device scope too.
         with saver.ops.device(None):
             return build(self, *args, **kwargs)
 

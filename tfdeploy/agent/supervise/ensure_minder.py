@@ -75,8 +75,8 @@ class MinderWatch:
     def ensure_minder_until_end(self) -> None:
         """Make sure that a minder stays alive after this supervisor has ended. If this is the last
         supervisor on this host, start a child process that keeps a minder alive, because only a
-        minder can end the run. The child process does this until the run has ended on this host or
-        another supervisor lives."""
+        minder can end the run. The child process does this until the run has ended on this host, or
+        until a supervisor lives here again."""
         self.ensure_minder()
         if not self._must_keep_minder() or os.fork() > 0:
             return

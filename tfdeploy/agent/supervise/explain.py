@@ -68,7 +68,9 @@ def _has_progressed(
     wrote a file to `keep`."""
     patterns = compile_patterns(part.metrics)
     if len(patterns) < len(part.metrics):
-        return True  # A pattern is invalid, so a step that the attempt printed would not be found.
+        # An invalid pattern may have been the one for the step. So the attempt may have printed a
+        # step.
+        return True
     metrics = MetricReader(patterns).find_metrics(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:
@@ -94,7 +96,7 @@ def _has_new_file(folder: str, since: float) -> bool:
                 ):
                     return True
             except OSError:
-                pass  # the file was removed meanwhile
+                pass  # the file was removed after the folder was listed
         count += len(names)
         if count > MOST_FILES:
             return True

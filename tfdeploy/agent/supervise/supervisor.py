@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.log.redact import SecretMask
 
 
-# Grace time in seconds for the remaining processes of a program that has ended by itself.
+# If a program ends by itself but leaves processes behind, these processes get SIGTERM, and have
+# this many seconds to end.
 LEFTOVER_GRACE_S = 2.0
 _READ_BYTES = 1 << 20  # limits one read from a pipe; also the size of the pipe
 _F_SETPIPE_SZ = 1031
@@ -191,7 +192,7 @@ class Supervisor:
         if self.kill_at is None:
             self._end_task_within(LEFTOVER_GRACE_S)
 
-    # --- what depends on the time
+    # --- work that is due at certain times
 
     def _ms_until_due(self) -> int:
         due = min(self.next_check, self.next_minder)
@@ -236,7 +237,8 @@ class Supervisor:
                 self._end_task_within(self.part.stop_grace_s)
 
     def _handle_sigterm(self) -> None:
-        """Handle SIGTERM. If SIGTERM comes a second time, it may shorten the grace time."""
+        """Handle SIGTERM. A second SIGTERM can shorten the grace time of the first, but not extend
+        it."""
         self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
@@ -390,12 +392,14 @@ def main(argv: List[str]) -> int:
     if not lock.acquire():
         return 0
     if paths.status(task).attempt >= attempt or paths.state().phase == "ended":
-        # An attempt must not be started twice. The run may also have ended on this host meanwhile.
+        # Another supervisor has already started this attempt, or the run has ended on this host.
         return 0
     try:
         task_processes.write_own_identity(lock)
     except OSError:
-        pass  # the disk is full; the processes of the task can still be found by their environment
+        # The disk is full. Without this file, the task's processes are still found by their
+        # environment.
+        pass
     processes.become_subreaper()
     supervisor = Supervisor(paths, task, attempt, round_number)
     supervisor.run()

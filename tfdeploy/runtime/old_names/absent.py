@@ -31,8 +31,8 @@ def patch_module(module: Any) -> None:
 def handle_missing_names(module: Any, prefix: str) -> None:
     """Set the module's function `__getattr__`, which Python calls for a missing name.
 
-    `prefix`: what programs write before a name of the module, without the leading `tf.`: "" or
-    "train."."""
+    `prefix`: the path of the module as programs write it, without the leading `tf.`. Examples: ""
+    for tf itself, "train." for tf.train."""
     before = vars(module).get("__getattr__")
 
     def absent(name: str) -> Any:

@@ -44,8 +44,8 @@ def find_call_site() -> Optional[str]:
     try:
         working_folder = os.getcwd() + os.sep
     except OSError:
-        # The working directory has been deleted. No path begins with two slashes, so no path is
-        # shortened.
+        # The working directory has been deleted. Use "//" instead: no path begins with two slashes,
+        # so no path is shortened.
         working_folder = os.sep * 2
     return (
         "%s:%d" % (path[len(working_folder) :] if path.startswith(working_folder) else path, line)

@@ -31,8 +31,8 @@ _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 
 def patch_module(module: Any) -> None:
-    """Patch a module of TensorFlow or tf_keras. Of the names in this file, those are patched that
-    the module has."""
+    """Patch a module of TensorFlow or tf_keras. Names in this file that the module does not have
+    are skipped."""
     for name, argument in _ARGUMENTS.items():
         if hasattr(module, name):
             _ignore_argument(getattr(module, name), name, argument)

@@ -23,8 +23,8 @@ _RENAMED = """
     str=builtins.str string_=bytes_ trapz=trapezoid unicode=builtins.str unicode_=str_
 """
 RENAMED = {old: same for old, _, same in (pair.partition("=") for pair in _RENAMED.split())}
-# Texts of the errors by which NumPy 2.4 rejects an array of one element for "%f", "%d", float() and
-# int(). Earlier versions converted such an array.
+# Texts of the errors of NumPy 2.4 when "%f", "%d", float() or int() gets an array of one element.
+# Earlier versions converted such an array to a number.
 _NO_NUMBER = (
     "only 0-dimensional arrays can be converted to Python scalars",
     "real number is required, not numpy.ndarray",

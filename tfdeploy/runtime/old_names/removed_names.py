@@ -265,8 +265,8 @@ def is_of_version0(name: str) -> bool:
 
 
 def current_name(name: str) -> str:
-    """Return the present name of a renamed name: "contrib.rnn.GRUCell" gives "nn.rnn_cell.GRUCell".
-    Other names are returned unchanged."""
+    """Return the new name of something that TensorFlow has renamed: "contrib.rnn.GRUCell" gives
+    "nn.rnn_cell.GRUCell". Names that were not renamed are returned unchanged."""
     part, inner_name = split_contrib(name)
     full = "contrib.%s.%s" % (part, inner_name) if part else name
     old = _find_longest_key(RENAMED, full)

@@ -18,8 +18,8 @@ from . import removed_names, version0
 from .call_site import format_error
 
 _TF = "tensorflow."
-# Module of tf.contrib -> (the modules of tf_slim that have the names of this module, the folders of
-# this module from which programs may import the names).
+# Module of tf.contrib -> (modules of tf_slim that contain the same names, submodules of the contrib
+# module from which programs may import these names).
 _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "slim": (("tf_slim",), ("python.slim",)),
     "framework": (("tf_slim", "tf_slim.ops"), ("python.ops", "python.framework")),
@@ -62,8 +62,8 @@ class ContribStandIn(ModuleType):
 
 
 class StandInLoader:
-    """A loader that creates a ContribStandIn. If another package has the module, the loader
-    replaces the ContribStandIn by that package's module."""
+    """A loader that creates a ContribStandIn. If another package provides the same module, the
+    loader replaces the ContribStandIn by that package's module."""
 
     def create_module(self, spec: Any) -> ContribStandIn:
         return ContribStandIn(spec.name)
@@ -120,7 +120,8 @@ def patch_module(module: Any) -> None:
 
 def _resolve_renamed(old: str) -> Any:
     target = removed_names.RENAMED[old]
-    # The present name may itself have been renamed: contrib.deprecated has names of TensorFlow 0.x.
+    # The new name may have been renamed again: names in contrib.deprecated lead to names of
+    # TensorFlow 0.x.
     if target in removed_names.RENAMED:
         return _resolve_renamed(target)
     module = sys.modules["tensorflow"].compat.v1

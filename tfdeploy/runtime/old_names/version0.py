@@ -84,8 +84,8 @@ def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> 
 def _make_axis_first_call(order: str, values: str, **renames: str) -> OldCall:
     """Return the OldCall for a function of TensorFlow 0.x that took the axis as first argument.
 
-    `order` and `renames` are those of _name_arguments. `values`: the first argument that cannot be
-    a number."""
+    `order` and `renames` are those of _name_arguments. `values`: the name of the first argument in
+    `order` that is never a number. It distinguishes old calls from new calls."""
     until_values = order.split().index(values) + 1
 
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:

@@ -1,5 +1,5 @@
-"""Supply fully_connected and conv2d, with variables `weights` and `biases`. The default activation
-is relu."""
+"""Supply fully_connected and conv2d. The variables of these layers are named `weights` and
+`biases`. The default activation is relu."""
 
 from functools import partial
 

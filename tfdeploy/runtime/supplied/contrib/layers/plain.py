@@ -5,7 +5,7 @@ from tensorflow.contrib.framework import add_arg_scope
 
 
 def pair(size):
-    """Return [height, width]. A single number stands for both."""
+    """Return [height, width]. If `size` is a single number, it is used for both."""
     return [size, size] if isinstance(size, int) else list(size)
 
 
