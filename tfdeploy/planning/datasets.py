@@ -74,10 +74,10 @@ def refuse_split_without_workers(job: Job) -> None:
 def part_placeholders(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
-    """Return the values of the placeholders {data.NAME} of split data sets for one task.
+    """Return the task's values of the placeholders {data.NAME}, for data sets that are split.
 
-    A value is the folder with the task's own part of the data set. For a task that gets no part, it
-    is an empty folder.
+    A value is the folder that contains the task's own part of the data set. A task without a part
+    gets an empty folder.
     """
     values = {}
     for name in split_data_names(job):

@@ -34,10 +34,10 @@ def task_environment(
 ) -> dict[str, str]:
     """Return the environment variables of one task.
 
-    They are the variables that every task gets, those in `program_variables`, which this program
-    needs, and the job's `env`. Of two variables with the same name, the one from the later source
-    is used. In a mode with a single process, no variable describes a cluster. `placeholder_values`:
-    placeholder -> value. `job_names`: the program's own names for the roles.
+    There are three sources: the variables that every task gets, then `program_variables`, which
+    this program needs, then the job's `env`. A later source overrides an earlier one. In a mode
+    with a single process, TF_CONFIG is not set. `placeholder_values`: placeholder -> value.
+    `job_names`: the program's own names for the roles.
     """
     mode = rules_of(job.mode)
     of_cluster: dict[str, str] = {}

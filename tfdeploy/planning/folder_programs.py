@@ -26,7 +26,7 @@ _CHECKPOINT_NAMES = """
     checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
     backup_dir output_dir out output save save_path checkpoint_path work_dir workdir
 """
-# Function that gets a path for checkpoints -> position and name of the argument with this path.
+# Functions that take a path for checkpoints. The values: position and name of the path's argument.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),
@@ -58,8 +58,8 @@ def find_programs(
 ) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
-    `sources`: path -> text of each Python file. `exists(path)`: whether the folder has that file or
-    folder. `has_data(path)`: whether that is a folder without Python files, which may be data.
+    `sources`: path -> text of each Python file. `exists(path)`: whether the folder contains this
+    path. `has_data(path)`: whether this path is a folder without Python files, which may be data.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     commands = {path: _choose_command(path, text) for path, text in sources.items()}
@@ -126,7 +126,7 @@ def _describe_program(
         reason = ", ".join(sorted(by_mode.values()))
     else:
         fitting = [sign for sign in signs if mode in sign.modes]
-        # The sign that allows the fewest modes shows most.
+        # Of several signs, the sign that allows the fewest modes is the most specific.
         reason = str(min(fitting, key=lambda sign: (sign.is_flag, len(sign.modes))))
     folders = [*filter(None, map(_top_folder, _checkpoint_paths(program)))]
     data: dict[str, str] = {}

@@ -107,8 +107,8 @@ def most_used_python(used: Iterable[HostFacts], program: Program) -> str | None:
 def no_python_remedy(entry: Host, usual_python: str | None) -> str:
     """Return what to do if the interpreter that the inventory names does not exist on the host.
 
-    `usual_python`: the interpreter of most hosts. If the name is the default, python3, the text
-    also suggests to install Python.
+    `usual_python`: the interpreter of most hosts. If the inventory names python3, which is the
+    default, the text also suggests to install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     wanted = _as_on_most_hosts(usual_python) or "a Python that exists on this host"

@@ -24,7 +24,7 @@ _SAME_IN_PLAN = """
 
 
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """Return host -> the part of the plan that the host gets with the verb run.prepare.
+    """Return host -> the part of the plan that the verb run.prepare sends to this host.
 
     Secrets, certificates and the result of `shared_part` are added later. `ahead_s`: host -> how
     many seconds its clock is ahead of the run's clock.

@@ -1,9 +1,9 @@
-"""Decides on which host training resumes, so that it never starts from zero unnoticed.
+"""Decides on which host training resumes, so that no training starts from zero unnoticed.
 
 A `keep` folder contains files that later runs need, usually checkpoints. The task that writes
 checkpoints is placed on the host with the newest `keep` folder. If that is not possible, the launch
-is refused. In mode mirrored, the newest `keep` folder is copied to every host instead. The decision
-uses what hosts report about their files. No checkpoint is read.
+is refused. Mode mirrored has another rule: the newest `keep` folder is copied to every host. The
+decision uses what hosts report about their files. No checkpoint is read.
 """
 
 from __future__ import annotations
@@ -66,13 +66,12 @@ def keeps_with_content(job: Job, facts: HostFacts) -> list[KeepFolderFact]:
 def newest_keep(
     job: Job, facts: FactsByHost, role_hosts: tuple[str, ...], preferred_host: str
 ) -> HostKeep | None:
-    """Return the newest `keep` folder of all hosts; None if there is none.
+    """Return the newest `keep` folder of all hosts; None if no host has one.
 
-    If any folder has a checkpoint, only folders with a checkpoint are compared. If none has, only
-    the folders on `role_hosts` are compared, as long as these hosts have any: `role_hosts` are the
-    hosts of the role that writes checkpoints, and files on other hosts may come from other roles.
-    If the host `preferred_host` has the same content (a shared disk, or a copy), its folder is
-    returned.
+    `role_hosts`: the hosts of the role that writes checkpoints. The folders to compare are the
+    first of these groups that is not empty: folders with a checkpoint, folders on `role_hosts`, all
+    folders. (Files on other hosts may come from other roles.) If the host `preferred_host` has the
+    same content (a shared disk, or a copy), its folder is returned.
     """
     kept_everywhere = [
         HostKeep(name, fact, fact.compared_time - facts[name].clock_skew_s)
@@ -117,7 +116,7 @@ def seat_tasks(
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in role_hosts:
         # In modes coordinator and ingraph, the server of worker 0 may have written the `keep`
-        # folder. So worker 0 is placed on that host too.
+        # folder. So worker 0 is placed on the host with this folder, too.
         with_it = ("worker",) if default.role == rules_of(job.mode).lead_role else ()
         first = dict.fromkeys((default.role, *with_it), kept.host)
         seats = place_tasks(requested, hosts, facts, first)

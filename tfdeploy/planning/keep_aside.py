@@ -18,7 +18,10 @@ from tfdeploy.planning.keep import keeps_with_content
 
 
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
-    """Return a note for each `keep` folder that has content, and one on how to restore them all."""
+    """Return a note for each `keep` folder with content, then a note on how to restore all of them.
+
+    If there is no such folder, the only note is that --fresh has no effect.
+    """
     if not job.keep:
         return ("--fresh has no effect: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: defaultdict[tuple[str, str], list[str]] = defaultdict(list)

@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 NOBODY = -1  # stands for a worker's number if a file belongs to no worker
-# A worker gives up a file that it had before, if with this file its number of bytes would exceed
-# the mean of all workers times this factor.
+# A worker can always keep the files that it had before while the number of its bytes stays within
+# this factor times the mean of all workers.
 TOLERANCE = 1.05
 
 
 @dataclass(frozen=True)
 class HeldFiles:
-    """The files that a folder already has, and the worker that had each file before, or NOBODY."""
+    """The files that a folder already has, and for each file the worker that had it before.
+
+    The worker is NOBODY if no worker had the file.
+    """
 
     files: Sequence[int]
     former_workers: Sequence[int]
@@ -51,8 +54,8 @@ def assign_files(
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
         keeper, weight = keepers[file], _bytes_at_least_one(sizes[file])
-        # A worker can keep a file only if more files remain than there are workers without a file.
-        # Otherwise each remaining file goes to a worker that has none.
+        # `empty` is the number of workers without a file. If at most this many files remain, each
+        # goes to a worker without a file, even if another worker had the file before.
         if keeper != NOBODY and len(sizes) - placed > empty:
             stays = loads[keeper] == least or loads[keeper] + weight <= limit
             worker = keeper if stays else worker
@@ -65,10 +68,10 @@ def assign_files(
 def _workers_with_file(
     sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, HeldFiles]
 ) -> array[int]:
-    """Return for each file a worker that can have it without moving data, or NOBODY.
+    """Return for each file a worker whose host already has the file, or NOBODY.
 
-    It is the worker that had the file before, or else a worker whose host has the file. If there
-    are several such workers, the one with the fewest bytes so far is chosen.
+    The worker that had the file before is preferred. Otherwise, if several workers are possible,
+    the worker with the fewest bytes so far is chosen.
     """
     keepers = array("i", [NOBODY]) * len(sizes)
     loads = [0] * len(folders)

@@ -167,7 +167,7 @@ def make_plan(
 
 
 def _place_tasks(inputs: _Inputs) -> _PlacedTasks:
-    """Place tasks on hosts with their GPUs, and decide where training resumes."""
+    """Decide which host and GPUs each task gets, and on which host training resumes."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
     hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
     seats, resume_point = keep.seat_tasks(

@@ -17,7 +17,7 @@ from tfdeploy.model.text.nexts import command_on_host, install_command, root_com
 from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
-LONGEST_FILTER = 4096  # Linux accepts at most so many instructions in a packet filter
+LONGEST_FILTER = 4096  # the largest number of instructions in a packet filter that Linux accepts
 _REMEDIES = {
     "none": ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
     "`tfdeploy check` and docs/protect.md say",
@@ -75,7 +75,7 @@ def find_hindrances(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level,
 
 
 def unprotected_hosts(plan: Plan) -> tuple[str, ...]:
-    """Return the hosts that `protect: auto` leaves open, although tasks listen there.
+    """Return the hosts on which tasks listen, and whose ports `protect: auto` leaves unprotected.
 
     Hosts with a loopback address are left out.
     """
@@ -92,7 +92,7 @@ def unprotected_hosts(plan: Plan) -> tuple[str, ...]:
 
 
 def refuse_unprotected_hosts(plan: Plan, facts: FactsByHost) -> None:
-    """Raise Refused if `auto` would leave the ports of a host open to everybody."""
+    """Raise Refused if `protect: auto` would leave the ports of a host open to everybody."""
     names = unprotected_hosts(plan)
     folded = fold_names(names)
     for first in names[:1]:
@@ -180,11 +180,12 @@ def _level_note(
     hosts: Sequence[HostPlan],
     tasks: Sequence[TaskPlan],
 ) -> str:
-    """Return a line on the hosts with this level: who can connect to which ports, and a remedy.
+    """Return a line about the hosts that have this level of protection.
 
-    If all hosts have this level, the line does not name them. `tasks`: the tasks whose ports the
-    level protects. The level firewall also protects the agent's port. At every level, only peers
-    with a certificate of the run can use the agent's port.
+    The line says who can connect to which ports, and names a remedy. If all hosts have this level,
+    the line does not name the hosts. `tasks`: the tasks whose ports this level protects. The level
+    firewall also protects the agent's port. At every level, only peers with a certificate of the
+    run can use the agent's port.
     """
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
     where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"

@@ -21,9 +21,10 @@ from tfdeploy.planning.options import Options
 
 
 def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
-    """Return role -> the hosts, tasks and GPUs that are requested for it. Needs no probe.
+    """Return role -> the hosts, tasks and GPUs that are requested for it.
 
-    Raises UsageError if the job has no mode, and ConfigError if the roles do not make a cluster.
+    The facts of the hosts are not needed for this. Raises UsageError if the job has no mode, and
+    ConfigError if the roles do not make a cluster.
     """
     inventory = with_default_roles(inventory, rules_of(checks.require_mode(job)))
     requested = role_requests(inventory, job, options)

@@ -15,8 +15,9 @@ from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-# A parent counts as behind its child if it lacks more than BEHIND_BYTES that the child has, and
-# also more than the faster of the two hosts receives in BEHIND_S seconds.
+# A parent counts as behind its child if the parent has many bytes less than the child. This number
+# of bytes must be larger than two limits: BEHIND_BYTES, and the number of bytes that the faster of
+# the two hosts receives in BEHIND_S seconds.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
 # A parent is crowded if its load exceeds its capacity by more than this many children.
@@ -63,8 +64,8 @@ class _ParentChooser:
     def attach_all(self, children: list[str], stripe: int) -> None:
         """Choose a parent for each of the children.
 
-        Hosts that can send data on are handled first, in the order of how much data they have, most
-        first. The remaining hosts can then choose them as parents.
+        Children that can send data to others get their parents first. Among these, the child with
+        the most data is the first. So these hosts can become the parents of the other children.
         """
         if children:
             self._rooted = [

@@ -38,10 +38,10 @@ class Member:
     wanted_bytes: int = 0  # all bytes of the broadcast that the member needs
     rate: float | None = None  # bytes a second received lately; None: not known
     starved_s: float = 0.0  # seconds since an incomplete member last received data
-    flowing_s: float = math.inf  # seconds during which data has arrived without a break until now
-    intakes: tuple[
-        StripeProgress, ...
-    ] = ()  # progress by stripe; empty: not known, or only one stripe
+    # For how many seconds, up to now, data has arrived without interruption.
+    flowing_s: float = math.inf
+    # The progress in each stripe. Empty if it is not known, or if there is only one stripe.
+    intakes: tuple[StripeProgress, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -97,19 +97,20 @@ class FeedPlan:
     """All connections (feeds) of a broadcast, and the hosts and sites that are known to be slow."""
 
     stripes: int  # number of stripes; fixed once the broadcast has begun
-    # Each incomplete host has exactly one connection for each stripe. No stripe contains a cycle.
+    # For each stripe, each incomplete host receives over exactly one connection. No host gets data
+    # back, directly or indirectly, from a host to which it sends the same stripe.
     feeds: tuple[Feed, ...]
-    # Hosts that received or sent far too little. They send to nobody.
+    # Hosts that received or sent much less data than expected. They send to no other host.
     slow_hosts: frozenset[str] = frozenset()
     # Sites with a slow network link. They send to no other site.
     slow_sites: frozenset[str] = frozenset()
-    # The slow connections that are the evidence for `slow_hosts` and `slow_sites`.
+    # The slow connections from which `slow_hosts` and `slow_sites` were derived.
     doubts: tuple[SuspectFeed, ...] = ()
     moves: tuple[Move, ...] = ()
 
     @cached_property
     def by_child(self) -> dict[str, tuple[Feed, ...]]:
-        """Return host -> the connections (feeds) over which it receives."""
+        """Return host -> the connections (feeds) over which this host receives data."""
         feeds_by_child: dict[str, tuple[Feed, ...]] = {}
         for feed in self.feeds:
             feeds_by_child[feed.child] = (*feeds_by_child.get(feed.child, ()), feed)

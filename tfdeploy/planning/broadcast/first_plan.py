@@ -28,7 +28,9 @@ CHAIN_SHARE = 0.1
 # The time of one hop is the time in which a piece is transferred, multiplied by this factor. The
 # rest of the time is needed to verify the piece and to write it to the disk.
 HOP_PIECES = 2
-TREES = 2  # number of trees; 3 or 4 would not bring the first piece to the last host sooner
+# The number of trees. With 3 or 4 trees, the last host would not get its first piece sooner than
+# with 2.
+TREES = 2
 
 
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
@@ -40,8 +42,8 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     stripes = choose_stripe_count(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe_feeds(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
-    # The receiving hosts (children) of these feeds had already waited before the broadcast began. A
-    # Move records how long each of them had waited, so that this time is not counted later.
+    # The receiving host of each of these connections had already waited for data before this plan.
+    # A Move records how long, so that this time is not blamed on the connection.
     waited = (
         feed for feed in feeds if members_by_name[feed.child].progress_in(feed.stripe).starved_s
     )
@@ -61,8 +63,8 @@ def choose_stripe_count(hosts: int, total_bytes: int) -> int:
 def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     """Return the connections (feeds) of one stripe, one site after the other.
 
-    The first host of a site receives from a relay (a sending host) of an earlier site, if possible
-    from a relay that can send to one more child.
+    The first host of each site receives from a host of a site that is already connected, if
+    possible from a host that has not yet reached its number of children.
     """
     feeds: list[Feed] = []
     # The relays of earlier sites that may send to the next site. The best one comes last.
@@ -72,8 +74,8 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[
         relays, leaves = _split_off_senders(
             [each for each in site if not each.is_complete], stripe, stripes
         )
-        # There are fewer sources than stripes, so each source may send all stripes, as the control
-        # machine does.
+        # If a site has fewer sources than there are stripes, a source is not limited to one stripe:
+        # each may send all stripes, as the control machine may.
         if len(sources) < stripes:
             earlier_relays, sources = [*earlier_relays, *sources], []
         sources = sources[stripe::stripes]

@@ -37,7 +37,7 @@ class Forest:
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
 
     def can_send(self, parent: str, child: str) -> bool:
-        """Return whether the parent can send and the child is able to connect to it."""
+        """Return whether the child can connect to the parent, and the parent can send data."""
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
     def is_isolated(self, child: str) -> bool:
@@ -53,7 +53,7 @@ class Forest:
                 yield stripe, parent, child
 
     def children(self, stripe: int) -> dict[str, list[str]]:
-        """Return parent -> the hosts to which it sends this stripe."""
+        """Return parent -> the hosts to which this parent sends the stripe."""
         return group_by_key((parent, child) for child, parent in self.parents[stripe].items())
 
     def former_ancestors(self, child: str, stripe: int) -> list[str]:

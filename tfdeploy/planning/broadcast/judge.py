@@ -15,7 +15,7 @@ from tfdeploy.planning.broadcast.blame import Blame, assign_blame
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, StripeProgress, SuspectFeed
 from tfdeploy.planning.broadcast.forest import Forest
 
-# A child is slow if its rate is below this share of the rate at which its parent could send.
+# A child is slow if it receives at less than this share of the rate that its parent could send.
 SLOWER = 0.5
 # A low rate alone does not make a child slow. The child must also be behind its parent, by at least
 # the amount of data that the parent could send in this many seconds.
@@ -27,11 +27,11 @@ SETTLED_S = 4.0
 BEHIND_BYTES = 16 * PIECE_BYTES
 # A member that has received nothing for this many seconds is starved.
 STARVED_S = 3.0
-# For a member that is slow, or has received nothing yet, this time is used instead of STARVED_S,
-# because a single piece may take longer.
+# This time replaces STARVED_S for a member that is slow or has received nothing yet, because for
+# such a member even one piece may take longer than STARVED_S.
 SLOW_STARVED_S = 10.0
-# If STARVED_PIECES pieces take longer than the times above at the usual rate, a member is starved
-# only after that longer time. The longer time is limited to LONGEST_S.
+# At a low rate, STARVED_PIECES pieces may take longer than STARVED_S or SLOW_STARVED_S. A member is
+# then starved only after the time that these pieces take, at the latest after LONGEST_S seconds.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
 # A parent that sends nothing is at fault only if the parent itself has received data within this
@@ -51,7 +51,7 @@ class Verdict:
     doubts: tuple[SuspectFeed, ...]
     blame: Blame
     starved: frozenset[tuple[str, int]]  # (child, stripe) without data
-    needs_new_parent: frozenset[tuple[str, int]]  # those of `starved` that get another parent
+    needs_new_parent: frozenset[tuple[str, int]]  # the pairs of `starved` that get another parent
 
 
 def judge_feeds(plan: FeedPlan, forest: Forest) -> Verdict:
@@ -98,7 +98,7 @@ class _FeedEvaluator:
         return not self._children[name]
 
     def starved_feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """Yield (child, parent) if the child receives nothing although its parent has data."""
+        """Yield (child, parent) for each child that gets no data although its parent could send."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
@@ -142,8 +142,8 @@ class _FeedEvaluator:
                 if self._is_control_or_complete(parent, stripe)
                 else self._rate(parent, stripe)
             )
-            # A parent can send as many feeds at its full rate as there are stripes. If it has more
-            # children, they share this capacity, and each child is due less.
+            # A parent can serve as many children at its full rate as there are stripes. If it has
+            # more children, each of them can expect only a part of this rate.
             stripes = self._forest.stripes
             due = rate * stripes / max(stripes, self._children[parent])
             if (
@@ -154,12 +154,13 @@ class _FeedEvaluator:
                 yield child, parent
 
     def suspect_first_host(self, doubts: list[SuspectFeed]) -> Iterator[SuspectFeed]:
-        """Yield the feed of a chain's first host as suspect, so that this host is moved to the end.
+        """Yield the connection of a chain's first host as suspect, so that the host is moved.
 
-        This is done only once. All other hosts receive at the rate of the first host, so only
-        another position shows whether the first host is slow. If the moved host is not slow there,
-        the new first host's feed is suspect too. Two suspect feeds at the first position show that
-        this position is slow, so neither host counts as slow.
+        The first host is moved to the end of the chain, once in a broadcast, to test its speed. In
+        the first position its speed cannot be judged, because all other hosts receive at its rate.
+        If the host is not slow at the end of the chain, the new first host's connection becomes
+        suspect, too. Two suspect connections show that the first position itself is slow. Neither
+        of the two hosts then counts as slow.
         """
         heads = [
             child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE
@@ -195,8 +196,8 @@ class _FeedEvaluator:
     def _can_replace_head(self, head: str) -> bool:
         """Return whether `head`, the first host of a chain, can be moved to the end.
 
-        Another host must be able to replace it at the beginning, and a host of its site must be
-        able to send to it.
+        `head` must have a child, which becomes the new first host. Another host of the same site,
+        which sends to nobody and is not slow, must be able to send to `head`.
         """
         site = self._members[head].site
         return bool(self._children[head]) and any(

@@ -92,10 +92,10 @@ def _changed_feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 
 def _latest_moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
-    """Return a Move for each child that has changed its parent, with the latest change.
+    """Return the latest Move of each child that has changed its parent.
 
-    A child that receives no data gets a new Move too, even if it keeps its parent. So the time that
-    it has waited is counted from now on.
+    A child that receives no data gets a new Move even if it keeps its parent. So its waiting time
+    is counted from this moment on.
     """
     moves = {
         (each.child, each.stripe): each

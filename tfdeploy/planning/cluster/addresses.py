@@ -1,9 +1,9 @@
 """Chooses the address by which the other hosts reach each host.
 
 The address comes from the first of these sources that exists: the key `advertise`, an IP address in
-the inventory, or the address at which the host's sshd was reached. Addresses with which a cluster
-would hang, or be open to the internet, are refused. This module resolves no host name, but uses the
-IP addresses to which the hosts resolved the names.
+the inventory, or the address at which the host's sshd was reached. An address is refused if a
+cluster would hang with it, or would be open to the internet. This module resolves no host name. It
+uses the IP addresses to which the hosts resolved the names.
 """
 
 from __future__ import annotations
@@ -201,7 +201,10 @@ def _unequal_resolution_note(name: str, address: str, facts: FactsByHost) -> str
 
 
 def _check_resolution(name: str, address: str, facts: FactsByHost) -> None:
-    """Raise Refused if a host resolves `address` to a loopback address, or no host can use it."""
+    """Raise Refused if other hosts cannot reach the host `name` at this address.
+
+    One cause is a host that resolves `address` to a loopback address.
+    """
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
             raise Refused(

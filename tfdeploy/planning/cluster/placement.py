@@ -69,7 +69,7 @@ def place_tasks(
 def checkpoint_writer_seat(seats: Sequence[Seat]) -> Seat:
     """Return the task that writes the checkpoints: the chief if there is one, else worker:0.
 
-    In most modes, the run succeeds as soon as this task succeeds.
+    In most training modes, the run succeeds as soon as this task succeeds.
     """
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]

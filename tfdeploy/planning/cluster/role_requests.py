@@ -34,7 +34,8 @@ class RoleRequest:
     total: int | None
     per_host: int | None
     gpus: int | None
-    because: str  # the setting that requests the number of tasks; "" if it is the mode's default
+    # The setting that requests the number of tasks; "" if the number is the mode's default.
+    because: str
     share: GpuShare
     host_role: str
     consecutive: bool  # whether the tasks of one host get consecutive numbers

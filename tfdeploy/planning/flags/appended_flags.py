@@ -21,7 +21,7 @@ NAME_THEM = "write what it needs into the command, as in `python train.py {job_n
 
 @dataclass(frozen=True)
 class AppendedFlags:
-    """The flags that are appended to every task's command, and a note with the reason.
+    """The flags that are appended to every task's command, and a note that explains the choice.
 
     `in_command`: flags about the cluster that the command already contains. `cluster_flags`: all
     flags that can tell the program about its cluster.
@@ -38,7 +38,7 @@ def choose_flags(
 ) -> AppendedFlags:
     """Choose the flags to append, as the job's key `flags` says.
 
-    The key asks for no flags, for those of the TensorFlow tutorials, or for those that the program
+    The key selects no flags, the flags of the TensorFlow tutorials, or the flags that the program
     defines. `roles`: the roles that have tasks.
     """
     clustered = not (rules_of(job.mode).single or rules_of(job.mode).ranks)
@@ -104,7 +104,8 @@ def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str
 
     A flag counts only if its value certainly reaches TensorFlow's cluster. If the flags do not
     describe the whole cluster, the result is empty: the program might use the incomplete flags and
-    ignore TF_CONFIG. An in-graph client is not a task of the cluster, so it gets addresses only.
+    ignore TF_CONFIG. In mode ingraph, only flags for addresses are appended, because the client is
+    not a task of the cluster.
     """
     certain = tuple(flag for flag in offered.flags if flag.because)
     addresses = {f"{role}_hosts" for role in roles} - {"evaluator_hosts"}

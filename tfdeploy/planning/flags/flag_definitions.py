@@ -88,7 +88,8 @@ class Flag:
     help: str = ""
     empty: bool = False  # True if the default is None or ""
     is_on: bool = False  # True if the default is True or 1
-    template: str = ""  # the value with placeholders; if it is "", the value of `name` is used
+    # The text of the value, with placeholders. If it is "", the value is that of `name`.
+    template: str = ""
     # The text between two addresses; "" means a comma. There are two special values. "json": the
     # value is a JSON list. "multi": the flag is repeated for each address.
     separator: str = ""
@@ -96,7 +97,7 @@ class Flag:
     sync_values: tuple[str, str] = ("0", "1")
     # Where the program uses the flag in a way that shows its meaning, such as "train.py:30".
     because: str = ""
-    # If the value is a word of sys.argv without a flag, its index in sys.argv, from 1; else 0.
+    # For a positional argument: its index in sys.argv, which is 1 or more. For others: 0.
     position: int = 0
 
     @property
@@ -106,7 +107,7 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all cluster values, such as "task_index", that this flag contains."""
+        """Return the names of all cluster values, such as "task_index", in this flag's value."""
         return tuple(placeholders.placeholder_names(self.template)) or (self.name,)
 
     def value_for_task(self, placeholder_values: Mapping[str, str]) -> str:
@@ -179,8 +180,8 @@ def defined_flags(program: Program) -> Flags:
 def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """Yield (file, call) for every call in the program.
 
-    Leaves out calls below `if __name__ == "__main__":` in imported modules, because these calls do
-    not run.
+    In imported modules, calls inside an `if __name__ == "__main__":` block are left out, because
+    they do not run.
     """
     for position, module in enumerate(program.modules):
         skipped = [
@@ -201,7 +202,7 @@ def literal_arguments(call: ast.Call) -> list[str]:
 
 
 def read_definition(call: ast.Call) -> Flag | None:
-    """Return the flag that this call defines, with `where` empty; None if it defines no flag."""
+    """Return the flag that this call defines, or None. The flag's field `where` is still empty."""
     name = last_name(call.func)
     absl = name.startswith("DEFINE_")
     if is_argparse_definition(call):

@@ -130,9 +130,9 @@ def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 def _can_become_value(name: str, origin: Origin) -> bool:
     """Return whether the program can make the cluster value `name` from this flag's value.
 
-    `origin`: the flag, with the operations that the program applies to its value. If `name` stands
-    for addresses, these operations must make a list (by a split, or by parsing JSON), or the value
-    must already be a list.
+    `origin`: the flag, with the operations that the program applies to its value. For a `name` that
+    stands for addresses, the result must be a list. So the flag's value is a list, or the program
+    splits it or parses it as JSON.
     """
     operations = [operation for operation, _ in origin.steps]
     if name in ("num_workers", "num_ps"):
@@ -228,8 +228,9 @@ def _flags_in_condition(
 def _async_and_sync_values(value: str, *, equal: bool) -> tuple[str, str]:
     """Return (the flag's value for async training, the flag's value for sync training).
 
-    `value`: the text with which the program compares the flag. `equal`: whether the program trains
-    synchronously if the flag equals this text. A value that is not known is "".
+    `value`: the text with which the program compares the flag. `equal`: True if a flag that equals
+    this text means synchronous training; False if it means asynchronous training. In the result, ""
+    stands for a value that is not known.
     """
     other = _OPPOSITES.get(value.lower(), "")
     other = (

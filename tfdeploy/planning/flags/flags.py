@@ -1,9 +1,9 @@
 """Selects the flags by which a program learns about its cluster.
 
-A flag is certain if its value reaches TensorFlow's server or cluster (`flag_uses`). A flag with a
-name from the TensorFlow tutorials is accepted by its name alone. A flag with another name is
-accepted only under three conditions: the program makes a cluster, the program's flag for the job
-name is known, and the flag's type fits the value that tfdeploy would pass.
+The meaning of a flag is certain if its value reaches TensorFlow's server or cluster (`flag_uses`).
+A flag with a name from the TensorFlow tutorials is accepted by its name alone. A flag with another
+name is accepted only under three conditions: the program makes a cluster, the program's flag for
+the job name is known, and the flag's type fits the value that tfdeploy would pass.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
 
 
 def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
-    """Return name of a cluster value -> the flags that the program uses as this value.
+    """Return name of a cluster value -> the flags that the program uses for this value.
 
-    Of the flags for one value, the most certain comes first.
+    A name is, for example, "task_index". The first flag of each list is the most certain one.
     """
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
     uses = flag_uses.find_flag_uses(program, Origins(program, by_dest))
@@ -162,10 +162,11 @@ def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | N
 
 
 def _complete_sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
-    """Return the flag's values for async and sync training. One of `words` may be empty.
+    """Return the flag's values for async and sync training.
 
-    An empty word is replaced by another choice of the flag, the flag's default, or "not-<the known
-    value>".
+    `words`: the same two values, but one of them may be "", if it is not known. It is replaced by
+    the first of these values that exists: another choice of the flag, the flag's default, or
+    "not-<the known value>".
     """
     known = words[0] or words[1]
     others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]
@@ -210,8 +211,10 @@ def _drop_other_library_flags(chosen: dict[str, Flag]) -> None:
 
 
 def _definition_fits(name: str, flag: Flag) -> bool:
-    """Return whether the flag can take the value `name` by its definition: a flag for the value
-    "task_index", for example, must be an integer."""
+    """Return whether the flag's definition fits the cluster value `name`.
+
+    For example, a flag for "task_index" must be an integer.
+    """
     if name == "issync":
         return flag.kind != "text"
     if name == "job_name":

@@ -183,7 +183,7 @@ def _call_reads_flags_elsewhere(call: ast.Call) -> bool:
 
 
 def _required_flags(program: Program) -> dict[Flag, str]:
-    """Return required flag -> "train.py:12" where the program requires it."""
+    """Return required flag -> the place where the program requires it, such as "train.py:12"."""
     defined = {
         flag.dest: flag
         for flag in reversed(flag_definitions.defined_flags(program))
@@ -212,8 +212,8 @@ def _required_flags(program: Program) -> dict[Flag, str]:
 def _flags_required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
     """Yield the attribute name of each flag that this node requires.
 
-    Such a node is a call that declares flags as required, or an `if` that ends the program if a
-    flag is missing.
+    A node requires a flag if it is a call that declares the flag as required, or an `if` or an
+    `assert` that ends the program if the flag is missing.
     """
     match node:
         case ast.Call() if is_true(argument(node, "required")):
@@ -234,7 +234,7 @@ def _flags_required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 
 def _attributes_tested_empty(test: ast.expr) -> Iterator[str]:
-    """Yield each attribute whose emptiness makes the condition true, whatever the others are."""
+    """Yield each attribute that alone makes the condition true if the attribute is empty."""
     match test:
         case ast.BoolOp(ast.Or(), values):
             for value in values:

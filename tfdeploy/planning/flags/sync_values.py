@@ -15,11 +15,11 @@ from tfdeploy.planning.source.source import Program
 
 
 def with_sync_values(flag: Flag, program: Program) -> Flag:
-    """Return the flag, changed so that its values are those that its conversion function accepts.
+    """Return the flag with values that the program's function for converting the text accepts.
 
-    For example, `type=str2bool` accepts True and False. If the program does not convert the text
-    but only tests it, as in `if flag:`, the flag's form becomes "truthy", because every text except
-    "" is true.
+    For example, `type=str2bool` may accept True and False, but not 1 and 0. If the program does not
+    convert the text but only tests it, as in `if flag:`, the flag's form becomes "truthy": every
+    text except "" is true.
     """
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag

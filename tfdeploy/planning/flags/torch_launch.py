@@ -37,7 +37,7 @@ _ONE_EACH = (
     "start the program so that it does not, or run one rank on each host "
     "(`roles: {worker: {per_host: 1}}`)"
 )
-# If a command contains one of these placeholders, its author uses the launcher on purpose.
+# A command with one of these placeholders uses a launcher such as torchrun on purpose.
 _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
 

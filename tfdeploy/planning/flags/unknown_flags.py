@@ -22,7 +22,8 @@ from tfdeploy.planning.source.expressions import argument, last_name
 from tfdeploy.planning.source.source import Program
 
 _PARSERS = ("ArgumentParser", "OptionParser")
-# Calls and names that make a program accept flags, or ignore them, in another way.
+# If a program contains one of these names, it may accept or ignore flags that `add_argument` does
+# not define.
 _OTHER_WAYS = ("parse_known_args", "parse_known_intermixed_args", "argv", "REMAINDER", "option")
 _FLAG = re.compile(r"(--[\w-]+)(=.*)?", re.DOTALL)
 

@@ -35,7 +35,9 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be launched, and what it needs. With the defaults, nothing is known about it.
+    """What is to be launched, and what it needs.
+
+    If all fields have their default values, nothing is known about the launch.
 
     `bytes` and `files`: total size and number of the files of code and data to send. `tensorflow`:
     whether the program imports TensorFlow. `imports`: other imported modules that are not part of
@@ -81,7 +83,7 @@ class Needs:
         )
 
     def uses(self, host: str) -> bool:
-        """Return whether the mode uses the host."""
+        """Return whether the job's training mode uses the host."""
         return self.hosts is None or host in self.hosts
 
 

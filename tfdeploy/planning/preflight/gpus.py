@@ -9,8 +9,8 @@ from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import HostCase, Problem
 
-# (the first TensorFlow version built for some CUDA version, the oldest NVIDIA driver for this CUDA
-# version). The source is NVIDIA's table of CUDA minor version compatibility.
+# One line for each CUDA version: (the first TensorFlow version that was built for it, the oldest
+# NVIDIA driver that can run it). The source is NVIDIA's table of CUDA minor version compatibility.
 DRIVERS = (
     ((2, 15), "525.60.13"),  # CUDA 12
     ((2, 5), "450.80.02"),  # CUDA 11.2

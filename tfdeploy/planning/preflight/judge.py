@@ -159,9 +159,10 @@ def _checks_of_rule(name: str, problems: Iterable[Problem]) -> list[Check]:
 def _add_comparisons(probed: ProbeResults, checks_by_host: dict[str, list[Check]]) -> None:
     """Add the problems that only a comparison of several hosts shows.
 
-    Problems with the address of a host become checks named "address". They replace the host's
-    passed check of this name. The reason why no plan can be made becomes a check named "plan". This
-    check is left out if the host that the reason names has another failed check.
+    A problem with a host's address becomes a failed check "address" and replaces the host's passed
+    check "address". If no plan can be made, the reason becomes a failed check "plan" of the host
+    that the reason names. This check is left out if that host has an error already. If the reason
+    names no host, the check "plan" is added to the first host.
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}

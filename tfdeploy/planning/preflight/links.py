@@ -73,9 +73,9 @@ def _planned_ports(plan: Plan | None) -> dict[str, tuple[int, ...]]:
 def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: str) -> LinkResult:
     """Return the failed connection, with texts that explain the cause and suggest a fix.
 
-    The texts name hosts only after `--limit` and `as root on`, so that equal texts of many
-    connections can be shown as one. `detail`: more about the cause; for the cause `other`, what
-    answers instead of the host.
+    In the texts, the names of hosts stand only after the words `--limit` and `as root on`. So texts
+    of many connections that differ only in these names can be shown as one. `detail`: more about
+    the cause; for the cause `other`, what answers instead of the host.
     """
     low, high = to.ports
     opened = root_command_on_host(

@@ -1,4 +1,4 @@
-"""Checks login sessions: the login shell's output, what logind ends at logout, and live runs."""
+"""Checks what the login shell prints, what logind ends at logout, and which runs are alive."""
 
 from __future__ import annotations
 

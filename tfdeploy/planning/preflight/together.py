@@ -111,9 +111,10 @@ def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[
 def _address_refusals(
     advertised_by_host: Mapping[str, AdvertisedAddress], facts: FactsByHost
 ) -> Iterator[tuple[Level, Refused]]:
-    """Yield (level, error) for the errors that a plan with these addresses would raise.
+    """Yield (level of the problem, error) for each error that a plan with these addresses raises.
 
-    A public address is only a warning, because the operator can allow it.
+    The level is "warning" for a public address, because the operator can allow it. For all other
+    errors, the level is "error".
     """
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     reported = set()

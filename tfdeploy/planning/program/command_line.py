@@ -73,8 +73,7 @@ def task_command(
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
     `placeholder_values`: placeholder -> value. `added_flags`: the flags to append. `flag_values`:
-    placeholder -> value, for placeholders that have another value in these flags than in the rest
-    of the command.
+    placeholder -> its value in `added_flags`, if that differs from its value in the job's command.
     """
     first, *others = (
         placeholders.fill_placeholders(word, placeholder_values) for word in job.command

@@ -1,8 +1,9 @@
-"""Decides whether `import tensorflow` gives a program TensorFlow 1 although hosts have version 2.
+"""Decides whether a program gets TensorFlow 1 from `import tensorflow` on hosts with TensorFlow 2.
 
-The module also finds clusters that are written into the program, and uses of TensorFlow that cannot
-work on the hosts, so that the launch is refused. It uses syntax trees and the hosts' facts. The
-package `runtime` on the hosts then replaces TensorFlow and such clusters.
+The module also finds two more things: clusters whose addresses are written into the program, and
+uses of TensorFlow that cannot work on the hosts, so that the launch is refused. It uses syntax
+trees and the hosts' facts. On the hosts, the package `runtime` then provides TensorFlow 1 and
+replaces the written clusters by the planned cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Compat:
-    """Whether the program runs as TensorFlow 1, why, and what cannot work on the hosts.
+    """Whether the program gets TensorFlow 1, the reason, and what cannot work on the hosts.
 
     `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: what cannot work,
     with its place and with what the user should do instead. `hardcoded`: the clusters whose
@@ -50,7 +51,7 @@ class Compat:
 
 
 def decide_compat(job: Job, program: Program, facts: FactsByHost | None = None) -> Compat:
-    """Decide whether the job's program runs as TensorFlow 1, and find what cannot work.
+    """Decide whether the job's program gets TensorFlow 1, and find what cannot work.
 
     `facts`: the facts of the hosts that run the job. Without facts, TensorFlow 2 and Python 3 are
     assumed.
@@ -171,8 +172,8 @@ def _choose_compat(
 def _shows_version1(use: NameUse, run: Reached, *, migrated: bool) -> bool:
     """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
-    `migrated`: the program itself uses compat.v1. In such a program, a name that TensorFlow 2 lacks
-    counts only if every run of the program reaches its use.
+    `migrated`: the program itself uses compat.v1. In such a program, the use of a name that
+    TensorFlow 2 lacks counts only if every run of the program executes this use.
     """
     of_version0 = removed_names.is_of_version0(use.name)
     absent = of_version0 or removed_names.replacement(use.name) is not None

@@ -58,9 +58,9 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
 
 
 def _flag_values(command: Command, program: Program) -> dict[str, str]:
-    """Return attribute name of each flag -> its value in the command, or else its default.
+    """Return attribute name of a flag -> the flag's value in the command, or else its default.
 
-    A flag is left out if its value and its default are both unknown.
+    A flag is left out if neither its value nor its default is known.
     """
     definitions = flag_definitions.defined_flags(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}

@@ -27,9 +27,9 @@ _TABLE = """
     WORKER_COUNT=worker:count WORKER_CNT=worker:count
 """
 _KINDS = dict(pair.split("=") for pair in _TABLE.split())
-# If a program reads one of these variables, tfdeploy sets every variable of _TABLE that the program
-# reads. If it reads none of these, tfdeploy sets variables of _TABLE only if the program reads two
-# of different kinds, such as an index and a count.
+# tfdeploy sets those variables of _TABLE that the program reads, if the program reads a variable of
+# _CERTAIN, or variables of _TABLE of two different kinds, such as an index and a count. Otherwise
+# tfdeploy sets none of them.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
 _OF_PLATFORMS = """
     POD_NAME CLUSTER_CONFIG SLURM_PROCID SLURM_NODELIST SLURM_JOB_NODELIST SLURMD_NODENAME
@@ -43,8 +43,8 @@ class ClusterVariables:
 
     `json_names`: variables with a list of hosts that the program parses as JSON; in other
     variables, commas separate the hosts. `includes_task`: CLUSTER_SPEC also contains the task, as
-    TF_CONFIG does. `unknown`: name -> where the program reads it, for variables that tfdeploy
-    cannot set because only another platform knows their values.
+    TF_CONFIG does. `unknown`: variables that tfdeploy cannot set, because only another platform
+    knows their values: name -> where the program reads it.
     """
 
     # The variables to set: name -> where the program reads it, "train.py:12".

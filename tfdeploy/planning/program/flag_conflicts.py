@@ -56,8 +56,9 @@ def notes(added: AppendedFlags) -> Notes:
 def _is_definition_of(definition: Flag, flag: Flag) -> bool:
     """Return whether `definition` is the program's definition of this flag.
 
-    A flag of the TensorFlow tutorials was not read from the program (its `where` is empty). For
-    such a flag, every definition with the same name counts, with dashes or underscores.
+    If the flag's `where` is empty, tfdeploy assumes a flag of the TensorFlow tutorials and did not
+    read it from the program. Every definition of the same name then counts, with dashes or
+    underscores.
     """
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest

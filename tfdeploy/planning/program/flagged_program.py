@@ -30,7 +30,8 @@ class FlaggedProgram:
 
     @property
     def cluster_flags(self) -> Flags:
-        """Return the flags about the cluster, both appended ones and those in the job's command."""
+        """Return the flags about the cluster: those that tfdeploy appends to the job's command, and
+        those that the command already contains."""
         return (*self.added.flags, *self.added.in_command)
 
 

@@ -142,8 +142,9 @@ def _missing_chief_notes(program: Program, mode: ModeRules, planned: Cluster) ->
 
 
 def _where_asks_for(name: str, program: Program) -> str:
-    """Return where the program compares something with `name` or looks it up, as "train.py:12".
+    """Return where the program compares a value with `name` or uses `name` as a key.
 
+    The place is a text such as "train.py:12".
     Returns "" if there is no such place, or if the program does not read TF_CONFIG.
     """
     if not program.has_string_constant("TF_CONFIG"):
@@ -158,9 +159,10 @@ def _where_asks_for(name: str, program: Program) -> str:
 
 
 def _leads_by_index(program: Program) -> bool:
-    """Return whether the program uses the first worker as its chief: `is_chief = index == 0`.
+    """Return whether the program takes the task with index 0 as its chief, whatever its role is.
 
-    A test that also tests the role, `kind == "master" and index == 0`, does not count.
+    An example is `is_chief = index == 0`. A test such as `kind == "master" and index == 0` does not
+    count, because it also tests the role.
     """
     return any(
         _INDEX.search(ast.unparse(side))
@@ -195,7 +197,7 @@ def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
 
 
 def _lookup_expressions(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions in this node with which the program may ask for a name.
+    """Yield the expressions in this node that may be a job name for which the program looks.
 
     They are both sides of a comparison, the key in `x[key]` and `x.get(key)`, and the value of a
     constant (`MASTER = "master"`).

@@ -21,7 +21,8 @@ from tfdeploy.planning.versions import tf_names_used
 
 _COORDINATED: tuple[Mode, ...] = ("coordinator",)
 _SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
-# The last part of a name of TensorFlow -> the modes that support it, the most likely one first.
+# The last part of a name in TensorFlow -> the modes in which a program can use this name, the most
+# likely mode first.
 _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "Server": _SERVED,
     "replica_device_setter": ("async", "sync"),
@@ -33,8 +34,8 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "train_and_evaluate": ("coordinator", "mirrored"),  # of tf.estimator, which reads TF_CONFIG
     "MirroredStrategy": ("local", "plain"),
 }
-# A program needs mode plain if it calls a function of another framework whose name ends with one of
-# these texts.
+# If a program calls a function whose name ends with one of these texts, it uses another framework
+# than TensorFlow, and needs mode plain.
 _OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
 # Environment variable of a task -> the modes that set it.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
@@ -57,7 +58,8 @@ class Sign:
     where: str  # "train.py:12"
     certain: bool
     is_flag: bool = False  # the definition of a flag, a weaker sign than the use of a strategy
-    by_default: bool = False  # True if the program reaches it because of the default of a flag
+    # True if the program executes the construct because of the default value of a flag.
+    by_default: bool = False
 
     @property
     def is_coordinated(self) -> bool:
@@ -93,12 +95,14 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     chooses between strategies only when it runs.
     """
     if any(sign.is_coordinated for sign in signs):
-        # Beside a ParameterServerStrategy, a server does not show the mode.
+        # A program with a ParameterServerStrategy starts servers, too. So in such a program, a
+        # server does not show the mode.
         signs = tuple(sign for sign in signs if sign.modes != _SERVED)
     defined = [sign for sign in signs if sign.is_flag]
     used = [sign for sign in signs if not sign.is_flag]
     certain = [sign for sign in used if sign.certain or sign.by_default]
-    # A program with flags about its cluster may train synchronously only if another flag says so.
+    # If a program has flags about its cluster, a further flag may decide whether it trains
+    # synchronously. So a sign of synchronous training counts only if it is certain or a default.
     considered = certain or [sign for sign in used if not defined or sign.modes != ("sync",)]
     if not certain and len({sign.modes[0] for sign in considered}) > 1:
         return None
@@ -110,12 +114,13 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
 def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     """Return a note if the program is written for another mode than the mode of the job, else None.
 
-    Raises Refused if every run of the program reaches constructs of exactly one other mode, and
-    `force` is False.
+    Raises Refused if every run of the program executes constructs of one other mode, and `force` is
+    False.
     """
     signs = find_signs(program)
     coordinated = tuple(sign for sign in signs if sign.is_coordinated)
-    # In a program with a ParameterServerStrategy, a server does not show the mode.
+    # A program with a ParameterServerStrategy starts servers, too, so a server in this program does
+    # not show the mode.
     if any(sign.certain for sign in coordinated) or all(
         sign.is_coordinated or sign.modes == _SERVED for sign in signs
     ):
@@ -198,7 +203,11 @@ def _starts_ranks(program: Program) -> bool:
 
 
 def _client_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
-    """Yield signs of an in-graph client: devices with job names for which it starts no server."""
+    """Yield signs of an in-graph client.
+
+    Such a program places operations on devices of jobs, such as "/job:worker", but does not start
+    the servers of these jobs.
+    """
     for path, node in program.find(ast.Constant):
         device = literal_text(node) or ""
         if "/job:" in device and program.imports_tensorflow:

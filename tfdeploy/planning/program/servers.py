@@ -89,11 +89,11 @@ def worker_job_name(program: Program) -> str:
 
 
 def client_job_name(program: Program) -> str:
-    """Return the job name of the server that an in-graph client itself starts for its session.
+    """Return the job name of the server that an in-graph client itself starts.
 
-    Returns "" if the client starts no server. Such a job has a single task and is neither ps nor
-    worker, as in `Server(cluster, job_name="host", task_index=0)`. The other servers must know the
-    address of this server, because some operations may run on it.
+    An example is "host" in `Server(cluster, job_name="host", task_index=0)`. The job has a single
+    task and is neither ps nor worker. The other servers must know the address of this server,
+    because some operations may run on it. Returns "" if the client starts no server.
     """
     jobs = {
         literal_text(argument(call, "job_name", 1)) or ""

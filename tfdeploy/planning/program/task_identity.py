@@ -48,9 +48,9 @@ class TaskIdentity:
 def decide_task_identity(
     job: Job, program: Program, planned: Cluster, *, index_by_flag: bool
 ) -> TaskIdentity:
-    """Decide from which sources, apart from flags, the program learns which task it is.
+    """Decide how the program learns which task it is, if not by flags.
 
-    `index_by_flag`: a flag tells the program its task index.
+    `index_by_flag`: True if a flag tells the program its task index.
     """
     variables = env_variables.decide_cluster_variables(job, program)
     knows_role = index_by_flag or bool(variables.names) or reads_tf_config(program)

@@ -37,7 +37,10 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 
 def last_name(node: ast.expr | None) -> str:
-    """Return "run" for `tf.app.run` and for `run`; "" if the expression does not end in a name."""
+    """Return the last part of a name: "run" for `tf.app.run` and for `run`.
+
+    Returns "" if the expression does not end in a name.
+    """
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

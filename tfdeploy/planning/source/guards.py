@@ -113,7 +113,10 @@ def _guarded_in_module(
 def _guarded_blocks(
     node: ast.AST, module: ParsedFile, feature_names: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
-    """Yield the guarded blocks of a `try`, `with` or `if`: they may use names that are missing."""
+    """Yield the guarded blocks of a `try`, `with` or `if`.
+
+    In a guarded block, a missing name does no harm, because the program handles this case.
+    """
     match node:
         case ast.Try() if catches_absence(node):
             yield from (*node.body, *node.handlers)
@@ -173,8 +176,8 @@ def _catches_absence(handler: ast.ExceptHandler) -> bool:
     names = {last_name(kind) for kind in kinds}
     if not names.isdisjoint(_OF_ABSENCE):
         return True
-    # A handler for errors that a library defines, such as those in tf.errors, does not show that
-    # the program expects a missing name.
+    # A program that catches errors of a library, such as those in tf.errors, does not therefore
+    # handle a missing name.
     some = not names.isdisjoint(("Exception", "BaseException")) or any(
         not hasattr(builtins, last_name(kind)) and "errors" not in ast.unparse(kind)
         for kind in kinds

@@ -35,8 +35,8 @@ _OF_THE_CODE = """
 class Import(NamedTuple):
     """An imported module. `always_reached`: every run of the program reaches this import."""
 
-    module: str  # "pandas": the first part of the name
-    where: str  # "train.py:3"
+    module: str  # the first part of the module's name, such as "pandas"
+    where: str  # the place of the import, such as "train.py:3"
     always_reached: bool
 
 
@@ -51,10 +51,10 @@ def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
 def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
     """Return the imports of modules that are not part of the code, each module once.
 
-    `files`: the paths of the code; the path of a folder ends with a slash. If the program handles
-    the failure of an import, in a `try` or after a version test, the import is left out. `sure` is
-    False for all imports if modules may come from a folder that is not known here, or if another
-    interpreter may run the program.
+    `files`: the paths of the code; the path of a folder ends with a slash. Imports whose failure
+    the program handles, in a `try` or after a version test, are left out. In two cases the field
+    `always_reached` is False for all imports: modules may come from a folder that is not known
+    here, or another interpreter may run the program.
     """
     before_program = job.command[: program_index(job.command) or 0]
     if any(re.search(r"/python[^/]*\Z", word) for word in before_program):
@@ -168,5 +168,8 @@ def _unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
 
 def _all_handlers_end(node: ast.Try) -> bool:
-    """Return whether all handlers of this `try` end the program: a failed import is then fatal."""
+    """Return whether every `except` of this `try` ends the program.
+
+    If so, the program cannot run if an import in the `try` fails.
+    """
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

@@ -23,8 +23,9 @@ from tfdeploy.planning.source.expressions import (
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# One operation that the program applies to a value: ("split", ","), ("item", 0), ("json", "") or
-# ("key", "ps"). ("one", "") makes a list whose only element is the value.
+# One operation that the program applies to a value. ("split", ",") splits a text at commas.
+# ("item", 0) takes the first item of a list. ("json", "") parses JSON. ("key", "ps") takes the
+# value of the key "ps". ("one", "") makes a list whose only element is the value.
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -32,7 +33,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _SAME = """
     int str bool float list tuple sorted literal_str ensure_str strtobool ClusterSpec
 """
-# The result of each of these methods has the same origins as the object of the method.
+# The result of each of these methods has the same origins as the object whose method is called.
 _STRIPPED = "strip lstrip rstrip lower upper encode decode as_dict as_cluster_def"
 _PARSED = ("loads", "literal_eval", "eval", "safe_load", "load")
 
@@ -44,8 +45,8 @@ class Origin(NamedTuple):
     """A flag or a word of sys.argv, with the steps (operations) that are applied to its value.
 
     `dest` names the flag: it is the attribute of the parsed arguments that holds the flag's value.
-    If `dest` is "", the origin is the word of sys.argv at `position`. If it is ARGV, the origin is
-    all words of sys.argv from `position` on.
+    If `dest` is "", the origin is the word of sys.argv at `position`. If `dest` is ARGV, the origin
+    is all words of sys.argv from `position` on.
     """
 
     dest: str
@@ -149,7 +150,7 @@ class Origins:
     def _origins_with_step(
         self, step: Step, node: ast.expr | None, module: ParsedFile
     ) -> Iterator[Origin]:
-        """Yield the flags and words of sys.argv in the expression, each with `step` added."""
+        """Yield the origins of the expression, each with `step` as its last operation."""
         yield from (origin.with_steps(step) for origin in self.origins_of(node, module))
 
     def _origins_of_assigned(self, *values: _AssignedValue) -> Iterator[Origin]:
@@ -225,7 +226,7 @@ class Origins:
             return
 
     def _record_values(self, node: ast.AST, module: ParsedFile) -> None:
-        """Record each value that the node assigns to a name, passes to a function, or returns."""
+        """Record each value that this syntax node assigns, passes to a function, or returns."""
         match node:
             case ast.Assign(targets, value):
                 for target in targets:

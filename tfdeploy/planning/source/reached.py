@@ -232,9 +232,9 @@ def _runs_at_least_once(node: ast.While | ast.For) -> bool:
 
 
 def _may_work_and_end(block: list[ast.stmt], module: ParsedFile) -> bool:
-    """Return whether the program may do real work in this branch and then end.
+    """Return whether the program may work in this branch and then end.
 
-    The result is False for a branch that only reports an error and then ends the program.
+    The result is False if the branch only reports an error and then ends the program.
     """
     inner = [node for statement in block for node in module.subtree(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)

@@ -27,7 +27,7 @@ class Meaning:
     stands for a method, the class or instance through which the method was found.
     """
 
-    scope: Scope  # for a module, its scope; otherwise the scope that defines the name
+    scope: Scope  # the scope that defines the object's name; for a module, the module's own scope
     node: Function | ast.ClassDef | None = None
     instance: bool = False
     owner: Meaning | None = None
@@ -47,18 +47,18 @@ class Scope:
     outer: Scope | None = None
     # name -> the nodes that define the name
     bound: dict[str, list[ast.AST]] = field(default_factory=dict)
-    # in methods: `self` -> its meaning
+    # For a method: its first parameter, such as `self` -> what this name stands for.
     known_meanings: dict[str, Meaning] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=4)
 def scopes_of(program: Program) -> Scopes:
-    """Return an object that finds out what names in the program stand for. It is cached."""
+    """Return an object that finds out what each name in the program refers to. It is cached."""
     return Scopes(program)
 
 
 class Scopes:
-    """Finds out what names stand for in one program."""
+    """Finds out what each name in a program refers to."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -168,9 +168,9 @@ class Scopes:
 
 
 def _definitions(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
-    """Return name -> the nodes that define it, for these statements.
+    """Return name -> the nodes in these statements that define the name.
 
-    The bodies of functions and classes among them are left out.
+    The bodies of functions and classes are not searched.
     """
     bound: defaultdict[str, list[ast.AST]] = defaultdict(list)
     waiting: list[ast.AST] = list(body)

@@ -23,8 +23,8 @@ from tfdeploy.planning.source.parsed_file import Node, ParsedFile, parse
 class Unparsed(NamedTuple):
     """A file that the Python on this machine cannot parse although it is not Python 2 code."""
 
-    where: str  # "train.py:3"
-    error: str  # "invalid syntax"
+    where: str  # the place of the error, such as "train.py:3"
+    error: str  # the error, such as "invalid syntax"
     # Whether the program certainly cannot run. This is true only for the file that the command
     # starts, and only if the file is valid UTF-8. In other cases the program may still run: for
     # example, it may catch the failed import of the file.
@@ -35,7 +35,7 @@ class Unparsed(NamedTuple):
 class Program:
     """The parsed files of a program.
 
-    `unread_reason`: why `path` is None or `modules` is empty; None if neither is.
+    `unread_reason`: why `path` is None or `modules` is empty. It is None if the program was read.
     """
 
     path: str | None
@@ -46,7 +46,8 @@ class Program:
     unparsed: tuple[Unparsed, ...] = ()
     # Places with Python 2 syntax: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
-    # The files that the command can start: one file, or one for each kind of task.
+    # The files that the command can start. If each kind of task starts another file, they are
+    # several.
     entry_files: tuple[str, ...] = ()
     import_folder: str = ""  # the folder in which imports are looked up
 
@@ -162,9 +163,9 @@ def resolve_imported_name(
     base, files = program.import_folder, program.files
     of_name = list(_files_imported_by(node, [alias], path, base, files))
     around = list(_files_imported_by(node, [], path, base, files))
-    # For `from a import b`, `around` is the list of the files of `a`. `of_name` contains this list
-    # twice: first for `a`, then for `a.b`. If `b` is a module, the file of `b` follows. So `b` is a
-    # module if `of_name` is more than twice as long as `around`.
+    # For `from a import b`, `around` contains the files of `a`. `of_name` contains the files of `a`
+    # twice: once for `a`, and once for `a.b`. If `b` is a module, `of_name` also contains the file
+    # of `b`. So a longer `of_name` shows that `b` is a module.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 
@@ -222,8 +223,8 @@ def _with_parse_errors(
 ) -> Program:
     """Return the program with descriptions of its files that could not be parsed.
 
-    A file is described as Python 2 code or as wrong in every version of Python. `certain`: the
-    program cannot run without these files.
+    A file is described as Python 2 code or as wrong in every version of Python. `certain`: True if
+    the program cannot run without these files.
     """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []

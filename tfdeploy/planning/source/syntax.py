@@ -21,10 +21,10 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def refuse_unparsable(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
-    """Raise Refused if the program cannot be parsed here, and all hosts have this Python version.
+    """Raise Refused if this Python cannot parse the program and all hosts have the same version.
 
-    If a host has another version, that version may still parse the program. Then there is no error,
-    and `notes` only warns.
+    If a host has another version, that version may still be able to parse the program. Then there
+    is no error, and `notes` only warns.
     """
     if job.command[0] in PYTHON and all(
         version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts

@@ -62,8 +62,9 @@ def find_missing_names(
 
 
 def group_refusals(sure: Iterable[MissingName], *, has_fallback: bool) -> tuple[Refusal, ...]:
-    """Return one refusal for each remedy. It names all missing names that have this remedy.
+    """Return one refusal for each remedy.
 
+    A refusal lists all missing names that have the same remedy.
     `has_fallback`: the program has code for other TensorFlow versions.
     """
     groups: defaultdict[tuple[str, str], list[NameUse]] = defaultdict(list)

@@ -86,7 +86,7 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | _qualify_keras_names(
         "utils": "DeterministicRandomTestTool get_or_create_layer track_tf1_style_variables",
     }
 )
-# Modules of Keras 3 that work in graphs, as the same modules of Keras 2 do.
+# Modules of Keras that a program can use in graphs with Keras 3 as well as with Keras 2.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
 # If a program uses a name that ends with one of these texts, it disables eager execution or trains
 # with a session.
@@ -116,9 +116,9 @@ class Keras2Use(NamedTuple):
 def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
     """Return the first thing in the program that needs Keras 2; None if there is none.
 
-    A use is left out if the program itself handles its failure. Uses of Keras from `import keras`
-    are left out too, because the choice of Keras 2 affects only tf.keras. `version1`: `import
-    tensorflow` gives TensorFlow 1.
+    A use is left out if the program itself handles the failure of this use. Uses of Keras from
+    `import keras` are left out too, because the choice of Keras 2 affects only tf.keras.
+    `version1`: True if `import tensorflow` gives the program TensorFlow 1.
     """
     uses = [use for use in tf_names_used.tensorflow_uses(program) if use.certain]
     in_graphs = version1 or _trains_in_graphs(program, uses)

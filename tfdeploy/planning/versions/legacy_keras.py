@@ -42,9 +42,9 @@ def decide_keras_version(
 ) -> KerasChoice:
     """Select Keras 2 if the program needs it, unless the job's `env` already selects a version.
 
-    If a host lacks tf_keras, no version is selected, and the result has a note. But if the program
-    then calls `fit` on several workers, raises Refused. `version1`: `import tensorflow` gives
-    TensorFlow 1.
+    If a host lacks tf_keras and the program calls `fit` on several workers, raises Refused. If a
+    host lacks tf_keras in other cases, no version is selected, and the result has a note.
+    `version1`: True if `import tensorflow` gives the program TensorFlow 1.
     """
     if not rules_of(job.mode).tensorflow:
         return KerasChoice()

@@ -23,10 +23,11 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.old_names import numpy_names
 
 _NO_NUMBER = (2, 4)
-_DROPPED = (1, 24)  # from this NumPy version on, dropped names get a note
+# From this NumPy version on, a plan has a note about uses of names that NumPy has removed.
+_DROPPED = (1, 24)
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
-# Names that NumPy has dropped, without `bool` and `long`, which NumPy 2 has again.
+# Names that NumPy has removed, without `bool` and `long`, which NumPy 2 has again.
 _NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}
 _MOST = 4
 

@@ -32,8 +32,9 @@ class NameUse:
     `guarded`: the program itself handles the case that the name is missing. `binds`: the use only
     imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never fails,
     because tfdeploy has a stand-in for the TensorFlow name; only later uses fail. `certain`: False
-    if the module also assigns something else to the first word of the use, as to `slim` in
-    `slim.conv2d`. If the first word means TensorFlow itself, as `tf` does, `certain` is True.
+    if the first word of the use, such as `slim` in `slim.conv2d`, may stand for something else,
+    because the module assigns it another value. It is always True if the first word stands for
+    TensorFlow itself, as `tf` does.
     """
 
     name: str
@@ -71,7 +72,7 @@ def uses_of_names(program: Program, names: frozenset[str]) -> tuple[NameUse, ...
     """Return every use of one of `names` in a module that does not itself define the name.
 
     With this function, uses of built-in functions of Python 2 are found. A use is left out if the
-    program itself handles its failure.
+    program itself handles the failure of this use.
     """
     guarded = guards.guarded_nodes(program)
     return tuple(
@@ -176,10 +177,11 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield (name in the module, name in TensorFlow, TensorFlow name used in the statement).
+    """Yield one tuple for each name that this statement defines for a part of TensorFlow.
 
-    The statement `node` is an import or an assignment, such as `tf = tf.compat.v1` or `slim =
-    tf.contrib.slim`. Each name that it defines has one tuple. `names`: the names defined so far.
+    The tuple is (the defined name, the TensorFlow name for which it stands, the TensorFlow name
+    whose use the statement is, or ""). The statement `node` is an import or an assignment, such as
+    `tf = tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names that are defined so far.
     """
     match node:
         case ast.Import(aliases):
