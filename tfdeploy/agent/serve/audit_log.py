@@ -35,8 +35,9 @@ _ROOM_BYTES = 4096  # size of the reserve file, which is removed when the disk i
 
 
 def record_action(call: Call, verb: str, outcome: str) -> None:
-    """Write one entry for an action of this session's operator. If that fails, the verb still
-    succeeds: the failure is reported on standard error, and the session's next entry counts it."""
+    """Write one entry for an action of this session's operator. If the entry cannot be written, the
+    verb still succeeds: the failure is reported on standard error, and the session's next entry
+    says how many entries are missing."""
     context = call.context
     entry = _make_entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
@@ -77,7 +78,7 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
             try:
                 reserved_space.create_reserve(path, _ROOM_BYTES)
             except OSError:
-                pass  # the disk is full now, but the entry is written
+                pass  # the disk has no space for the reserve, but the entry itself is written
 
 
 def read_logs(workdir: str) -> List[bytes]:
@@ -163,8 +164,8 @@ def _session_key_fingerprint() -> Optional[str]:
 
 
 def _is_repetition(entry: AuditEntry, last_line: bytes) -> bool:
-    """Return whether the log line `last_line` records the same command as `entry`. This happens if
-    the answer to the command was lost and a new session has repeated the command."""
+    """Return True if the log line `last_line` records the same command as `entry`. A new session
+    repeats a command if the answer to that command was lost."""
     try:
         before = json_text.loads(last_line)
     except (ValueError, RecursionError):

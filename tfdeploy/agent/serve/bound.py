@@ -1,9 +1,9 @@
 """Runs a program until standard input closes (`bound FOLDER PROGRAM WORD...`), then ends the
 program and all processes that it started.
 
-The process of serve holds the other end of standard input, so the program ends with the session of
-serve, however that session ends. FOLDER is the working directory and TMPDIR of the program. The
-folder is created first and removed at the end.
+The agent's `serve` process holds the other end of standard input. When that process ends, for
+whatever reason, the program is ended too. FOLDER is the working directory and TMPDIR of the
+program. The folder is created first and removed at the end.
 """
 
 from __future__ import annotations

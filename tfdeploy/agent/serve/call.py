@@ -31,15 +31,15 @@ class SessionContext:
     session ends, for example to release locks and end programs."""
 
     def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
-        self.workdir = workdir  # absolute
+        self.workdir = workdir  # an absolute path
         self.host = host  # this machine's name in the inventory of this session, or ""
         # The folder of the unpacked agent. `python -S -E agent_dir VERB` starts another process of
         # the agent.
         self.agent_dir = agent_dir
         self.closing_functions: Dict[str, Callable[[], None]] = {}
         self.begun_releases: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
-        # For audit_log.py: the entries that this session has written, and how many entries it could
-        # not write.
+        # audit_log.py uses these two fields. They tell which entries this session has written, and
+        # how many entries it could not write.
         self.recorded_actions: List[object] = []
         self.unrecorded_actions = 0
 
@@ -131,8 +131,9 @@ def requires_job_lock(verb: Verb) -> Verb:
 
 
 def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
-    """Mark a verb that changes this host or reads files from it. The audit log records each call
-    with this `operation`, and with this `outcome` if the call succeeds."""
+    """Mark a verb that changes this host or reads files from it. The audit log then has an entry
+    for each call. `operation`: the name of the operation in the entry. `outcome`: the outcome in
+    the entry of a call that succeeds."""
 
     def mark(verb: Verb) -> Verb:
         vars(verb)["audited"] = (operation, outcome)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer is sent first
-# Maps a verb, or the part of a verb's name before the dot, to the verb's module. A verb whose
+# Maps verbs to modules. A key is a verb, or the part of the verb before the dot. A verb whose
 # module has the same name is not listed.
 MODULES = {
     "broadcast": "broadcast.verbs",

@@ -29,8 +29,8 @@ _CODES = {
 
 
 def failure_answer(error: BaseException, workdir: str = "") -> Answer:
-    """Return the answer to an exception: {"code", "what", "where", "advice", "details"}. `workdir`:
-    the path that the answer names if a disk is full and the exception names no path."""
+    """Return the answer to an exception: {"code", "what", "where", "advice", "details"}. If a disk
+    is full and the exception names no path, the answer names the path `workdir`."""
     if isinstance(error, UntrustedPath):
         what, advice, details = explain(error)
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)

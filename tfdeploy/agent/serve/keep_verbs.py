@@ -73,8 +73,8 @@ def set_keep_folders_aside(call: Call) -> Answer:
     workdir, job, run = call.workdir, call.job, call.name("run")
     keep = check_keep_paths(call.rows("keep"))
     check_owners(workdir, *layout.job_folders(job))
-    # No task of the run is on this host. If the workdir has files of the run all the same, a host
-    # of the run shares the workdir, and that host has renamed the folders already.
+    # This host has no task of the run. If the workdir nevertheless has files of the run, a host of
+    # the run shares the workdir, and has renamed the folders already.
     if not find.host_folders(workdir, job, run):
         _refuse_if_live_run(workdir, job, call.host)
         keep_aside.rename_keep_without_task(workdir, job, run, keep)
@@ -82,8 +82,8 @@ def set_keep_folders_aside(call: Call) -> Answer:
 
 
 def _refuse_if_live_run(workdir: str, job: str, host: str) -> None:
-    """Refuse if a run of the job is alive on this host. This happens if this session stalled and
-    lost the job's lock, and another operator has launched since then. Raises VerbError live_run."""
+    """Raise VerbError live_run if a run of the job is alive on this host. There may be such a run
+    if this session stalled and lost the job's lock, and another operator then launched a run."""
     for paths in list_live_runs(workdir, job, host):
         raise VerbError(
             "live_run",

@@ -1,5 +1,5 @@
-"""Answers `logs`: sends the logs of several tasks in turn, in pieces. Each log is sent from a given
-offset on, from its last lines on, or from a given time on.
+"""Answers `logs`: sends the logs of several tasks in turn, in pieces. The call says where each log
+begins: at an offset, at a time, or at the first of its last lines.
 
 Bytes are sent unchanged; the control machine splits them into lines and searches them. Times are
 times of the run's clock.

@@ -139,8 +139,8 @@ def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], 
 
 
 def _start_nft_check(call: Call) -> Callable[[], str]:
-    """Ask nft whether it can make a table, if the call wants that. Return a function that returns
-    why it cannot; "" means that it can."""
+    """If the call asks for a firewall, start to check whether nft can make a table. Return a
+    function that returns the result: "" if nft can make a table, otherwise the reason why not."""
     if not call.flag("firewall"):
         return lambda: "nft was not asked"
     from tfdeploy.agent.host.network import nft_program

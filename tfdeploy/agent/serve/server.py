@@ -109,7 +109,9 @@ class Server:
             try:
                 self.context.closing_functions.popitem()[1]()
             except (KeyError, OSError):
-                pass  # a verb has just emptied `closing_functions`, or the disk reports an error
+                # Either a verb has just emptied `closing_functions`, or the disk has reported an
+                # error. The remaining functions are called in any case.
+                pass
 
     def _exit_after_silence(self) -> None:
         while True:
@@ -211,7 +213,7 @@ def start_launch_cleanup(context: SessionContext) -> None:
 
     try:
         threading.Thread(target=sweep, daemon=True).start()
-    except RuntimeError:  # this user may start no more threads now
+    except RuntimeError:  # the system's limit of threads for this user is reached
         return
 
 
@@ -234,8 +236,9 @@ def session_facts(context: SessionContext) -> Answer:
 
 
 def take_over_stdio() -> Tuple[int, int]:
-    """Return (input, output) of the session as new descriptors. No stray print and no child process
-    can use them, because descriptors 0 and 1 now lead elsewhere."""
+    """Return (input, output) of the session as new descriptors. Descriptor 0 now reads from
+    /dev/null and descriptor 1 writes to standard error. So a stray print or a child process cannot
+    disturb the session."""
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

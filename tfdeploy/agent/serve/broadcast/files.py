@@ -25,8 +25,8 @@ _SECOND_NS = 10**9
 
 class BroadcastFiles(NamedTuple):
     """The files of a broadcast. `present_folder` has the present content. In `incoming_folder`, new
-    content is received. `installed_folders`: folders into which the new content may have been moved
-    meanwhile, when it was installed."""
+    content is received. `installed_folders`: the folders into which the new content may be
+    installed."""
 
     files: Sequence[BroadcastFile]
     present_folder: str
@@ -59,8 +59,8 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
 
 
 def _locate_release_files(call: Call) -> BroadcastFiles:
-    """Return the files of a release that are missing on this host. Creates the missing files that
-    are empty.
+    """Return the files of a release that are missing on this host. Also create each missing file
+    whose size is 0.
 
     If the newest release has an older version of a file, only pieces that differ from the older
     version at the same offset are received.
@@ -91,8 +91,8 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
 
 
 def _locate_keep_files(call: Call) -> BroadcastFiles:
-    """Return the files that the call names in keep folders. If this host has a file with the same
-    size and the same time in whole seconds, that file is not received again."""
+    """Return the files in `keep` folders that the call names. A file is not received again if this
+    host has a file of the same size whose time, rounded down to seconds, is the same."""
     from tfdeploy.agent.run.keep_folders import check_keep_paths
     from tfdeploy.agent.run.keep_receive import check_inside_keep, incoming_folder
 

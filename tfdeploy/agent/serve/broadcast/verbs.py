@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 REPORT_S = 0.5  # shortest time between two progress items
 POLL_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
-# This session's memberships, by the id of the broadcast.
+# Id of a broadcast -> this session's membership in that broadcast.
 _members: Dict[str, Member] = {}
-# The files that this session can send as a source, by the id of the broadcast: their listing, and
-# the folder that holds them.
+# Id of a broadcast -> (listing of the files that this session can send as a source, the folder that
+# holds these files).
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 

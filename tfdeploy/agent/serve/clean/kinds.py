@@ -72,10 +72,10 @@ class RemovableItem(NamedTuple):
 
 class CleanScope:
     """The part of a workdir that one call covers. `job`: the job whose items are covered; "" means
-    the items that belong to no job. `jobs`: names of jobs, or None; if it is not None, only
-    environments that no other job has used are covered. `kept_data_sets`: names of the data sets to
-    keep; all other data sets are covered. If `kept_data_sets` is None, no data sets are covered.
-    `secret_paths`: paths of secret files in the code."""
+    the items that belong to no job. `jobs`: names of jobs; only environments that no other job has
+    used are covered. If `jobs` is None, all environments are covered. `kept_data_sets`: names of
+    the data sets to keep; all other data sets are covered. If `kept_data_sets` is None, no data
+    sets are covered. `secret_paths`: paths of secret files in the code."""
 
     def __init__(
         self,
@@ -213,9 +213,9 @@ def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
 
 
 def _list_incomplete(scope: CleanScope) -> Iterator[RemovableItem]:
-    """Yield the leftovers of interrupted operations in the job's folders and in the folders of its
-    ended runs. If the scope has no job, yield the leftovers of interrupted removals in the workdir
-    and among the environments."""
+    """If the scope has a job, yield the leftovers of interrupted operations in the job's folders
+    and in the folders of its ended runs. If the scope has no job, yield the leftovers of
+    interrupted removals in the workdir and in the folder of the environments."""
     if not scope.job:
         for folder, name_prefix in (
             (scope.workdir, ""),
@@ -355,8 +355,8 @@ def mark_kept(item: RemovableItem, error: OSError) -> RemovableItem:
 
 
 def list_everything(workdir: str, jobs: List[CleanScope]) -> Iterator[RemovableItem]:
-    """Yield what `clean.everything` would remove. If a live run is among these items,
-    `clean.everything` removes nothing."""
+    """Yield all items that `clean.everything` would remove, and also the live runs. If there is a
+    live run, `clean.everything` removes nothing."""
     for scope in jobs:
         for item in list_runs(scope):
             yield item if item.is_live else item._replace(kept_because="", ended=None)

@@ -6,9 +6,9 @@ removed under the lock of the job's folders. Other items of a job are removed on
 session works on the job.
 
 `clean.everything` refuses while a run is alive or a session works on a job. It first moves
-everything to one hidden folder. It removes each lock file last, when it releases that lock. The
-agent's folder is removed while this process runs from it, so all modules that this process will
-still need are imported first.
+everything to one hidden folder. It removes the lock files at the end, because it holds the locks
+until then. The agent's folder is removed while this process runs from it, so all modules that this
+process will still need are imported first.
 """
 
 from __future__ import annotations
@@ -261,8 +261,9 @@ def _any_busy_reason(workdir: str) -> str:
 
 
 def _delete_paths(item: RemovableItem, paths: List[Optional[str]]) -> RemovableItem:
-    """Delete the paths of the item, or the paths to which these were renamed. A path is None if
-    another host that shares the workdir has removed it first; that host reports its removal."""
+    """Delete the item's files and folders. `paths`: where they are now, because the caller may have
+    renamed them. A path is None if another host that shares the workdir has removed the file or
+    folder first; that host reports the removal."""
     present = [path for path in paths if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)

@@ -100,8 +100,8 @@ class Staging:
         atomic.remove_file(self._listing)
 
     def find_lacking_rows(self, wanted: Listing) -> bytearray:
-        """Return a bitmap of those rows of `wanted` whose files are missing on this host, or have
-        another size or time."""
+        """Return a bitmap of the rows of `wanted` whose file is missing on this host. A file with
+        another size or time counts as missing."""
         current = self._walk_old_folder()
         rows = (
             i
@@ -178,8 +178,8 @@ def _sizes_by_row(wanted: Listing, current: Listing) -> "array[int]":
 
 
 def walk_folder(folder: str) -> Listing:
-    """Return the listing of a folder. Raises VerbError strange if an entry is neither a file, a
-    link nor a folder; OSError."""
+    """Return the listing of a folder. Raises OSError, and VerbError strange if an entry is neither
+    a file, a link nor a folder."""
     with translate_special_file():
         return listing.walk(folder)
 

@@ -2,8 +2,8 @@
 says that tfdeploy made the folder, and a record says that the data set is complete
 (datasets/record.py).
 
-A broadcast fills a staging folder (datasets/staging.py). rsync fills the data set's folder itself,
-which has no record meanwhile. A folder without the marker file is never touched.
+A broadcast fills a staging folder (datasets/staging.py). rsync fills the data set's folder itself.
+While rsync does so, the data set has no record. A folder without the marker file is never touched.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def _refuse_foreign_folder(folder: str) -> None:
 
 
 def _refuse_if_live_run(call: Call, folder: str) -> None:
-    """Refuse a sync by rsync while a live run reads the folder, because rsync changes that folder
-    itself. Raises VerbError live_run."""
+    """Raise VerbError live_run if a live run reads the folder and the folder's content is not the
+    wanted one. rsync would change the files while the run reads them."""
     workdir, job, name = call.workdir, call.job, call.name("name")
     live_run = data_versions.find_live_run(workdir, job, name)
     if live_run is None or (
@@ -187,8 +187,8 @@ def commit_sync(call: Call) -> Answer:
 
 
 def _commit_staged(call: Call, folder: str) -> Answer:
-    """Install the files that a broadcast brought: in the data set's folder, or beside that folder
-    while a live run reads it."""
+    """Install the files that a broadcast brought. If a live run reads the data set and its content
+    changes, install them in a new folder beside the data set's folder, otherwise in that folder."""
     staging = Staging(folder)
     wanted = staging.read_listing()
     lacking = staging.find_lacking_rows(wanted)
@@ -222,7 +222,7 @@ def _commit_staged(call: Call, folder: str) -> Answer:
 
 
 def _flush_changed_files(folder: str) -> None:
-    """Flush to disk the files that changed since the sync began."""
+    """Flush each file that has changed since the sync began."""
     files = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind == FILE]
     flush_files(folder, changed_since(folder, files, data_record.sync_start_time(folder)))
 

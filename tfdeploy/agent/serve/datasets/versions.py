@@ -68,8 +68,8 @@ def install_next_versions(workdir: str, job: str) -> None:
 
 def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
     """Return (name, plan) of a live run that reads the data set, or None if there is none. Runs of
-    other hosts that share the workdir count too. Therefore a run's locks decide whether it is
-    alive, and not this host's boot id."""
+    other hosts that share the workdir count too. This host's boot id says nothing about such a run,
+    so the locks of a run decide whether the run is alive."""
     for run in run_names(workdir, job):
         plan = shown_plan.read_plan(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:

@@ -124,8 +124,8 @@ def install_requirements(
 
 
 def _make_with_venv(runner: "_Runner", base_python: str, folder: str) -> List[str]:
-    """Make the environment by venv. Return the command that installs packages into it: the pip of
-    the base interpreter, or the environment's own pip."""
+    """Make the environment by venv. Return the command that installs packages into it. The command
+    uses the base interpreter's pip if that is new enough, otherwise the environment's own pip."""
     abilities = _probe_venv_and_pip(base_python)
     has_newer_pip = tuple(abilities["pip"] or ()) >= PIP_WITH_PYTHON
     if not abilities["venv"] or not (abilities["ensurepip"] or has_newer_pip):
@@ -164,8 +164,9 @@ def is_valid_pin(name: Any, version: Any) -> bool:
 
 
 def _probe_venv_and_pip(python: str) -> Dict[str, Any]:
-    """Return whether a Python interpreter has the modules `venv` and `ensurepip`, and the version
-    of its `pip` as a list of numbers, or None."""
+    """Return {"venv", "ensurepip", "pip"} for a Python interpreter. `venv` and `ensurepip`: True if
+    the interpreter has the module. `pip`: the version of its pip as a list of numbers, or None if
+    it has no pip."""
     program = StartedProgram([python, "-c", _PRINT_ABILITIES])
     printed, problem = program.read_marked_line("=tfdeploy-able=")
     if printed is None:
@@ -240,8 +241,8 @@ class _Runner:
             self._send_output_until_ended(process)
         finally:
             self.call.context.closing_functions.pop("setup %d" % process.pid, None)
-            # End processes that the program left behind. This happens before wait(), because until
-            # then the program's id cannot be reused.
+            # End processes that the program left behind. This must happen before wait(): after
+            # wait(), the system may give the program's id to another process.
             _kill_group(process)
             code = process.wait()
             if process.stdout:
@@ -250,9 +251,9 @@ class _Runner:
             raise self._setup_failed_error(argv, code)
 
     def _send_output_until_ended(self, process: "subprocess.Popen[bytes]") -> None:
-        """Send the program's lines to the caller until the program itself has ended. Do not wait
-        for the end of its output, because a process that the program left behind may hold the
-        output open for ever. Raises VerbError cancelled."""
+        """Send the program's output to the caller, line by line, until the program has ended. Do
+        not wait until the output is closed, because a process that the program left behind may keep
+        the output open for ever. Raises VerbError cancelled."""
         assert process.stdout is not None
         incomplete_line = b""
         while True:

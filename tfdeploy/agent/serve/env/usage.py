@@ -40,8 +40,9 @@ def remove_environment(folder: str) -> None:
 
 
 def remove_old_environments(workdir: str, current: str, keep_count: int) -> None:
-    """Remove all environments except `current`, the `keep_count` newest ones of each job and host,
-    those of live runs, and those that a setup is making now."""
+    """Remove all environments, with four exceptions: `current`; the `keep_count` newest
+    environments of each job and host; environments of live runs; and environments that a setup is
+    making now."""
     for name in list_removable(workdir, keep_count) - {current}:
         with hold_lock_if_free(workdir, name) as is_free:
             if is_free:

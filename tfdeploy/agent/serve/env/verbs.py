@@ -37,8 +37,8 @@ _PRINT_VERSION = (
 
 
 class EnvRequest(NamedTuple):
-    """The environment that a call asks for. `name`: a hash of the digest of the requirements and of
-    the interpreter."""
+    """The environment that a call asks for. `name`: a hash that depends on the requirements and on
+    the interpreter (see environment_name)."""
 
     base_python: str  # absolute path of the host's interpreter
     python_version: str  # version of the interpreter, such as "3.11.2"

@@ -13,9 +13,9 @@ from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
 CONNECT_S = 4.0  # the kernel repeats a lost first packet after 1 s and after 3 s
-ANSWER_S = 6.0  # a busy host may need that long to answer
+ANSWER_S = 6.0  # the longest wait for an answer, because a busy host may answer late
 RETRY_S = 1.0  # pause before failed ports are tried again, if this host was too busy
-MOST_TOKEN = 64  # bytes
+MOST_TOKEN = 64  # the greatest length of a token, in bytes
 _REASONS = {
     errno.ECONNREFUSED: "refused",
     errno.ETIMEDOUT: "silent",

@@ -22,7 +22,7 @@ KEY_BYTES = 32  # length of the key in hexadecimal digits
 # descriptors nor keep out hosts.
 _MAX_CONNECTIONS = 256
 _QUEUE = 1024  # limit of connections that wait to be accepted
-_CONNECTION_TIMEOUT_S = 10.0  # a client that has sent nothing by then is disconnected
+_CONNECTION_TIMEOUT_S = 10.0  # a client that sends nothing for this time is disconnected
 _POLL_S = 0.1
 _MEASURED_AT_ONCE = 4
 

@@ -15,7 +15,7 @@ import time
 from tfdeploy.agent.annotations import Tuple
 from tfdeploy.agent.serve.links.knock import MOST_TOKEN, PortTarget
 
-PINGS = 11  # number of round trips; their median is the result
+PINGS = 11  # number of round trips, of whose times the median is reported
 SEND_S = 0.5  # duration of a measurement in one direction
 MOST_BYTES = 1 << 30  # limit in bytes for one direction, enough to measure a fast link
 SILENT_S = 10.0  # timeout while the other host sends nothing

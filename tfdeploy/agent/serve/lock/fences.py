@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
     """Write a new number for the holder that has just acquired the lock. The number is at least the
-    time in milliseconds, so that no number is repeated if the file was lost."""
+    current time in milliseconds. So no number is used twice, even if the file that stores the
+    number was lost."""
     make_private_folder(os.path.dirname(fencing_number_path(lock_path)))
     fence: Fence = {
         **holder,
@@ -31,8 +32,8 @@ def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
 
 
 def current_fencing_number(lock_path: str) -> int:
-    """Return the number that the lock had when it was last acquired, or 0 if it was never
-    acquired."""
+    """Return the fencing number that was written when the lock was last acquired. Return 0 if the
+    lock was never acquired."""
     number = (read_json(fencing_number_path(lock_path)) or {}).get("number")
     return number if isinstance(number, int) else 0
 

@@ -84,9 +84,9 @@ def ensure_job_lock(call: Call) -> None:
     """Check that this session holds the job's lock with the fencing number that the call states in
     `fence`. This is done before each verb that changes a job's files.
 
-    If this session does not hold the lock, and its number is still the current one, acquire the
-    lock again; wait while an earlier session with the same number holds it. If the call states no
-    number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
+    If this session does not hold the lock, but `fence` is still the lock's current number, acquire
+    the lock again; wait while an earlier session with the same number holds it. If the call states
+    no number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
     lock_lost, locked, cancelled.
     """
     # A call of `run.prepare` has no argument `job`. The job is a field of its argument `part`.
@@ -163,9 +163,9 @@ def _read_holder(path: str) -> LockHolder:
 
 
 def _stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
-    """List the lock files of this host that earlier boots left after a power cut. `current_path`:
-    the current lock file. Cloned hosts share a hostname, so the host's name in the inventory must
-    match too."""
+    """List the lock files that this host made before its last boot. They remain after a power cut.
+    `current_path`: the current lock file. Cloned hosts share a hostname, so the host's name in the
+    inventory must match too."""
     folder, name = os.path.split(current_path)
     host_prefix = name[: -len(boot_and_container_id() + ".lock")]
     stale = [

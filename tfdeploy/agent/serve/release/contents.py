@@ -17,7 +17,7 @@ from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.serve.release.manifest import ManifestEntry
 
 MOST_BYTES = 96 << 20  # limit of the unpacked contents
-TIME_BYTES = 32  # limit of one file's time as text
+TIME_BYTES = 32  # limit of the characters of one file's time in the JSON list
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
 
@@ -40,7 +40,7 @@ def write_missing_files(
             _write_file(root, entry, contents[offset : offset + entry.size], mtime_ns)
             offset += entry.size
     except OSError as error:
-        error.filename = folder  # so that the error names the full disk
+        error.filename = folder  # this makes the error name a path on the full disk
         raise
     finally:
         os.close(root)

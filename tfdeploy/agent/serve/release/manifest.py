@@ -42,13 +42,14 @@ class Manifest(NamedTuple):
     entries: List[ManifestEntry]
     release: Optional[str]
     time: Optional[float]
-    # The boot id of the host that received the files, or None if the files were flushed to disk.
+    # None if the files were flushed to disk; otherwise the boot id of the host when it received
+    # them.
     boot: Optional[str] = None
 
     @property
     def may_be_torn(self) -> bool:
-        """True if the host may have lost its power before the files reached the disk. In that case,
-        compare the contents of the files with their hashes."""
+        """True if the host may have lost power before the files reached the disk. The caller must
+        then compare the contents of the files with their hashes."""
         return self.boot not in (None, boot_id())
 
 
@@ -148,17 +149,16 @@ def save_manifest(
     time: Optional[float] = None,
     boot: Optional[str] = None,
 ) -> None:
-    """Write the manifest, with those of `release`, `time` and `boot` that are given. The file is
-    not flushed to disk: a release whose manifest is missing or damaged is received again. Raises
-    OSError."""
+    """Write the manifest. A field that is None is left out. The file is not flushed to disk: a
+    release whose manifest is missing or damaged is received again. Raises OSError."""
     record = {"v": VERSION, "entries": entries, "release": release, "time": time, "boot": boot}
     fields = {name: value for name, value in record.items() if value is not None}
     atomic.write_json(path, fields)
 
 
 def contains_any_hash(path: str, hashes: Iterable[str]) -> bool:
-    """Return whether a stored manifest contains one of these SHA-256 hashes. Its text is searched,
-    which is faster than parsing it."""
+    """Return True if a stored manifest contains one of these SHA-256 hashes. The function searches
+    the manifest's text, because parsing the manifest would take longer."""
     try:
         with open(path, "rb") as stream:
             text = stream.read()

@@ -26,9 +26,12 @@ def remove_old_releases(workdir: str, job: str, current: str) -> None:
 
 
 def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) -> None:
-    """If KEEP releases are stored, rename the oldest unused one to the folder `staging`, in which
-    `release` will be received, unless that folder exists. Most of its files are already the hard
-    links that `release` needs, so they need not be removed and made again."""
+    """Rename the oldest unused release to `staging`, the folder in which `release` will be
+    received. Most files of the old release are already the hard links that `release` needs, so they
+    need not be removed and made again.
+
+    Do nothing if `staging` exists, or if fewer than KEEP releases are stored.
+    """
     folder = layout.releases_dir(workdir, job)
     newest = _releases_and_staging(folder)[0]
     surplus = _unused_beyond_newest(workdir, job, newest, KEEP - 1) - {release}
@@ -38,7 +41,7 @@ def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) 
         try:
             os.rename(oldest, staging)
         except FileNotFoundError:
-            pass  # another host that shares the workdir has removed it
+            pass  # another host that shares the workdir has removed the release
 
 
 def list_surplus_releases(workdir: str, job: str) -> Set[str]:
@@ -54,7 +57,8 @@ def _unused_beyond_newest(
 ) -> Set[str]:
     if not newest_first[keep_count:]:
         return set()
-    # Imported only here, because the first sync of a job, which compiles each module, needs no run.
+    # This import is not at the top, because the first sync of a job does not need the module, and
+    # Python would have to compile it during that sync.
     from tfdeploy.agent.run import unended
 
     return set(newest_first[keep_count:]) - set(unended.releases_in_use(workdir, job))

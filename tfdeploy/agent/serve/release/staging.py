@@ -18,7 +18,8 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import ManifestEntry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-FEW = 64  # for up to this many hashes, a manifest's text is searched before it is parsed
+# If at most this many hashes are wanted, a manifest whose text contains none of them is not parsed.
+FEW = 64
 # Number of random characters in the temporary names of rsync, such as .NAME.Xa7Xc2.
 _SUFFIX_CHARS = 6
 
@@ -74,14 +75,15 @@ class Staging:
 
         If the path of a missing file holds a hard link that an older release shares, that link is
         removed, because rsync would otherwise change the mode of the shared file. Returns a copy of
-        `plan`, in which a file also counts as missing if the file to link it to is gone.
+        `plan`, in which a file whose link source (a file of an older release) is gone counts as
+        missing.
         """
         inodes: Dict[str, int] = {}
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
         else:
-            # Another host that shares the workdir would remove a folder that has not changed for
-            # long.
+            # The folder gets a new time, because another host that shares the workdir removes
+            # folders that have not changed for long.
             os.utime(self.folder)
             inodes = self._remove_unlisted_files(keep_partial=True)
             for entry in plan.missing:
@@ -111,8 +113,8 @@ class Staging:
 
     def entries_with_times(self, plan: StagingPlan) -> List[ManifestEntry]:
         """Return all entries of the manifest. The entry of each file that is in the staging folder
-        gets the file's modification time. Call this after `fill_with_links`. Also sets the modes of
-        files from an earlier sync."""
+        gets the file's modification time. Call this after `fill_with_links`. This method also sets
+        the modes of the files that an earlier sync has left in the staging folder."""
         missing, umask, stamped_entries = (
             {entry.path for entry in plan.missing},
             _current_umask(),
@@ -139,7 +141,7 @@ class Staging:
         """Check the received files and set their modes. Return (all entries of the manifest, paths
         of wrong files). The entry of each received file gets the file's modification time. A
         received file is wrong if it is missing or has the wrong size. If no file is wrong, remove
-        what is not in the manifest."""
+        from the staging folder what is not in the manifest."""
         umask, entries, wrong = _current_umask(), [], []
         for entry in self.entries:
             done = self._finish_file(entry, umask) if entry.path in received else entry
@@ -174,8 +176,8 @@ class Staging:
 
     def _link_all(self, link_sources: Dict[str, LinkSource]) -> Set[str]:
         """Make the hard links. Return the paths whose link could not be made, because the file to
-        link to is gone. All paths are relative to one open folder, which takes a third of the time
-        of absolute paths."""
+        link to is gone. All paths are relative to one open folder. Links between such paths are
+        made three times as fast as links between absolute paths."""
         unlinked: Set[str] = set()
         parent, folder_name = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -68,8 +68,11 @@ def compare_files(
 ) -> Tuple[List[str], Dict[str, int]]:
     """Compare the files in the folder with the entries of the manifest. With `compare_contents`,
     compare the content of each file; otherwise, only the contents of files whose time has changed.
-    Return (the paths that are missing, that differ or that are not in the manifest; {path: new
-    time} of each file whose time has changed). Raises UntrustedPath."""
+
+    Return (damaged paths, {path: time}). A path is damaged if it is missing, differs or is not in
+    the manifest. The times are those of the files whose contents were compared. Raises
+    UntrustedPath.
+    """
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     new_times: Dict[str, int] = {}

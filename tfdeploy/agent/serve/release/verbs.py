@@ -130,8 +130,8 @@ def _reuse_old_staging(folder: str) -> None:
 
 
 def checked_staging_path(call: Call) -> str:
-    """Return the staging folder that a call names, if it belongs to this job. Raises VerbError
-    bad_name."""
+    """Return the path of the staging folder that a call names. Raises VerbError bad_name if the
+    path is not that of a staging folder of this job."""
     path = call.text("staging")
     folder, name = os.path.split(path)
     releases = layout.releases_dir(call.workdir, call.job)
@@ -152,8 +152,8 @@ def find_begun_release(call: Call) -> BegunRelease:
 
 
 def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
-    """Check the free space. If there is no room for the missing files beside partially received
-    ones, remove the partially received ones. Raises VerbError disk."""
+    """Check that the disk has space for the missing files. If it does not, remove the partially
+    received files and check again. Raises VerbError disk if the space is too small even then."""
     try:
         check_space(staging.folder, plan.missing)
     except VerbError:

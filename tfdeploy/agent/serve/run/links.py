@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # In a run of more hosts than this, each host tries only some others, because a kernel's table of
 # neighbours holds 1024 entries, and the hosts of a test lab share one kernel.
 ALL_TO_ALL_HOSTS = 16
-NEXT_HOSTS = 3  # in larger runs, a host tries this many of the hosts that follow it in the list
+NEXT_HOSTS = 3  # in larger runs, a host tries the ports of this many hosts, the next in the plan
 SERVING_HOSTS = 8  # in larger runs, a host also tries this many of the hosts with server tasks
 ANSWER_S = 5.0  # timeout of a connection to a minder (the run's daemon on a host)
 
@@ -73,8 +73,8 @@ def check_links(call: Call) -> Answer:
         for port in reached
         if peers[port.host].wrong_answerer
     ]
-    # Ports of tasks are tried last. By then the other hosts know the addresses of this host, and
-    # admit them at the ports of their tasks.
+    # Ports of tasks are tried last, because the other hosts must first learn the addresses of this
+    # host. Then they let connections from these addresses reach the ports of their tasks.
     guarded = reach.guarded_addresses(part)
     shut += [_add_rejection_reason(port, peers) for port in _find_shut_ports(task_ports, guarded)]
     return {"asked": hosts, "shut": shut}
@@ -136,8 +136,8 @@ def _find_shut_ports(
 
 class _MinderIdentity(NamedTuple):
     """Who answers at the port of a minder. `wrong_answerer`: a text that says which other host or
-    program answers, or "" if it is the right host. `foreign_source`: this host's source address as
-    the other host sees it, if that is not one of this host's own addresses."""
+    program answers, or "" if it is the right host. `foreign_source`: the source address of this
+    host's connections, as the other host sees it, or "" if the other host admits this address."""
 
     wrong_answerer: str = ""
     foreign_source: str = ""

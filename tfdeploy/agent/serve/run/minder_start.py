@@ -18,17 +18,17 @@ from tfdeploy.agent.run.live_runs import list_port_owners
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
 
-MINDER_WITHIN_S = 20.0  # a minder that has not answered by then counts as not started
+MINDER_WITHIN_S = 20.0  # a new minder that does not answer in this time counts as not started
 POLL_S = 0.1
 
 
 def start_minder(
     paths: RunPaths, part: wire.HostPart, raise_if_unwanted: Callable[[], None] = lambda: None
 ) -> None:
-    """Start the minder and return once it holds all ports. The minder is detached, so it outlives
-    serve.
+    """Start the minder and return once it holds all ports. The minder is detached, so it does not
+    end with the `serve` process.
 
-    `raise_if_unwanted` raises an error when the prepare is no longer wanted. Raises VerbError
+    `raise_if_unwanted` raises an error once the run is no longer to be prepared. Raises VerbError
     port_taken, refused (no firewall), agent.
     """
     read_descriptor, write_descriptor = os.pipe()

@@ -77,7 +77,7 @@ def prepare_run(call: Call) -> Answer:
     return {"prepared": True}
 
 
-# --- checks: may the run be prepared?
+# --- checks whether the run may be prepared
 
 
 def _refuse_other_owner(paths: RunPaths) -> None:
@@ -147,8 +147,9 @@ def _remove_other_host_folders(paths: RunPaths, part: wire.HostPart) -> None:
 
 
 def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
-    """Remove the folder of one other host. If that host is preparing the run now, wait until it has
-    removed its old folder itself."""
+    """Remove the folder that one other host made for an earlier run of this name. If that host is
+    preparing the new run now, wait until it has removed the old folder itself. Raises VerbError
+    exists."""
     deadline = time.monotonic() + prepare_lock.WAIT_S
     while time.monotonic() < deadline:
         with prepare_lock.hold_if_free(other) as is_free:
@@ -181,8 +182,8 @@ def refuse_other_live_run(paths: RunPaths) -> None:
 
 
 def _refuse_if_strays_live(paths: RunPaths) -> None:
-    """Refuse if tasks of a run whose folder was removed are alive, because they still write to the
-    same files. Raises VerbError live_run."""
+    """Raise VerbError live_run if a task is alive although the folder of its run was removed or
+    damaged. Such a task still writes to the same files."""
     whole = [
         run
         for run in run_names(paths.workdir, paths.job)

@@ -27,8 +27,8 @@ def read_arguments(call: Call) -> PrepareArguments:
     """Read the arguments from the call's blob, or from the call's fields if it has no blob. Raises
     VerbError bad_part.
 
-    The blob holds this host's own fields, and then the fields that are equal on all hosts of the
-    run: the plan, and some fields of `part`.
+    The blob first has the fields of this host, then the fields that are the same for all hosts of
+    the run. The latter are the plan and some fields of `part`.
     """
     if not call.blob:
         return PrepareArguments(

@@ -14,9 +14,9 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.folder import RunPaths
 
-WAIT_S = 20.0  # how long to wait for the prepare of another launch
-# How long to wait for an earlier call of the same prepare, which may copy a large release on a slow
-# disk.
+WAIT_S = 20.0  # how long to wait while another launch prepares a run of the job
+# How long to wait for an earlier `run.prepare` call of the same launch. That call may copy a large
+# release on a slow disk.
 SAME_WAIT_S = 600.0
 
 
@@ -25,7 +25,7 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     """Hold the prepare lock of the job. Raises VerbError locked if another launch keeps it for
     longer than WAIT_S.
 
-    If the same prepare is called again because its answer was late, the second call waits up to
+    If a launch calls `run.prepare` again because the answer was late, the second call waits up to
     SAME_WAIT_S for the first one.
     """
     path = _lock_path(paths)

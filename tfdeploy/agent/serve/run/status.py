@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 OVER = ("ended", "lost")
-# One answer lists at most this many ended tasks and leftover files, of all past runs together. This
-# is about 4 MiB.
+# One answer lists at most this many ended tasks and leftover files, of all past runs together. An
+# answer of this length has about 4 MiB.
 MOST_ENDINGS = 20_000
 NOBODY = "no process manages the task: its minder and its supervisor died"
 
@@ -46,8 +46,8 @@ def named_run_paths(call: Call) -> RunPaths:
 
 
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
-    """Return a task's status as its supervisor wrote it, but `pending` if the task is about to
-    start again, and `lost` if the supervisor died without recording an end."""
+    """Return a task's status: `pending` if the task is about to start again, `lost` if its
+    supervisor died without recording an end, otherwise the status that the supervisor wrote."""
     # The state is read before the status. `again` has the tasks that will start again. The minder
     # removes a task from `again` once the new attempt has written its status. In the other order,
     # the old status could be read, and then a state in which `again` no longer has the task.
@@ -60,7 +60,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost_status(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
-        status = paths.status(task)  # the task may have ended in between
+        status = paths.status(task)  # the task may have ended since its status was read
         if status.state in OVER:
             return status
         has_minder = is_locked(paths.minder_lock)

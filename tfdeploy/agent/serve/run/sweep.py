@@ -45,7 +45,7 @@ def _undo_unfinished_launch(paths: RunPaths) -> None:
 def _end_or_remove_run(paths: RunPaths) -> None:
     whole = paths.has_readable_part()
     if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
-        return  # the run's minder is alive, and waits for the launch or ends the run
+        return  # the run's minder is alive: it waits until the launch goes on, or ends the run
     if not liveness.was_committed(paths):
         if not whole or paths.state().started is None:
             leftovers.remove_run(paths)

@@ -40,7 +40,7 @@ from tfdeploy.agent.serve.run.watch import watch_run
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ANSWER_WITHIN_S = 20.0  # a minder that has not answered by then counts as failed
+ANSWER_WITHIN_S = 20.0  # a minder that does not answer in this time counts as failed
 KILL_WITHIN_S = 8.0  # how long processes may live after SIGKILL
 # On a busy host, a process that is ending shows neither arguments nor environment for a while, so
 # it looks like an orphan. After this time, such a process counts as alive.
@@ -48,7 +48,7 @@ ENDING_S = 3.0
 # How long the minder may take to record that all processes have ended. A full disk may prevent it
 # from doing so.
 SAVE_WITHIN_S = 1.0
-FROZEN_AFTER_S = 3.0  # a minder that has not begun to end the run by then is frozen
+FROZEN_AFTER_S = 3.0  # a minder that does not begin to end the run in this time counts as frozen
 POLL_S = 0.05
 STARTED = ("started", "committed", "ending", "ended")
 
@@ -217,7 +217,7 @@ def stop_run(call: Call) -> Answer:
     }
 
 
-# --- waiting for the effect
+# --- orders to the minder, and waiting until an order has had its effect
 
 
 def _write_end_order(paths: RunPaths, order: str, **fields: Any) -> None:
@@ -243,8 +243,8 @@ def _phase(paths: RunPaths) -> str:
 
 
 def refuse_if_ended(paths: RunPaths, refused_phases: "tuple[str, ...]" = ()) -> None:
-    """Raise VerbError ended if the run has ended on this host, is in one of the phases in
-    `refused_phases`, or has no live minder or supervisor."""
+    """Raise VerbError ended if the run has ended on this host, if it is in one of the phases in
+    `refused_phases`, or if neither its minder nor a supervisor is alive."""
     state = paths.state()
     if state.phase == "ended" or state.phase in refused_phases or not liveness.is_live(paths):
         stopped = STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone"
@@ -359,8 +359,8 @@ def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool
 
 
 def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: str) -> None:
-    """Order each supervisor to end its task. Wait until all supervisors have ended, at most for the
-    grace time plus half of KILL_WITHIN_S."""
+    """Order each supervisor to end its task, and wait until all supervisors have ended. The longest
+    wait is the grace time plus half of KILL_WITHIN_S."""
     for task in tasks:
         tell_supervisor_to_stop(paths, task, reason, grace_s)
     deadline = time.monotonic() + grace_s + KILL_WITHIN_S / 2

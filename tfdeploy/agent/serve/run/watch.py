@@ -48,7 +48,7 @@ class EndedAttempts:
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._last: Dict[str, Tuple[int, str]] = {}  # task -> attempt and state of its last status
-        self._sent: Set[Tuple[str, int]] = set()  # task and attempt of each row that was returned
+        self._sent: Set[Tuple[str, int]] = set()  # (task, attempt) of the attempts already returned
 
     def take_unreported(self, status: wire.TaskStatus) -> List[Answer]:
         """Return the ended attempts of this task that no earlier call has returned."""
