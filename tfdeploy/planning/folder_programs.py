@@ -26,7 +26,7 @@ _CHECKPOINT_NAMES = """
     checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
     backup_dir output_dir out output save save_path checkpoint_path work_dir workdir
 """
-# Functions that take a path for checkpoints. The values: position and name of the path's argument.
+# Function that takes a path for checkpoints -> (position, name) of the argument that is this path.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 NOBODY = -1  # stands for a worker's number if a file belongs to no worker
-# A worker can always keep the files that it had before while the number of its bytes stays within
-# this factor times the mean of all workers.
+# A worker keeps a file that it had before, unless the worker would then have more bytes than this
+# factor times the mean of all workers.
 TOLERANCE = 1.05
 
 

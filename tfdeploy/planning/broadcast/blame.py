@@ -25,7 +25,7 @@ class Blame:
 def assign_blame(doubts: Collection[SuspectFeed], members: Mapping[str, Member]) -> Blame:
     """Return the slow hosts and sites.
 
-    `doubts`: the suspect connections, because they delivered nothing or too little data.
+    `doubts`: the suspect connections, which delivered nothing or too little data.
     The control machine never counts as slow, because it is the source of the data.
     """
     slow_hosts = {

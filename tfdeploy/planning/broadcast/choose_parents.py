@@ -15,9 +15,8 @@ from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-# A parent counts as behind its child if the parent has many bytes less than the child. This number
-# of bytes must be larger than two limits: BEHIND_BYTES, and the number of bytes that the faster of
-# the two hosts receives in BEHIND_S seconds.
+# A parent counts as behind its child if the parent has much less data than the child. The difference
+# must exceed two limits: BEHIND_BYTES, and what the faster host receives in BEHIND_S seconds.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
 # A parent is crowded if its load exceeds its capacity by more than this many children.
@@ -64,8 +63,8 @@ class _ParentChooser:
     def attach_all(self, children: list[str], stripe: int) -> None:
         """Choose a parent for each of the children.
 
-        Children that can send data to others get their parents first. Among these, the child with
-        the most data is the first. So these hosts can become the parents of the other children.
+        Children that can send data to others get their parents first, in the order of the data that
+        they have, the largest amount first. These hosts can then become parents of the others.
         """
         if children:
             self._rooted = [

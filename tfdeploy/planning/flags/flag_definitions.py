@@ -88,7 +88,7 @@ class Flag:
     help: str = ""
     empty: bool = False  # True if the default is None or ""
     is_on: bool = False  # True if the default is True or 1
-    # The text of the value, with placeholders. If it is "", the value is that of `name`.
+    # The flag's value, with placeholders. If it is "", the flag gets the cluster value `name`.
     template: str = ""
     # The text between two addresses; "" means a comma. There are two special values. "json": the
     # value is a JSON list. "multi": the flag is repeated for each address.

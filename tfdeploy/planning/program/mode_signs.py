@@ -119,8 +119,8 @@ def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     """
     signs = find_signs(program)
     coordinated = tuple(sign for sign in signs if sign.is_coordinated)
-    # A program with a ParameterServerStrategy starts servers, too, so a server in this program does
-    # not show the mode.
+    # A program with a ParameterServerStrategy starts servers, too. So in such a program, a server
+    # does not show the mode.
     if any(sign.certain for sign in coordinated) or all(
         sign.is_coordinated or sign.modes == _SERVED for sign in signs
     ):

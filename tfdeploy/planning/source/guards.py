@@ -176,8 +176,7 @@ def _catches_absence(handler: ast.ExceptHandler) -> bool:
     names = {last_name(kind) for kind in kinds}
     if not names.isdisjoint(_OF_ABSENCE):
         return True
-    # A program that catches errors of a library, such as those in tf.errors, does not therefore
-    # handle a missing name.
+    # A handler for errors of a library, such as those in tf.errors, is not meant for missing names.
     some = not names.isdisjoint(("Exception", "BaseException")) or any(
         not hasattr(builtins, last_name(kind)) and "errors" not in ast.unparse(kind)
         for kind in kinds

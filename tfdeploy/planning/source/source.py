@@ -46,8 +46,7 @@ class Program:
     unparsed: tuple[Unparsed, ...] = ()
     # Places with Python 2 syntax: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
-    # The files that the command can start. If each kind of task starts another file, they are
-    # several.
+    # The files that the command can start: several if each kind of task starts its own file.
     entry_files: tuple[str, ...] = ()
     import_folder: str = ""  # the folder in which imports are looked up
 
@@ -165,7 +164,7 @@ def resolve_imported_name(
     around = list(_files_imported_by(node, [], path, base, files))
     # For `from a import b`, `around` contains the files of `a`. `of_name` contains the files of `a`
     # twice: once for `a`, and once for `a.b`. If `b` is a module, `of_name` also contains the file
-    # of `b`. So a longer `of_name` shows that `b` is a module.
+    # of `b`, so `of_name` is then more than twice as long as `around`.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 
