@@ -1,8 +1,8 @@
 """Remember names of hosts, roles, tasks and runs, which shells offer when they complete a command.
 
-Each file has names of one kind, one per line: those that a tfdeploy command last read when it ran
-in one folder. The file's name is the kind, followed by the path of that folder with `%` instead of
-`/`. The scripts in cli/completion read these files.
+Each file contains the names of one kind, one per line, that the last tfdeploy command in a certain
+folder has read. The file's name is the kind, followed by the path of that folder with `%` instead
+of `/`. The scripts in cli/completion read these files.
 """
 
 from __future__ import annotations

@@ -27,16 +27,16 @@ from tfdeploy.transport.ssh.connect import Connector, OnNotice, drop_notice
 from tfdeploy.transport.ssh.target import Target
 
 PARALLEL = 32  # by default, this many hosts are served at the same time
-# Sessions stay open after use if there are enough file descriptors: for all sessions, and for this
-# many threads that connect to hosts at the same time.
+# Sessions stay open after use if the file descriptors suffice for all sessions, and for this many
+# threads that connect to hosts at the same time.
 ENOUGH_WORKERS = 8
-# The next two apply to calls of `each` with `waits`: at most SLOW_FACTOR * `parallel` hosts are
-# served at once, and a host releases its slot after SLOW_AFTER_S seconds.
+# These two values apply to `each(waits=True)`. A host releases its slot after SLOW_AFTER_S seconds.
+# So more than `parallel` hosts can be served at once, but at most SLOW_FACTOR * `parallel`.
 SLOW_FACTOR = 8
 SLOW_AFTER_S = 2.0
-# Seconds. A connection attempt that failed after this time or later counts as timed out.
+# A connection attempt that failed after at least this many seconds counts as timed out.
 TIMEOUT_S = 3.0
-# Seconds. A host that timed out is not dialled again if the next `each` begins within this time.
+# A host that timed out is not dialled again if the next `each` begins within this many seconds.
 REPEATED_S = 1.0
 DIAL_FACTOR = 4  # at most DIAL_FACTOR * `parallel` hosts are dialled at once
 _UNKNOWN_HOST = "the inventory (within --limit and --exclude) has no host of that name"
@@ -73,7 +73,8 @@ class SshFleet:
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
         self._targets: list[Target] = []  # the targets of all sessions, also of lost ones
-        self._last_each = (0.0, float("-inf"))  # start and end of the last `each` (monotonic)
+        # (monotonic start time, monotonic end time) of the last call of `each`.
+        self._last_each = (0.0, float("-inf"))
         self._closed = False
 
     def connect(self, hosts: Hosts) -> Outcomes[Session]:
@@ -91,7 +92,7 @@ class SshFleet:
         """Run `action` on every host and return the results in the order of `hosts`.
 
         `on_done` is called in the caller's thread as soon as the action on a host has ended.
-        `waits`: True if the action mostly waits for its host, so that more hosts can be served.
+        `waits`: True if the action mostly waits for its host. More hosts are then served at once.
         `keep_sessions`: keep all sessions open afterwards, even if there are few file descriptors.
         """
         began, waiting = time.monotonic(), deque(hosts)
@@ -117,8 +118,8 @@ class SshFleet:
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     if not isinstance(result, Exception):
                         raise result
-                    # The bug may concern only this host, so the actions on the other hosts run to
-                    # their end.
+                    # This exception is a bug in tfdeploy. The bug may concern only this host, so
+                    # the actions on the other hosts run to their end.
                     bugs.append(result)
                     continue
                 outcomes[name] = result

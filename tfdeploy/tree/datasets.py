@@ -70,8 +70,9 @@ def list_data_set(
     """Return the listing of a data set.
 
     `withhold`: files that must not be sent. `position`: where the job file names the path. Raises
-    ConfigError (the data set is missing, or contains a withheld file) and Refused (it is empty,
-    unreadable or a link to a file, or contains something other than files, folders and links).
+    ConfigError if the data set is missing or contains a withheld file. Raises Refused if the data
+    set is empty, unreadable or a link to a file, or contains something other than files, folders
+    and links.
     """
     source = os.path.abspath(path)
     stamp = Stamp()
@@ -118,7 +119,7 @@ def _similar_path(missing: str) -> str:
 
 
 def list_again(data: DataListing) -> DataListing:
-    """List the data set again, with the same withheld files. Raises the errors of `list_data_set`."""
+    """List the data set again. The same files are withheld. Raises as `list_data_set` does."""
     return list_data_set(Path(data.source), data.withhold)
 
 

@@ -64,7 +64,8 @@ class HashCache:
     ) -> None:
         """Add a hash to the cache, unless the file changed shortly before it was read.
 
-        `file_stamp`: the stamp of the file. `read_ns`: UTC nanoseconds before the content was read.
+        `file_stamp`: the stamp of the file. `read_ns`: the time just before the content was read, in
+        UTC nanoseconds.
         """
         if file_stamp[1] < read_ns - SETTLED_NS:
             self._current[path] = (file_stamp, sha256, private_key_line)

@@ -25,7 +25,7 @@ _PUTTY_BODY = rb"(?:[^\n]{0,400}\n){1,60}?Private-Lines: \d{1,4}\s{1,4}[A-Za-z0-
 
 
 def private_key_line(content: bytes) -> int:
-    """Return the number of the line at which the first private key begins, or 0 without a key."""
+    """Return the number of the line at which the first private key begins; 0 if there is no key."""
     if not any(mark in content for mark in _MARKS):
         return 0
     for header in re.finditer(_HEADER, content):

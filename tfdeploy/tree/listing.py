@@ -51,8 +51,8 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     """Return (paths of the code files relative to `root`, warnings).
 
     Git lists the paths. Python environments, caches, and paths that .tfdeployignore or `exclude`
-    names are left out. A returned path may be missing on the disk (tracked, but deleted), or may be
-    a folder that is no repository. Raises Refused.
+    names are left out. A file that git tracks is listed even if the file was deleted.
+    Raises Refused.
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)

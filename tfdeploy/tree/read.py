@@ -32,8 +32,8 @@ _BATCH = 64  # number of files that a thread hashes at a time
 FileWithStat = tuple[str, os.stat_result]  # (path, its lstat)
 # (entry, private_key_line of its content, see `tree/key_blocks.py`)
 HashedEntry = tuple[ManifestEntry, int]
-# This prefix before a sha256 marks a report or table that tfdeploy itself wrote. The hash cache
-# stores the sha256 with the prefix.
+# If tfdeploy itself wrote a file (a report or a table), the hash cache stores the file's sha256
+# with this prefix.
 _OWN = "own:"
 
 

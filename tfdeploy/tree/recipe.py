@@ -21,8 +21,8 @@ from tfdeploy.tree.datasets import DataListing, list_data_set
 from tfdeploy.tree.hash_cache import HashCache, make_stamp
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
-MOST_BYTES = 1 << 20  # most bytes of a requirements file
-MOST_FILES = 100  # most requirements files, counting included ones
+MOST_BYTES = 1 << 20  # maximum size of a requirements file, in bytes
+MOST_FILES = 100  # maximum number of requirements files, counting included files
 WHEELS = (".whl", ".tar.gz", ".zip")
 _INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(.+)\Z")
 _OPTION = re.compile(r"(-e|--editable|-f|--find-links)[\s=]*(.+)\Z")

@@ -10,7 +10,9 @@ from tfdeploy.model.job import Secret
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES
 
-SHORTEST = 8  # characters; shorter values may be in a program by chance
+# Shorter values are not searched for, because a text of so few characters may be in a program by
+# chance.
+SHORTEST = 8
 
 
 class FoundSecret(NamedTuple):

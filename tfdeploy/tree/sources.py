@@ -1,4 +1,4 @@
-"""Read the programs of a manifest. The planning code gets these texts and opens no file itself."""
+"""Read the source texts of the programs in a manifest, because planning code opens no files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tfdeploy.model.manifest import Manifest
 
-MOST_BYTES = 1 << 20  # bytes; a larger file is generated, not written by hand
+# Files of more bytes are not read, because they are generated and not written by hand.
+MOST_BYTES = 1 << 20
 
 
 def read_sources(manifest: Manifest) -> dict[str, str]:

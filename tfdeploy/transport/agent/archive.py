@@ -43,8 +43,9 @@ def agent_zip() -> bytes:
 def name_of(members: dict[str, bytes]) -> str:
     """Return the name of a zip with these members.
 
-    The host computes the same name, see agent/ownership.py. The lengths of the members are hashed
-    too, so that different members never give the same input to the hash. The function is pure.
+    The host computes the same name, see agent/ownership.py. The hash also gets the length of each
+    member. Without the lengths, two different zips could give the hash the same bytes. The function
+    is pure.
     """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(members):

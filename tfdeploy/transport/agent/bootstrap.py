@@ -29,7 +29,8 @@ from tfdeploy.transport.ssh.errors import printable_line
 
 NOISE_BYTES = 1 << 20  # the login shell may print at most this many bytes
 _TOO_OLD = 99  # exit code of a Python older than 3.8
-_ENDED_S = 2.0  # seconds to wait for the exit code, and then again for the end of the connection
+# Seconds to wait for the exit code. After that, the end of the connection is awaited equally long.
+_ENDED_S = 2.0
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
 
@@ -39,8 +40,8 @@ def command(python: str) -> str:
     The command tries the interpreters `python` (the parameter), python3 and python, in this order.
     Raises Refused if `python` has characters that the command cannot contain.
 
-    The command has double quotes between its single quotes, but no other single quote, no backslash
-    and no `!`, because csh and fish must interpret it too.
+    The command contains one pair of single quotes, with double quotes inside. The command must not
+    contain further single quotes, backslashes or `!`, because csh and fish must interpret it too.
     """
     if not _INTERPRETER.match(python):
         raise Refused(

@@ -75,13 +75,13 @@ class FramedChannel:
         self._hurried = False
         self._stderr = b""  # the last bytes of the agent's standard error
         self._ping_due = 0.0
-        # Time (monotonic) at which the oldest unanswered ping was due, or None if all pings were
-        # answered.
+        # Time (monotonic) at which the oldest unanswered ping was to be sent, or None if all pings
+        # were answered.
         self._unanswered_since: float | None = None
         # Time (monotonic) since which a sender waits, because the SSH window is full, or None if no
         # sender waits.
         self._blocked_since: float | None = None
-        self._pinged_at = 0.0  # time at which the last ping was sent, UTC seconds
+        self._pinged_at = 0.0  # UTC time, in seconds, at which the last ping was sent
 
     def open(self, workdir: str, python: str) -> None:
         """Start the agent and read its first frame, the hello.
@@ -154,9 +154,10 @@ class FramedChannel:
         self._reader.wake()
 
     def _with_common_args(self, args: Args | None) -> Args:
-        """Add to `args` the operator and, if this machine holds the job's lock, the lock's number.
+        """Return `args` with the arguments that every verb gets.
 
-        The host knows which verbs need these two arguments.
+        These are the operator and, if this machine holds the job's lock, the lock's number. The
+        host knows which verbs need them.
         """
         fence_number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if fence_number is None else {"fence": fence_number}
@@ -205,8 +206,9 @@ class FramedChannel:
         """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
 
         An agent that receives nothing for SILENCE_S seconds ends its session. To prevent this, a
-        slice is at most what the rate allows in BURST_S seconds, which is much less. SLICE_BYTES is
-        small because paramiko copies the rest of a slice for each packet that it sends.
+        slice is at most what the rate allows in BURST_S seconds. BURST_S is much less than
+        SILENCE_S. SLICE_BYTES is small because paramiko copies the rest of a slice for each packet
+        that it sends.
         """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[start : start + step] for data in parts for start in range(0, len(data), step))
@@ -349,12 +351,13 @@ class FramedChannel:
     def _wait_for_room(self, is_full: Callable[[], bool]) -> None:
         """Wait until the backlog of a stream has room again. Send pings meanwhile.
 
-        The wait also ends if a call begins to wait for its answer, or the channel is lost. The
-        reader thread runs this if the consumer of a stream is slow.
+        The reader thread calls this if the consumer of a stream is slow. The wait also ends if a
+        call begins to wait for its answer, which the reader thread must then read, or if the
+        channel is lost.
         """
         while is_full() and self._lost is None and not self._calls:
             self._ping_when_due()
-            # The host's silence does not count, because nothing is read at this time.
+            # Nothing is read at this time, so the host does not count as silent.
             self._unanswered_since = self._blocked_since = None
             time.sleep(0.02)
 

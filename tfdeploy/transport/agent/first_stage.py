@@ -19,7 +19,7 @@ _BEGIN = b"""
 import sys
 sys.path[:] = [path for path in sys.path if path] # without the home folder, which may have a json.py
 """
-# The host compiles this source only if it lacks the agent.
+# The source that installs the agent. A host without the agent compiles it, other hosts do not.
 _ARRIVAL = b"""
 def unpack(data, workdir, name):
     import shutil
@@ -129,8 +129,8 @@ def install_if_missing(workdir, name):
 def _read_agent_source(module: str) -> bytes:
     """Return the source of `tfdeploy.agent.MODULE` without its imports of other agent modules.
 
-    PROGRAM does not need these imports. It already contains the modules that its code uses, and
-    only annotations use the others.
+    PROGRAM does not need these imports. PROGRAM already contains the modules that its code uses.
+    The other imported modules are used only in annotations.
     """
     return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 

@@ -29,7 +29,7 @@ class Frame(NamedTuple):
 
     @property
     def unpacked_blob(self) -> bytes:
-        """Return the blob that the sender gave; b"" if the blob is only a field that was packed."""
+        """Return the sender's blob, or b"" if the blob only contains a packed header field."""
         return b"" if "packed" in self.header else self.blob
 
 

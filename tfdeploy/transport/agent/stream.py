@@ -25,7 +25,7 @@ from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copy_error
 
-BACKLOG_BYTES = 16 << 20  # the reader thread waits while the backlog is larger
+BACKLOG_BYTES = 16 << 20  # the reader thread waits while the backlog is larger than this
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # limit of the backlog while a call waits
 # A stream with `silence_s` may last MAX_SILENCES times `silence_s`, plus the time that its blobs
 # take at MIN_BYTES_PER_S.
@@ -39,8 +39,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 class Reply:
     """The frames of one answer that the caller has not taken yet.
 
-    `wait_for_room`: the function in which the reader thread waits while too many frames are stored.
-    Its parameter is a function that returns True while too many frames are stored.
+    `wait_for_room(is_full)`: the function in which the reader thread waits while too many frames
+    are stored. `is_full()` tells whether too many frames are stored.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Reply:
         self._items: deque[Frame] = deque()
         self._weight = 0
         self._last_frame: Frame | TfdeployError | None = None
-        self.dropping = not items  # True if items are dropped and only the value is stored
+        self.dropping = not items  # True if items are dropped, and only the final value is kept
 
     def put(self, frame: Frame) -> None:
         """Add one frame. Frames after the last one of the answer are dropped."""
@@ -121,7 +121,7 @@ class Reply:
         last_frame = self._last_frame
         if isinstance(last_frame, TfdeployError):
             raise copy_error(last_frame)
-        assert last_frame is not None  # the caller has waited for the end
+        assert last_frame is not None  # the caller has waited for the end of the answer
         if last_frame.has_field("error"):
             raise agent_error(read_field(last_frame, "error", Failure, verb, self.host), self.host)
         return last_frame
@@ -159,7 +159,7 @@ class VerbStream(Generic[I, V]):
             while (frame := self._next_frame(name)) is not None:
                 yield read_field(frame, "item", self.flow.item, name, host), frame.unpacked_blob
         except BadAnswer:
-            self.close()  # after a bad item, the host need not send more
+            self.close()  # after a bad item, the call is cancelled, and the host stops sending
             raise
         if not self.answer.dropping:
             self.value = read_field(

@@ -44,11 +44,11 @@ _FIRST = (1 << 13) - 1  # all rights of Landlock's version 1
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _CHANGE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _REFER | _TRUNCATE
-_TCP = 3  # bits: bind, connect
-_SCOPES = 3  # bits: abstract unix sockets, signals
+_TCP = 3  # Landlock's bits for TCP: bind, connect
+_SCOPES = 3  # Landlock's bits for scopes: abstract unix sockets, signals
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
-# Steps that end the filter. A refused call fails with EPERM.
+# The last instructions of the seccomp filter. A refused system call fails with EPERM.
 _ALLOW, _REFUSE = (0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)
 _STREAM = 1
 _LOAD, _EQUAL, _AT_LEAST, _AND, _X32 = 0x20, 0x15, 0x35, 0x54, 0x40000000
@@ -138,7 +138,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def forbid_sockets(machine: str) -> None:
-    """Forbid this process, with seccomp, to create sockets other than stream socket pairs.
+    """Use seccomp to forbid this process all sockets except pairs of connected stream sockets.
 
     seccomp is needed because Landlock restricts neither UDP nor unix sockets with a path.
     """

@@ -27,7 +27,7 @@ def parse_progress(line: bytes) -> tuple[int, int] | None:
 
 
 def parse_totals(line: bytes) -> tuple[int, int] | None:
-    """Return (bytes sent, bytes received) from the line with both, or None for other lines."""
+    """Return (bytes sent, bytes received) if this line of rsync's output has both, else None."""
     match = _TOTALS.match(line)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -43,7 +43,7 @@ def has_shell_noise(code: int, stderr: bytes) -> bool:
 
 
 def has_only_shrunk(code: int, stderr: bytes) -> bool:
-    """True if the only errors are files that became shorter while rsync read them.
+    """True if all errors are about files that became shorter while rsync read them.
 
     rsync reports such a file with ENODATA (61).
     """

@@ -210,9 +210,9 @@ def transfer(settings: RsyncProcess) -> RsyncProcess:
     shell disturbed rsync, the transfer is retried once, and the retry drops this output.
     """
     drops_noise = False
-    # ssh does not show why sshd closed the connection. So the connection is retried for as long as
-    # in the case HELD_OFF of closings.py. The operator gets no notice, because a session to the
-    # same host was accepted just before.
+    # ssh does not show why sshd closed the connection. So the case HELD_OFF of closings.py is
+    # assumed, and its limit for retries applies. The operator gets no notice, because a session to
+    # the same host was accepted just before.
     patience = RetrySchedule(lambda text: None)
     while True:
         rsync = replace(settings, drops_noise=drops_noise)

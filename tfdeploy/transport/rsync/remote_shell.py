@@ -1,8 +1,8 @@
 """Run the remote command of a local rsync, and connect it to rsync's pipes.
 
 rsync's `-e` is a small program (ask_for_shell.py) that sends rsync's pipes to tfdeploy. A confined
-rsync therefore needs neither keys nor network sockets. rsync sends one request, before it has read
-any byte from the host. A second request gets no answer.
+rsync therefore needs neither keys nor network sockets. rsync sends its only request before it has
+read any byte from the host. Further requests get no answer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Start = Callable[[str], RemoteCommand]
 
 
 class RemoteShell:
-    """Answers one request that comes through the socket `theirs`, which rsync inherits.
+    """Answers one request of rsync, which comes through the socket `theirs` that rsync inherits.
 
-    Use it as a context manager.
+    Use a RemoteShell as a context manager.
     """
 
     def __init__(self, start: Start, mark: bytes) -> None:
@@ -74,8 +74,8 @@ class RemoteShell:
             request, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             command = [os.fsdecode(argument) for argument in request.split(b"\0")]
             for pipe in pipes:
-                # rsync has made its pipes non-blocking. This mode belongs to a pipe, not to a
-                # process, so the pipe is non-blocking here too.
+                # rsync has made its pipes non-blocking. A pipe has the same mode in all processes,
+                # so the pipe is non-blocking in this process too.
                 os.set_blocking(pipe, True)
             # A valid request starts rsync's server. `target` is the host name that rsync was given.
             if command[0] == "target" and "--server" in command and len(pipes) == PIPES:

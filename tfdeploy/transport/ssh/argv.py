@@ -1,8 +1,8 @@
 """Build the arguments of an OpenSSH command that connects to a target.
 
 The arguments contain `-F none`, because the target already has the values of the user's
-configuration. The only files that this module reads are known_hosts, for the order of host key
-algorithms. No value of a target can begin with `-`.
+configuration. This module reads no files except known_hosts, which determine the order of the host
+key algorithms. No value of a target can begin with `-`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALWAYS = (
 
 
 def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
-    """Return all arguments before the host's name. `forwarding`: True if -W will follow."""
+    """Return all arguments before the host's name. `forwarding`: True if the caller adds -W."""
     settings = [
         f"HostName={_escape_percent(target.hostname)}",
         *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),

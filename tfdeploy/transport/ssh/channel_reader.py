@@ -1,4 +1,4 @@
-"""Read stdout and stderr of an SSH channel in one thread. The bytes are neither kept nor parsed."""
+"""Read stdout and stderr of an SSH channel in one thread, without storing or parsing the bytes."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class ChannelReader:
     def _receive(self) -> tuple[bytes, bytes, bool]:
         self._wake.event.clear()
         channel = self._channel
-        # The end is checked before the pipes are read. Otherwise bytes that come in between would
-        # be missed.
+        # First check whether the command has ended, then read the pipes. In the opposite order,
+        # bytes that arrive between the two steps would be missed.
         ended = bool(channel.eof_received or channel.closed)
         out = channel.recv(BLOCK) if channel.recv_ready() else b""
         err = channel.recv_stderr(BLOCK) if channel.recv_stderr_ready() else b""

@@ -19,8 +19,8 @@ class EarlyClosing:
     `notice` may contain {patience}.
     """
 
-    # The connection is retried for this many seconds. 0: a retry cannot help or makes a penalty of
-    # sshd longer.
+    # The connection is retried for this many seconds. The value is 0 if a retry cannot help, or
+    # would prolong a penalty of sshd.
     patience_s: float
     cause: str  # what happened
     remedy: str  # what the operator should type or change
@@ -32,8 +32,8 @@ _RETRIES = "tfdeploy retries for up to {patience:g} s"
 
 
 # OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. sshd enforces
-# a penalty only if it exceeds 15 s. Six failed logins add up to a penalty of 30 s, so retries for
-# 40 s last longer than the penalty. A connection during a penalty does not make the penalty longer.
+# only penalties of more than 15 s. After six failed logins, the penalty is 30 s, so the retries of
+# 40 s outlast the penalty. A connection during a penalty does not make the penalty longer.
 HELD_OFF = EarlyClosing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,
@@ -55,7 +55,8 @@ SILENT = EarlyClosing(
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="`ssh -v {login}`",
 )
-# sshd may have closed the connection that the ProxyCommand opened, so this case is retried too.
+# The ProxyCommand may have failed because sshd closed the connection that the ProxyCommand opened.
+# So the connection is retried.
 PROXY_FAILED = EarlyClosing(
     patience_s=8.0,
     cause="the ProxyCommand for {place} {failure}",
@@ -66,8 +67,8 @@ PROXY_MISSING = replace(
     patience_s=0.0,
     remedy="install {program} on this machine, or correct `ProxyCommand` in {config}",
 )
-# sshd has sent its greeting, so it counts each such connection as one without a login. Many such
-# connections lead to a penalty, so the retries end soon.
+# sshd closed the connection after its greeting. sshd counts this as a connection without a login.
+# Many such connections lead to a penalty, so the retries end soon.
 INTERRUPTED = EarlyClosing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",
@@ -86,9 +87,9 @@ _WITH_SENTENCE = (HELD_OFF, CROWDED)
 
 
 def find_closing_cause(greeting: bytes) -> EarlyClosing | None:
-    """Return how sshd closed a connection before the key exchange was complete.
+    """Return why sshd closed a connection before the key exchange was complete.
 
-    `greeting`: the first bytes received. Returns None if these are not from an SSH server.
+    `greeting`: the first bytes received. Returns None if they do not come from an SSH server.
     """
     for closing in _WITH_SENTENCE:
         if closing.sentence in greeting:

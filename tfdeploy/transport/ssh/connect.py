@@ -30,9 +30,9 @@ from tfdeploy.transport.ssh.tcp import Link, dial
 CONNECT_S = 10.0  # seconds: time-out of one host, see connect_timeout.py
 GREETING_S = 2.0  # seconds to wait for the greeting before a handshake slot is acquired
 HANDSHAKES = 32  # at most this many handshakes at once
-# Seconds. A host that refused a login or has a wrong host key is not dialled again for this time.
-# Each refused connection adds a penalty of 5 s on the host. With one try in REFUSAL_S seconds, the
-# penalties never reach sshd's limit.
+# A host that refused a login or has a wrong host key is not dialled again for this many seconds.
+# sshd adds a penalty of 5 s for each refused connection. With one try every REFUSAL_S seconds, the
+# penalties never reach the limit at which sshd refuses this address.
 REFUSAL_S = 30.0
 STARTS_PER_JUMP = 16  # through one jump host, at most this many channels are opened at once
 CIPHERS = (
@@ -189,8 +189,8 @@ class Connector:
         target = attempt.target
         jump = None if target.jump is None else self._jump_host(target.jump)
         if jump is not None:
-            # The connection to the jump host has its own time-out, so it is opened before this one
-            # begins.
+            # The connection to the jump host has its own time-out. So it is opened before the
+            # time-out of this host begins.
             jump.transport(attempt.host)
         with connect_timeout.time_limit(CONNECT_S) as wait:
             try:
@@ -320,9 +320,8 @@ def _connect_kwargs(attempt: errors.Attempt, link: Link, offer: KeyOffer) -> dic
 def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
     """Return a transport that requests types of host keys in the same order as rsync's ssh.
 
-    SSHClient.connect passes further arguments, which differ between releases of paramiko (`gss_kex`
-    up to 4.0, `disabled_algorithms`). These are ignored, because they have paramiko's default
-    values.
+    SSHClient.connect also passes other arguments, for example `disabled_algorithms` and, up to
+    paramiko 4.0, `gss_kex`. They are ignored, because they have paramiko's default values.
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)
     transport.get_security_options().key_types = accepted_keys.algorithms(target)

@@ -17,7 +17,7 @@ from tfdeploy.machine.threads import start_thread
 
 TICK_S = 0.1  # seconds between two checks of all hosts
 MOST_LIMITS = 3  # a host that sends something may take MOST_LIMITS * `limit_s` seconds
-SLOT_S = 1.0  # a host that is silent for this many seconds loses its slots
+SLOT_S = 1.0  # after this many seconds of silence, a host loses its slots, see Slots
 
 _lock = threading.Lock()
 _running: set[HostTimeout] = set()
@@ -36,7 +36,7 @@ class HostTimeout:
     """The time-out of one host.
 
     `link`: the connection to the host, or None if there is none yet. `over`: True once the host has
-    exceeded its time-out, after which the link is closed.
+    exceeded its time-out. The thread of this module then closes the link.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -58,7 +58,7 @@ class HostTimeout:
 
     @property
     def left_s(self) -> float:
-        """Return after how many further seconds of silence the host fails."""
+        """Return how many seconds longer the host may be silent before it fails."""
         return max(0.0, self.limit_s - self._silent_s)
 
     @contextlib.contextmanager
@@ -112,7 +112,7 @@ class Slots:
 
     @contextlib.contextmanager
     def slot(self, wait: HostTimeout) -> Iterator[None]:
-        """Acquire a slot for the `with` block, and release it at the end."""
+        """Hold one of the `count` slots during the `with` block. Wait until a slot is free."""
         with wait.paused():
             self._free.acquire()
         with _lock:
@@ -141,14 +141,14 @@ def time_limit(limit_s: float) -> Iterator[HostTimeout]:
 
 
 def _close_timed_out_links() -> None:
-    """Measure each host's time, and close the link of each host that exceeds its time-out."""
+    """Add up the time of each attempt to connect. Close the links that exceed their time-outs."""
     global _thread
     before = time.monotonic()
     while True:
         time.sleep(TICK_S)
         now = time.monotonic()
-        # If the interval was longer, this process was suspended or got no CPU. That time does not
-        # count.
+        # If much more than TICK_S has passed, this process was suspended or got no CPU. That time
+        # does not count.
         elapsed_s = min(now - before, 2 * TICK_S)
         before = now
         with _lock:

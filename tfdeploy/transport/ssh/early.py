@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import descriptors
 from tfdeploy.transport.ssh.target import resolve
 
-MOST = 128  # most connections; by default, a fleet dials this many hosts at once
+MOST = 128  # maximum number of early connections; by default, a fleet dials this many hosts at once
 
 _lock = threading.Lock()
 _started: dict[tuple[str, int], socket.socket] = {}
@@ -36,9 +36,10 @@ def start_connections(hosts: Iterable[Host]) -> None:
 
 
 def take_early_connection(hostname: str, port: int) -> socket.socket | None:
-    """Return the started connection to this address, or None if there is none. The caller owns it.
+    """Return the connection to this address that was started early, or None if there is none.
 
-    The socket may be connecting or connected, or its connection may have failed.
+    The socket may be connecting or connected, or its connection may have failed. The caller must
+    close it.
     """
     with _lock:
         return _started.pop((hostname, port), None)

@@ -32,7 +32,7 @@ class Attempt:
     target: Target
     timeout_s: float
     timed_out: bool = False
-    link: Link | None = None  # None before there is a connection
+    link: Link | None = None  # None as long as there is no connection
     transport: paramiko.Transport | None = None
     offer: KeyOffer | None = None
     waited_s: float = 0.0  # seconds since the server first closed a connection before login
@@ -257,7 +257,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
     offer = attempt.offer
-    assert offer is not None  # `offer` is set before the login begins
+    assert offer is not None  # because the login has begun, and `offer` is set before
     if offer.required_methods:
         methods = ", ".join(
             printable_line(method.encode()) for method in offer.required_methods[:4]

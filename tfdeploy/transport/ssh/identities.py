@@ -1,8 +1,9 @@
 """Choose the keys to offer to a host: first those of identity files, then those of the ssh-agent.
 
-If the inventory names an identity file, tfdeploy offers only the key of this file, which the agent
-may hold. Otherwise it offers at most six keys of the agent, because sshd counts each offer
-(MaxAuthTries). tfdeploy never offers a password.
+If the inventory names an identity file, tfdeploy offers only the key of this file. The ssh-agent
+may hold the private key of the file. Without an identity file in the inventory, tfdeploy offers at
+most six keys of the agent, because sshd counts each offer (MaxAuthTries). tfdeploy never offers a
+password.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class KeyOffer(AuthStrategy):
             self._agent.close()
 
     def _load_key(self, path: str) -> list[paramiko.PKey]:
-        """Return [key of the file]. If the key cannot be used, add a note and return []."""
+        """Return a list with the key of the file. If it is unusable, add a note and return []."""
         try:
             key, public, problem = load_key_file(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
@@ -166,7 +167,7 @@ class KeyOffer(AuthStrategy):
         yield key
 
     def _read_agent_keys(self) -> list[paramiko.AgentKey]:
-        """Return the keys of the ssh-agent that are offered. The agent is asked at most once."""
+        """Return the ssh-agent's keys to offer to the server. The agent is asked at most once."""
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
         if not self._target.agent:

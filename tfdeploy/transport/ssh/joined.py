@@ -13,7 +13,8 @@ from tfdeploy.transport.protocols import Pipes
 from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 
 SEND_BYTES = 128 << 10  # most bytes of one read
-# A command may print a mark before its own output. The mark is searched for in this many bytes.
+# A command may print a mark before its own output. The mark is searched for only within the first
+# NOISE_BYTES bytes.
 NOISE_BYTES = 1 << 20
 STATUS_S = 10.0  # seconds to wait for the exit code after the output's end
 LOST = 255  # exit code after a lost connection, as in ssh

@@ -45,7 +45,7 @@ def _check_watched_transports() -> None:
     while True:
         began = time.monotonic()
         time.sleep(EVERY_S)
-        # Unanswered requests do not count if this process was suspended.
+        # If this process was suspended, an unanswered request does not mean that a session is lost.
         suspended = time.monotonic() - began > 2 * EVERY_S
         with _lock:
             for transport in [t for t in _watched if not t.is_active()]:

@@ -19,7 +19,10 @@ _METADATA = "importlib.metadata"
 
 
 def import_invoke() -> None:
-    """Import invoke without UNUSED. Later imports of `unittest.mock` get the real module."""
+    """Import invoke without the modules in UNUSED, which invoke imports but tfdeploy does not need.
+
+    Later imports of these modules get the real modules.
+    """
     if {*UNUSED, "invoke"} & set(sys.modules):
         return
     for name in UNUSED:
@@ -36,7 +39,8 @@ def import_invoke() -> None:
 def defer_metadata_import() -> None:
     """Delay the import of `importlib.metadata` until something really needs it.
 
-    When paramiko is imported, it asks for its own version, which `_version_of_folder` returns.
+    When paramiko is imported, it asks `importlib.metadata` for paramiko's version. A stand-in
+    module answers with the result of `_version_of_folder`.
     """
     if _METADATA in sys.modules:
         return

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from tfdeploy.transport.ssh.closings import EarlyClosing
 
-# Seconds until the operator gets a notice. If the only cause is a burst of connections, sshd
-# accepts them in less time.
+# The operator gets a notice if the retries take this many seconds. If sshd refuses connections only
+# because many come at once, the retries succeed in less time.
 NOTICE_S = 2.0
 MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 
@@ -25,7 +25,7 @@ class RetrySchedule:
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
-        # Monotonic time at which the host first closed a connection.
+        # Monotonic time at which the host closed the first connection before login.
         self._first_closing: float | None = None
         self._tries = 0
         self._has_notified = False

@@ -40,11 +40,11 @@ class Target:
     user: str
     identity_files: tuple[str, ...] = ()
     identities_only: bool = False
-    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first file
+    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first of these files
     global_known_hosts: tuple[str, ...] = ()
     revoked_keys: str | None = None  # the file that RevokedHostKeys names
     jump: Target | None = None  # jump host directly before this host
-    proxy_command: str | None = None  # a command for /bin/sh
+    proxy_command: str | None = None  # the ProxyCommand, which /bin/sh runs
     host_key_alias: str | None = None
     agent: str = ""
     certificates: tuple[str, ...] = ()
@@ -52,11 +52,11 @@ class Target:
     # True if ssh's HashKnownHosts is yes. None: `ssh -G` was not asked.
     hash_names: bool | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)  # name in the inventory, for messages
-    # How messages name the setting that gives the user, and the setting that gives the key file. If
-    # the file and the line of the setting are known, the text has them too.
+    # Names of settings, for messages: the setting that gives the user, and the setting that gives
+    # the key file. Each text includes the file and the line of the setting if they are known.
     user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
-    # The setting that names the address: `jump:` for a jump host.
+    # The name, for messages, of the setting that gives the address. For a jump host: `jump:`.
     address_setting: str = field(default="`address:`", compare=False)
     bwlimit: int | None = field(default=None, compare=False)  # bytes per second, for rsync
 

@@ -23,9 +23,9 @@ from tfdeploy.transport.ssh import early
 from tfdeploy.transport.ssh.connect_timeout import HostTimeout
 from tfdeploy.transport.ssh.target import Target
 
-# Milliseconds. A connection ends if the peer does not acknowledge sent bytes for this time.
+# A connection ends if the peer does not acknowledge sent bytes for this many milliseconds.
 USER_TIMEOUT_MS = 15_000
-HURRIED_TIMEOUT_MS = 4_000  # the same time-out after `shorten_timeouts`, in milliseconds
+HURRIED_TIMEOUT_MS = 4_000  # `shorten_timeouts` replaces USER_TIMEOUT_MS by this
 # Not every system has each option.
 _TCP_OPTIONS = {
     "TCP_NODELAY": 1,
@@ -34,13 +34,14 @@ _TCP_OPTIONS = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,
 }
-TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
+TRY_AGAIN_S = 1.0  # without a connection after this many seconds, a further socket also tries
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 # Matches what sh prints before the text of an error.
 _SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")
 READ_AHEAD = 32 << 10  # bytes that one system call reads
-HANDSHAKE_BYTES = 256 << 10  # limit for the bytes before the login; a handshake has a few KiB
+# At most this many bytes may be received before the login is complete. A handshake has a few KiB.
+HANDSHAKE_BYTES = 256 << 10
 
 
 class Link:
@@ -102,7 +103,7 @@ class Link:
         return block
 
     def _receive(self, count: int) -> bytes:
-        """Receive at most `count` bytes, and store their number and time.
+        """Receive at most `count` bytes. Record how many bytes came, and when.
 
         Returns b"" at the end of the stream, or if too many bytes came before the login.
         """

@@ -114,7 +114,7 @@ class LoopbackTunnel:
                 start_thread(self._forward, connection)
 
     def _end_most_silent(self) -> None:
-        """End the connection on which no byte has come for longest."""
+        """End the connection that has received no byte for the longest time."""
         with self._lock:
             silent = min(self._open, key=lambda each: each.received_at, default=None)
         if silent is not None:

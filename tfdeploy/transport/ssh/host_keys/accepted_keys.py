@@ -15,7 +15,8 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import KnownKey
 from tfdeploy.transport.ssh.host_keys.known_lines import REVOKED, keytype_of
 from tfdeploy.transport.ssh.target import Target
 
-# The order is that of OpenSSH. Certificates and keys on hardware tokens are left out.
+# The types of host keys, in OpenSSH's order of preference, without certificates and without keys on
+# hardware tokens.
 ALGORITHMS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",

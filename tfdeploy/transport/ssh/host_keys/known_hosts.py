@@ -40,7 +40,7 @@ class KnownKey:
     keytype: str
     key: bytes
     file: str
-    line: int  # 0 if the number is unknown
+    line: int  # the number of the line in the file, or 0 if unknown
     marker: str  # "", @cert-authority, @revoked
 
     @property

@@ -39,12 +39,15 @@ def is_comment_or_blank(line: bytes) -> bool:
 
 
 def is_authority(line: bytes) -> bool:
-    """True if OpenSSH treats the key as one of a certificate authority, or ignores the line."""
+    """True if the line is marked @cert-authority.
+
+    OpenSSH takes the key of such a line as the key of a certificate authority, or ignores the line.
+    """
     return line.lstrip(b" \t").startswith(b"@cert-authority ")
 
 
 def may_match(line: bytes, name: str) -> bool:
-    """True if the line has `name`, a pattern or a hash, so that OpenSSH may find `name` in it."""
+    """True if OpenSSH may find `name` in the line: it contains `name`, a pattern or a hash."""
     return any(sign in line for sign in (b"*", b"?", b"|")) or name.encode() in line.lower()
 
 

@@ -39,10 +39,11 @@ def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
 
 
 def append_key(path: str, name: str, line: bytes) -> None:
-    """Append the line under a lock. A missing file (0600) and its folder (0700) are created.
+    """Append the line under a lock.
 
-    Raises HostFailed (for this machine) if the file cannot be written, or if another program has
-    added another key of `name` meanwhile.
+    If the file or its folder is missing, it is created, with the modes 0600 and 0700. Raises
+    HostFailed, with this machine as the host, if the file cannot be written, or if another program
+    has added another key of `name` in the meantime.
     """
     with _locked(path) as handle:
         _refuse_unaccepted_keys(
@@ -139,7 +140,7 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
             next="replace the line of the key in the file by hand",
         )
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(new_path)  # a tfdeploy that was killed may have left it
+        os.unlink(new_path)  # a tfdeploy process that was killed may have left this temporary file
     try:
         with os.fdopen(
             os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
