@@ -58,7 +58,7 @@ LINE_CPU_S = 0.0002
 _LEAST_CPU_S = 0.001
 # A pattern that was stopped for this many tasks is stopped for all tasks.
 TASKS_STOPPED = 3
-# The time to find standard metrics, such as those of Keras, counts as the time of this name.
+# CPU time that belongs to no pattern, such as the time to find Keras's metrics, has this name.
 _KERAS = ""
 
 

@@ -71,8 +71,8 @@ class Pieces:
         return len(self._starts)
 
     def count_pieces(self, segment: int) -> int:
-        """Return how many pieces the segment has. This is SEGMENT, except that the last segment may
-        have fewer pieces."""
+        """Return how many pieces the segment has: SEGMENT, except that the last segment may have
+        fewer."""
         return min(SEGMENT, self.count - segment * SEGMENT)
 
     def full_bitmap(self, segment: int) -> int:

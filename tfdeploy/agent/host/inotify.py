@@ -18,8 +18,8 @@ WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO | IN_CREATE
 # Without inotify: the pause between two checks. With inotify: the shortest time between two returns
 # of `wait`, so that several changes are handled together.
 POLL_S = 0.05
-# The longest time that `wait` waits for a change, in seconds. A cancellation does not end the wait
-# earlier, and a change on a network disk does not either.
+# The longest time that `wait` waits for a change, in seconds. Neither a cancellation nor a change
+# on a network disk ends the wait earlier.
 SLICE_S = 0.5
 
 

@@ -69,10 +69,9 @@ class SecretMask:
     def _mask_until(
         self, stream: int, text: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """Return `text` up to the position `cut`, with secrets masked, and hold back the rest.
-        `masked`: how many bytes at the beginning of `text` belong to a secret in place of which
-        MASK has already been written. `visible`: the part of `text` that a terminal would show;
-        None if this is all of `text`."""
+        """Return `text` up to the position `cut`, with secrets masked, and hold back the rest. The
+        first `masked` bytes of `text` belong to a secret for which MASK has already been written.
+        `visible`: the part of `text` that a terminal would show; None if this is all of `text`."""
         spans = self._find_secrets(text, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:

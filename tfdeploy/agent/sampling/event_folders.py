@@ -178,8 +178,8 @@ class EventFolders:
 
 
 def _resolve_parents(folder: str) -> str:
-    """Resolve the links in the parent folders of this path. They may be links because the path of
-    the working directory may contain links."""
+    """Return the path with all links in its parent folders resolved. The path of the working
+    directory may contain such links."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 
