@@ -15,8 +15,8 @@ from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-# A parent counts as behind its child if the parent has much less data than the child. The difference
-# must exceed two limits: BEHIND_BYTES, and what the faster host receives in BEHIND_S seconds.
+# A parent counts as behind its child if the parent has much less data than the child. The
+# difference must exceed BEHIND_BYTES, and also what the faster host receives in BEHIND_S seconds.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
 # A parent is crowded if its load exceeds its capacity by more than this many children.

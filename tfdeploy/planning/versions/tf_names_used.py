@@ -180,8 +180,9 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     """Yield one tuple for each name that this statement defines for a part of TensorFlow.
 
     The tuple is (the defined name, the TensorFlow name for which it stands, the TensorFlow name
-    that the statement uses, or "" if it uses none). The statement `node` is an import or an assignment, such as
-    `tf = tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names that are defined so far.
+    that the statement uses, or "" if it uses none). The statement `node` is an import or an
+    assignment, such as `tf = tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names that are
+    defined so far.
     """
     match node:
         case ast.Import(aliases):
