@@ -64,7 +64,7 @@ class HashCache:
     ) -> None:
         """Add a hash to the cache, unless the file changed shortly before it was read.
 
-        `file_stamp`: the stamp of the file. `read_ns`: the time just before the content was read, in
+        `file_stamp`: the stamp of the file. `read_ns`: when the reading of the content began, in
         UTC nanoseconds.
         """
         if file_stamp[1] < read_ns - SETTLED_NS:

@@ -54,7 +54,7 @@ class Broadcast:
     """Sends the files of `source` to all members.
 
     members: the members by host name.
-    progress: called for each report with (host, arrived bytes, bytes that it lacked at the start).
+    progress: called for each report with (host, arrived bytes, bytes the host lacked at first).
     event_name: the name of the transfer in events; "" emits no events.
     check_source: raises SourceChanged if the source has changed.
     put_in_place: puts a member's files in place. The member continues to send to others.
@@ -83,7 +83,7 @@ class Broadcast:
     _not_joined: dict[str, float] = field(default_factory=dict)
     # Hosts whose connection ended after their files were in place.
     _placed_and_lost: set[str] = field(default_factory=set)
-    _is_source_hashed: bool = False  # True once all is hashed, and the source has not changed since
+    _is_source_hashed: bool = False  # True once all is hashed and the source is still unchanged
     _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
@@ -173,9 +173,9 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Return early after any report that is not a progress report. The caller makes a new plan
-        after each return. A new plan after every progress report would use a sixth of a core with
-        32 hosts, and a whole core with 200 hosts.
+        Return early after a report that says more than plain progress. The caller plans anew after
+        each return. A new plan after every progress report would use a sixth of a core with 32
+        hosts, and a whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False

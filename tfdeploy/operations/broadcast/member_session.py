@@ -29,8 +29,8 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0  # timeout of one call
 SILENT_S = 2.0  # a member that has received nothing for longer than this counts as silent
-# A member sends a progress report twice a second, and one report for each wrong piece and for each
-# host from which it receives nothing. The member fails if it sends more than REPORT_BURST reports
+# A member sends a progress report twice a second. It also reports each wrong piece, and each host
+# that should send to it but does not. The member fails if it sends more than REPORT_BURST reports
 # plus MAX_REPORTS_PER_S for each second since it joined.
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
@@ -149,7 +149,7 @@ class MemberSession:
 
     @property
     def host_join_args(self) -> Args:
-        """Return the arguments of broadcast.join for this member only, such as its host's limits."""
+        """Return the arguments of broadcast.join for only this member, such as host limits."""
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,

@@ -44,7 +44,7 @@ class LocalLog:
 
     @property
     def end(self) -> int:
-        """Return the offset in the log that follows the last byte of this file."""
+        """Return the offset in the log after the last byte that this machine has."""
         return self.first_offset + self.size
 
 

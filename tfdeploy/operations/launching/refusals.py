@@ -16,9 +16,9 @@ def combined_prepare_error(
 ) -> TfdeployError:
     """Return one error for the hosts that could not prepare the run.
 
-    If all hosts report a taken port, the error is PortTaken: a new plan may help. If all hosts
-    report either a taken port or a refusal, the error is the first refusal. Otherwise the error
-    combines the errors of all hosts. `total` is the number of hosts of the run.
+    If all of these hosts report a taken port, the error is PortTaken: a new plan may help. If all
+    these hosts report either a taken port or a refusal, the error is the first refusal. Otherwise
+    the error combines the errors of these hosts. `total` is the number of hosts of the run.
     """
     errors = {host: _classify_error(host, error) for host, error in errors_by_host.items()}
     failures = [error for error in errors.values() if not isinstance(error, PortTaken)]

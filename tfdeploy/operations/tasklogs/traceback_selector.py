@@ -49,9 +49,9 @@ class TracebackSelector:
         )
 
     def is_without_tracebacks(self, batch: list[LogLine]) -> bool:
-        """Return True if no line of the batch belongs to a traceback.
+        """Return True if each line of the batch can be selected without regard to other lines.
 
-        Each line can then be selected without regard to the other lines.
+        That is the case if no line belongs to a traceback and `errors` is False.
         """
         return not (self._errors or self._units or any(HEAD in each.line for each in batch))
 

@@ -37,7 +37,7 @@ AGENT_KEYS_MAX = 6  # at most this many keys of the agent are offered
 
 
 class KeyOffer(AuthStrategy):
-    """The keys to offer on one connection, and the server's answers."""
+    """The keys that tfdeploy offers to a server on one connection, and the server's answers."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())

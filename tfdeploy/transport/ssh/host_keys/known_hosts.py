@@ -114,7 +114,8 @@ class KnownFile:
         `lines`: {line number: line}.
         """
         _, output = ssh_keygen.run_keygen(
-            *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a valid key
+            # With -l, ssh-keygen prints only the lines that have a valid key.
+            *("-l", "-F", name, "-f", "/dev/stdin"),
             stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
             file=f"{self._path}:{min(lines)}",
             remedy="install OpenSSH's client, or write lines without markers and patterns",
