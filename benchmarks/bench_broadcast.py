@@ -42,8 +42,8 @@ MB = 1_000_000
 FILES = 16
 PARTS = "small,16,32,killed,sites"
 SUM = "find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
-# A result is comparable with a simulator's if the machine's cores were busy for less than this
-# fraction of their time.
+# A result may be compared with the simulator's result only if the machine's cores were busy for
+# less than this fraction of the time.
 COMPARABLE = 0.6
 POLL_S = 0.05
 HALF_A_PIECE = 128 << 10
@@ -254,8 +254,10 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
 
 
 def agents(bench: BenchLab, host: str) -> list[int]:
-    """Return the pids of `agent serve` in each SSH session of a host: the Python processes below
-    its sshd."""
+    """Return the pids of the host's `agent serve` processes, one for each SSH session.
+
+    They are the Python processes that descend from the host's sshd.
+    """
     (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)
     below = processes.with_descendants([first or 0]) - {first}
     pids = [pid for pid in below if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
@@ -319,8 +321,10 @@ def two_sites(case: Case, rounds: int) -> None:
 
 
 def calm(case: Case, rounds: int) -> None:
-    """Measure the whole time, and the time from the arrival of the first piece on. Only the second
-    is comparable with a simulator, because a simulator has no start-up."""
+    """Measure two times: the time of the whole transfer, and the time from the arrival of the first
+    piece on. Only the second time can be compared with the simulator's, because the simulator has
+    no start-up.
+    """
     begins: list[float] = []
 
     def watched() -> Round:

@@ -3,7 +3,8 @@
 The two kinds of run take turns. Each has one ps and one or two workers that train asynchronously.
 Only steps made while all workers train are counted: the time begins when the last worker prints its
 first line of progress, and ends when the first worker prints its last one. The start and the end of
-a run count only in the CPU time of the hosts. All hosts and the client share this machine's cores.
+a run do not count in the steps per second, but they count in the CPU time of the hosts. All hosts
+and the client share this machine's cores.
 
 On a machine whose speed changes from minute to minute, a difference of one percent is lost in
 noise. So one run of each kind also trains at the same time on the same hosts, with one worker each.

@@ -3,7 +3,7 @@
     first     64 MB in 240 files of unequal size go to 8 workers. The figure is the number of bytes
               that leave the operator's machine, compared with the size of the data set.
     8 to 6    Two workers leave. The figure is the number of bytes that all hosts receive, compared
-              with the least possible number, a quarter of the data set.
+              with the smallest possible number: a quarter of the data set (2 of 8 parts).
 
 Bytes are read from the kernel's counters. The benchmark also measures whether the parts are equally
 large. Each round sends new content. Every part is compared with the source by checksum.
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def renew(bench: BenchLab, megabytes: int, seed: int) -> int:
-    """Write new content. Return its size in bytes."""
+    """Write new content to the files of the data set. Return the size of all files in bytes."""
     source = bench.home / "set"
     source.mkdir(exist_ok=True)
     weights = [random.Random(seed).uniform(0.3, 1.7) for _ in range(FILES)]

@@ -1,8 +1,8 @@
 """Measure the start of `tfdeploy --version` and `--help`, and the CPU time of a shell completion.
 
-The start is compared with the start of an empty Python interpreter. A completion in each shell is
-compared with an interpreter that imports the parsers of all verbs, because other completers start
-Python for each answer.
+The start is compared with the start of an empty Python interpreter. The usual completers of Python
+programs start an interpreter for each answer. So a completion in each shell is compared with an
+interpreter that imports the parsers of all verbs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LINES = {
     "100 of 2,000 hosts": "tfdeploy ssh gpu-node19",
     "a flag": "tfdeploy launch --mo",
 }
-# {shell: (its flags, a program that completes the line $1, and repeats that $2 times)}
+# {shell: (its flags, a script that completes the command line $1 and does so $2 times)}
 PROGRAMS: dict[Shell, tuple[list[str], str]] = {
     "bash": (
         ["--norc"],

@@ -46,9 +46,10 @@ def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
         return bench.run(rivals.rsync(bench, bench.work, "rsynced", tuned=tuned), stdin=addresses)
 
     def clear() -> None:
-        """Move the copies on the hosts away instead of removing them.
+        """Move the copies on the hosts away.
 
-        After the removal of so many files, ext4 creates files ten times more slowly for a minute.
+        The copies are not removed, because ext4 creates files ten times more slowly for a minute
+        after it has removed many files.
         """
         bench.run_everywhere(
             "for each in tfdeploy rsynced; do [ ! -e $each ] || mv $each old.$$.$each; done"

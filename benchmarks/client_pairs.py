@@ -25,7 +25,9 @@ Pairs = list[tuple[Spent, Spent]]
 
 def pairs(before: Callable[[], Spent], after: Callable[[], Spent], count: int) -> Pairs:
     """Return the costs (before, after) of each pair. The order of the two runs of a pair is random.
-    Ahead of the first pair, one run of each checkout warms the caches."""
+
+    Before the first pair, each checkout runs once to warm the caches.
+    """
     in_turns({"before": before, "after": after}, 1)
     return [_pair(before, after) for _ in range(count)]
 

@@ -30,9 +30,9 @@ class Figures:
     ) -> None:
         """Print one figure.
 
-        `ratio` is the figure divided by that of `against`, measured in the same rounds. `goal` is
-        compared with the ratio, or with the value if there is no ratio. If `at_least` is True, the
-        goal is a minimum, otherwise a maximum.
+        `ratio` is this figure divided by the figure of `against`. Both are measured in the same
+        rounds. `goal` is compared with the ratio, or with the value if there is no ratio. If
+        `at_least` is True, the goal is a minimum, otherwise a maximum.
         """
         judged = value if ratio is None else ratio
         met = None if goal is None else (judged >= goal if at_least else judged <= goal)

@@ -88,7 +88,8 @@ class BenchLab:
     def served(self) -> float:
         """Return the CPU seconds that the hosts' first processes and their children have used.
 
-        Before they are read, wait for at most BURIAL_S seconds until no sshd has a session."""
+        First wait until no sshd has a session, for at most BURIAL_S seconds.
+        """
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         listeners = [pid for pid in servers if _name(pid) == "sshd"]

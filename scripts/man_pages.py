@@ -109,7 +109,7 @@ def _format_exit_codes(prog: str) -> Iterator[str]:
 
 
 def _format_examples(prog: str) -> Iterator[str]:
-    """Yield the examples of a verb. tfdeploy itself has no examples."""
+    """Yield the examples of a verb. The page of the command `tfdeploy` itself gets no examples."""
     if " " in prog:
         yield ".SH EXAMPLES"
         for command, text in examples_of(prog):

@@ -137,8 +137,9 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _shown(hint: Any) -> str:
-    """Return the name that the page shows for a type: JSON's name for the type, or for an object
-    the name of its class."""
+    """Return the name that the page shows for a type. For an object, this is the name of its class.
+    For any other type, it is the name that JSON uses.
+    """
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _shown(inner[0])

@@ -56,7 +56,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
-    # A pytest worker ends with the process that started it, so it can ignore SIGHUP.
+    # A pytest worker ends when the process that started it ends. So the worker can ignore SIGHUP.
     if is_worker:
         signal.signal(signal.SIGHUP, lambda *_: None)
     if is_worker or not config.getoption("numprocesses", None):

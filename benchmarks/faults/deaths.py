@@ -5,9 +5,10 @@
 
 Each time, training must continue from its checkpoint. The run uses four isolated hosts, and no
 client is connected while a task dies. The steps are read from the log of one task, which may be
-another task than the killed one. A death counts as "went on" under two conditions. First, the steps
-in this log must go beyond the last step before the death. Second, training may fall back by at most
-two checkpoints, which shows that it has not started from zero.
+another task than the killed one. The table has a column "went on": the deaths after which training
+continued. Training has continued if two conditions hold. First, the steps in this log go beyond the
+last step before the death. Second, training falls back by at most two checkpoints, which shows that
+it has not started from zero.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ the run.
                                                                     not a minute
 
 It counts what is left on the hosts 90 s later. In this time no client connects to the workdirs of
-the killed launch: many operators use one lab, each with separate workdirs, so that no operator's
-session cleans up after another operator. If the commit of a run reached a host before the kill, the
-run may be alive, but then it must be alive on all hosts.
+the killed launch, because the session of a client removes what an interrupted launch has left. So
+many operators use one lab, each with separate workdirs. If the commit of a run reached a host
+before the kill, the run may be alive, but then it must be alive on all hosts.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ sys.exit(main())
 class Killed:
     run: str
     slot: int
-    at: float  # when it was killed, in monotonic seconds
-    step: str  # the last step that the launch reported, and whether it had begun or was done
+    at: float  # when the launch was killed, in monotonic seconds
+    step: str  # the last step that the launch reported, and the step's state (begin or done)
 
 
 Step = tuple[str, str, float]  # name of the step, its state (begin or done), UTC seconds

@@ -83,7 +83,7 @@ def figure(what: str, value: object) -> None:
 
 
 def spread(seconds: list[float]) -> str:
-    """Return the median and the maximum of the seconds as text."""
+    """Return a text with the median and the maximum of these times."""
     if not seconds:
         return "none"
     ordered = sorted(seconds)

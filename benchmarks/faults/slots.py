@@ -68,9 +68,9 @@ print(json.dumps(found))
 
 
 class Slots:
-    """Operators with separate workdirs and ports.
+    """A set of operators. Each operator has its own workdir and its own ports.
 
-    `program`: the Python program that they run as tfdeploy.
+    `program`: the Python program that the operators run as tfdeploy.
     """
 
     def __init__(self, first: Tfdeploy, job: str, count: int, program: str) -> None:

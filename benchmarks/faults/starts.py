@@ -3,8 +3,8 @@
     python benchmarks/faults/starts.py --launches 500
 
 Three cases take turns. In the first, the same launch runs twice. In the second, two operators start
-five launches at the same time. In the third, the agent on one host dies during a launch: it has
-executed a random request but has not answered it, so the answer is lost.
+five launches at the same time. In the third, the agent on one host dies during a launch, after it
+has executed a request (chosen at random) and before it answers. So the answer is lost.
 """
 
 from __future__ import annotations

@@ -171,7 +171,8 @@ class Knocked:
         self.main = {str(row["host"]): str(row["address"]) for row in self.lab.status()}
 
     def count(self) -> int:
-        """Return how many strangers were let in, plus how many hosts of the run were not.
+        """Return the number of errors: strangers that were let in, plus hosts of the run that were
+        kept out.
 
         Also print a line for each client and port.
         """

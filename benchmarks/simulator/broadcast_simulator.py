@@ -28,10 +28,10 @@ from simulated_plot import plot
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-# A case is simulated as a flow if the number of its hosts times that of its pieces exceeds this.
+# A case with more than this many (hosts * pieces) is simulated as a flow instead of piece by piece.
 MOST_PIECES = 1_000_000
-# A simulation is given up after this multiple of the time in which the link of the slowest host
-# carries all bytes.
+# A simulation is given up after LONGEST times the time that the link of the slowest host needs to
+# carry all bytes.
 LONGEST = 4.0
 STANDARD_HOSTS = (10, 30, 100, 300, 1000, 3000, 10_000)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 10**9}
@@ -176,9 +176,13 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Return when the hosts were complete. `seconds` is the time of the last host. The other values
-    are multiples of `wire_s`, the time that one link needs for all bytes: `times` is for the last
-    host, `quick_times` and `median_times` are for the last and the median host that is not slow."""
+    """Return the times at which the hosts were complete.
+
+    `seconds` is the time of the last host. The other values are multiples of `wire_s`, the time
+    that one link needs for all bytes. `times` is the time of the last host, `quick_times` the time
+    of the last host that is not slow, and `median_times` the median time of the hosts that are not
+    slow.
+    """
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {

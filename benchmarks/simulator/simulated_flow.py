@@ -20,15 +20,17 @@ from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 # steps if there are at least MANY hosts.
 STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000
 LONGEST_STEP_S = 0.25
-# In each step, a link reserves bytes for each of its users: GROWTH times what the user took in the
-# previous step, plus the fraction LEAST of the user's share, but at most that share.
+# The users of a link are the transfers over the link. In each step, a link reserves for each user
+# min(share, GROWTH * before + LEAST * share) bytes. `share` is an equal part of the link, and
+# `before` is the number of bytes that the user took in the previous step.
 GROWTH, LEAST = 1.25, 0.05
 
 
 class Link:
     """One direction of a host's link during one step.
 
-    A user that takes less than its share leaves the rest to the other users.
+    The transfers over the link are its users. They share it equally. A user that takes less than
+    its share leaves the rest to the other users.
     """
 
     __slots__ = ("_claims", "_kept", "_left", "_room", "_share", "rate", "users")
@@ -43,8 +45,10 @@ class Link:
         self._kept, self._claims = self._claims, 0.0
 
     def offer(self, before: float) -> float:
-        """Return how many bytes the next user may take. `before`: how many the same user took in
-        the previous step."""
+        """Return how many bytes the next user may take in this step.
+
+        `before`: how many bytes this user took in the previous step.
+        """
         self._kept -= min(self._share, GROWTH * before + LEAST * self._share)
         fair, free = self._room / max(1, self._left), self._room - max(0.0, self._kept)
         self._left -= 1
@@ -142,8 +146,11 @@ class Flow:
                 self._finish(child, stripe)
 
     def _known(self, parent: int, stripe: int, step_s: float) -> float:
-        """Return how many bytes the parent can send now. These are the bytes that the parent had
-        already received `hop_s` seconds ago, because a piece needs this time for one hop."""
+        """Return how many bytes the parent can send now.
+
+        These are the bytes that the parent had `hop_s` seconds ago, because a piece needs `hop_s`
+        for one hop.
+        """
         have = self._have[stripe][parent]
         if parent == self._hosts or have >= self._wanted:
             return have

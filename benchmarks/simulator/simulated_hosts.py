@@ -120,7 +120,7 @@ class Control:
         self._history: list[list[list[float]]] = []  # [second][host][stripe]: bytes
         # [host][stripe]: the second in which the host last received bytes of the stripe
         self._fed = [[0.0] * self._plan.stripes for _ in self._names]
-        # [host][stripe]: the second in which bytes of the stripe began to arrive without a break
+        # [host][stripe]: the second since which bytes of the stripe have arrived without a break
         self._flows = [[0.0] * self._plan.stripes for _ in self._names]
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()

@@ -18,10 +18,10 @@ WINDOW = 8  # pieces in flight to one child in one stripe
 
 
 class Pieces:
-    """A transfer that moves each piece.
+    """A model of the transfer that simulates every single piece.
 
-    The pieces of a stripe are sent in order, so the state of a host in a stripe is a number of
-    pieces.
+    The pieces of a stripe are sent in order. So a single number says which pieces of a stripe a
+    host has.
     """
 
     def __init__(self, scenario: Scenario, stripes: int) -> None:

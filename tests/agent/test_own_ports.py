@@ -1,5 +1,5 @@
 """Test a port that only the program itself binds, such as the port of PyTorch's store. tfdeploy
-holds the port while the program does not run, and frees it at each start.
+holds the port while the program is not running, and frees the port each time the program starts.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def launched(cluster: Any, field: str, *words: str, **fields: Any) -> int:
     cluster.prepare(
         "r1", {"worker:0": ("n1", [sys.executable, "meets.py", str(port), *words], given)}, **fields
     )
-    # After the prepare, tfdeploy holds the port for the task.
+    # After run.prepare, tfdeploy holds the task's port.
     assert bind_alone(port) == errno.EADDRINUSE
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")

@@ -111,7 +111,7 @@ def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, m
 
 def test_a_named_tuple_is_as_the_one_of_typing() -> None:
     class Real(typing.NamedTuple):
-        """An address with a default port, and tags."""
+        """A record for this test: an address whose port has a default, and tags."""
 
         host: str
         port: int = 22
@@ -125,7 +125,7 @@ def test_a_named_tuple_is_as_the_one_of_typing() -> None:
             return self.port == 22
 
     class Ours(NamedTuple):
-        """An address with a default port, and tags."""
+        """A record for this test: an address whose port has a default, and tags."""
 
         host: str
         port: int = 22

@@ -36,8 +36,9 @@ def test_tree_has_files_of_every_kind():
 
 @pytest.fixture(scope="module")
 def faults():
-    """Return {rule: the faults in the tree}. Each file is read only once, because parsing it takes
-    longer than applying all rules to it.
+    """Return {rule: the places in the repository that break the rule}.
+
+    Each file is read only once, because parsing a file takes longer than applying all rules to it.
     """
     faults_by_rule = {rule: [] for rule in RULES}
     for path in sources():

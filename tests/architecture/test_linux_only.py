@@ -1,7 +1,7 @@
 """Check that only the code for hosts and for labs uses features that only Linux has.
 
-The check reads syntax trees. So the code for the control machine uses nothing that macOS lacks, but
-nobody has tried tfdeploy on macOS.
+The check reads syntax trees. So the code for the control machine should also run on macOS, but
+nobody has ever tried this.
 """
 
 from __future__ import annotations

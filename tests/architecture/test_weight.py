@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from weight import tokens_by_folder, tokens_of  # noqa: E402
 
 LINE = re.compile(r"^- ([0-9,]+) tokens: .+", re.MULTILINE)
-# The number of tokens that CHANGELOG.md allows may exceed the real number by less than this.
+# The test fails if the number of tokens that CHANGELOG.md allows exceeds the real number by this
+# much or more.
 UNUSED = 1_000
 
 

@@ -46,7 +46,7 @@ def _keygen(path: Path, *words: str) -> None:
 
 
 def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until sshd listens. It then writes its PidFile.
+    """Wait until sshd has written its PidFile, because sshd listens from that moment on.
 
     The test does not try to connect, because sshd penalises an address that connects without a
     login.

@@ -92,8 +92,11 @@ def fill_shape(shape: tuple[str, str, str], size: int) -> str:
 def test_doubled_length_takes_at_most_three_times_as_long(
     shape: tuple[str, str, str],
 ) -> None:
-    """Test that the time grows at most linearly. One doubling of the length may take longer: for a
-    few texts, the time rises once, at a certain length, and is constant otherwise."""
+    """Test that the time grows at most linearly.
+
+    The length is doubled twice. One of the two doublings may take longer: for a few texts, the time
+    rises once, at a certain length, and is constant otherwise.
+    """
     texts = [fill_shape(shape, size) for size in LENGTHS]
     for name, read in READERS.items():
         if measure_s(read, texts[1]) < LITTLE_S:

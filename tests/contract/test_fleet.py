@@ -160,7 +160,8 @@ def test_retry_connects_to_silent_host_again(
 def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
     """Return a handler that forwards each connection to the server on `port`.
 
-    The handler waits `pause_s` seconds before it forwards a block that it receives from the server.
+    Before the handler forwards a block from the server, it waits `pause_s` seconds. It does this
+    for every block.
     """
 
     def talk(sock: socket.socket) -> None:

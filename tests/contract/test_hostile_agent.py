@@ -22,7 +22,8 @@ from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.job import Job
 from tfdeploy.transport.agent import stream
 
-# The number of false answers for each verb: in ordinary tests, and in `make soak`.
+# How many false answers the test makes up for each verb: QUICK in ordinary tests, ALL in `make
+# soak`.
 QUICK, ALL = 12, 200
 # In the tests, this number of seconds replaces every timeout after which a host counts as silent.
 PATIENCE_S = 0.2

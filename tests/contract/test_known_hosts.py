@@ -53,8 +53,9 @@ class Shown:
     """The sshds of the tests, and host keys.
 
     `hosts` has one sshd for each set of host keys: `all` has all kinds of key, `rsa` only an RSA
-    key, `older` the older kinds, and `certified` a host certificate. `keys` has these keys, a wrong
-    key of each kind, and the key of the certificate authority, as known_hosts writes them.
+    key, `older` the older kinds, and `certified` a host certificate. `keys` has public keys in the
+    form of a line in known_hosts: these host keys, a wrong key of each kind, and the key of the
+    certificate authority.
     """
 
     hosts: dict[str, Any]
@@ -274,7 +275,9 @@ def users_ssh(target: Target) -> list[str]:
 
 
 def all_reports(host: Any) -> tuple[str, str, str]:
-    """Return what tfdeploy's session, rsync's ssh and the user's ssh report about the host key."""
+    """Return what three programs report about the host key: tfdeploy's own session, the ssh that
+    rsync starts, and the ssh that the user starts.
+    """
     target = resolve(host)
     return session_report(host)[0], ssh_report(rsync_s_ssh(target)), ssh_report(users_ssh(target))
 

@@ -66,8 +66,8 @@ def files_of_a_run(operator: Tfdeploy) -> list[str]:
     names.update(_files_below(operator.home / "fetched", "fetched"))
     for state in (operator.home / "state").iterdir():
         names.update(_files_below(state, "state"))
-    # The files in state/trees are not compared. They are written only if all files of the code are
-    # older than two seconds, so they may be missing.
+    # The files in state/trees are not compared, because they may be missing: tfdeploy writes them
+    # only if all files of the code are older than two seconds.
     return sorted(name for name in names if not name.startswith("state/trees/"))
 
 

@@ -28,8 +28,8 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 KILLS, MANY_KILLS = 2, 100
 WAITS_S = 3.0
-# The command line of each process is checked at most this many times. It changes only when the
-# process executes another program, which it usually does soon after its start.
+# The command line of each process is checked at most this many times. A process changes its command
+# line only by executing another program, usually soon after its start.
 LOOKS = 20
 MARK = f"c4nary{os.urandom(4).hex()}"
 CANARIES = {

@@ -223,7 +223,7 @@ LINKS = (
 )
 
 
-# {additional name of n1: the settings of that name that are wrong}
+# {additional name of n1 in the inventory: the settings that are wrong under this name}
 NAMES = {
     "stranger": {"known_hosts": "/dev/null"},
     "changed": {"known_hosts": "{home}/other"},

@@ -2,14 +2,15 @@
 nothing.
 
 Each example must reach the accuracy that its README states. Five examples run only in CI, or if
-`TFDEPLOY_TEST_ALL=1` is set. This list says which parts of these five examples are covered by other
-tests in every test session, and which parts only by CI:
+`TFDEPLOY_TEST_ALL=1` is set. Every test session covers most parts of these five examples by other
+tests:
 
-- digits: `make demo` trains it. Only CI continues a run in another mode.
-- crnn: test_main_job.py has synchronous and asynchronous runs.
-- model_parallel: test_main_job.py has two parameter servers. Only CI places variables by hand.
+- digits: `make demo` trains it. Continuing a run in another mode is tested only in CI.
+- crnn: test_main_job.py tests synchronous and asynchronous runs.
+- model_parallel: test_main_job.py tests two parameter servers. Placing variables by hand is tested
+  only in CI.
 - hello in two tasks: every asynchronous run has a ps and a worker.
-- towers: "mirrored on one host" runs the other program of the same folder.
+- towers: the test "mirrored on one host" runs the other program of the same folder.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(
     pipe.hold_at("step", step=phase, state="begin")
     interrupt(launching)
     if times == 2:
-        # In these phases, the test waits for the rollback and sends the second Ctrl-C during it.
+        # In these phases, the test sends the second Ctrl-C only after the rollback has begun.
         if phase in ("start", "commit"):
             pipe.hold_at("step", step="rollback", state="begin")
         interrupt(launching)

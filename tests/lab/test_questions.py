@@ -58,8 +58,8 @@ def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple
 
 
 def shrunk(operator: Tfdeploy, name: str) -> str:
-    """Shrink a data set, so that the next sync would delete most of its files on the hosts. Return
-    the question that tfdeploy is expected to ask.
+    """Shrink a data set so much that the next sync would delete most of the data set's files on the
+    hosts. Return the question that tfdeploy is expected to ask.
     """
     job_file(operator, name, data={"d": "./data"})
     data = operator.cwd / "data"

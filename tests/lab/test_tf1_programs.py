@@ -25,7 +25,8 @@ from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
 ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
-# The roles for programs with which a second worker would show nothing new.
+# The roles for programs that are tested with only one worker, because a second worker would show
+# nothing new.
 ONE_WORKER = {"ps": ["n1"], "worker": ["n2"]}
 
 

@@ -2,8 +2,8 @@
 exceed a limit.
 
 A test's CPU time is that of its pytest process and of the child processes for which that process
-has waited. Agents, sshd and a run's tasks have other parents and do not count. The number for the
-whole machine includes everything that ran during the test session.
+has waited. Agents, sshd and a run's tasks have other parents and do not count. The sum that is
+printed for the whole machine includes everything that ran during the test session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class TestMeter:
     """Measures each test, in each process that runs tests, and fails tests that exceed the limit.
 
     The meter uses CPU time, so that no test fails because it had to wait for a CPU. The limit is
-    higher on a slower CPU, and while other work on the same CPU slows down every instruction.
+    higher on a slower CPU. It is also higher while other work on the same CPU slows down every
+    instruction.
     """
 
     # pytest must not collect this class.

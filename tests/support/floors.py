@@ -210,9 +210,7 @@ def private_faults(source, path):
 
 
 def _lines_tried(node):
-    """Return the numbers of the lines in the body of `node` if it is a `try` that handles
-    ImportError, else ().
-    """
+    """If `node` is a `try` that handles ImportError, return the line numbers of its body, else ()."""
     if not any(
         handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
     ):
@@ -243,11 +241,11 @@ def _heights(folder, row):
 
 
 def room_faults(source, path):
-    """Return the imports that break the order of a folder's subfolders ("rooms") and modules, which
-    ARCHITECTURE.md defines.
+    """Return the imports that break a rule of ARCHITECTURE.md. The rule defines an order of the
+    subfolders ("rooms") and the modules of a folder.
 
-    Each may import only rooms and modules whose height in ROOMS is smaller. Two modules that are in
-    no room and have the same height may import each other.
+    A room or a module may import only rooms and modules whose height in ROOMS is smaller. Two
+    modules that are in no room and have the same height may import each other.
     """
     for folder in (folder for folder in ROOMS if path.startswith(f"tfdeploy/{folder}/")):
         yield from _room_faults_in(folder, source, path)

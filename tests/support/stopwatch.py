@@ -30,9 +30,10 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the start. A second in which processes waited for a CPU counts
-        as a quarter of a second. If the kernel does not report such waiting, every second counts as
-        a quarter.
+        """Return the seconds since the start.
+
+        A second in which processes waited for a CPU counts only as a quarter of a second. If the
+        kernel does not report such waiting, every second counts only as a quarter.
         """
         elapsed_s, waited_s = self.elapsed_s, _waited_for_cpu_s()
         if waited_s is None or self._waited_s is None:
@@ -46,8 +47,8 @@ class Stopwatch:
 
 
 def _waited_for_cpu_s() -> float | None:
-    """Return for how many seconds since boot at least one process has waited for a CPU. Return None
-    if the kernel does not report this.
+    """Return the total time since boot, in seconds, in which at least one process waited for a CPU.
+    Return None if the kernel does not report this.
     """
     try:
         total = re.match(r"some .*total=(\d+)", PRESSURE.read_text())

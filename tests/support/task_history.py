@@ -30,8 +30,10 @@ class PastAttempt:
 
 
 class History:
-    """All attempts of the task. `noticed_s`: how many seconds after a death the minder (the process
-    that watches the task's host) records that the task will restart.
+    """All attempts of the task.
+
+    `noticed_s`: the time from the death of the task until the minder (the process that watches the
+    task's host) records that the task will restart.
     """
 
     def __init__(self, attempts: list[PastAttempt], noticed_s: float = 0.05) -> None:
@@ -88,8 +90,8 @@ class History:
         ]
 
     def changes(self, looks: Iterable[float]) -> list[RunChange]:
-        """Return the items that the verb run.watch sends if it looks at the task at the times
-        `looks`.
+        """Return the items that the verb run.watch sends. The verb looks at the task at each of the
+        times in `looks`.
         """
         seen, sent, collected = None, 0, []
         for now in looks:

@@ -20,9 +20,10 @@ def wait_for(
 ) -> T:
     """Return the first true value of `condition`.
 
-    If the deadline passes, which a Stopwatch measures, the test fails with the text `what` and the
-    last value. The checks take at most a tenth of the time (a quarter if one check is slow),
-    because a check that starts a program takes CPU time from the process for which the test waits.
+    The test fails with the text `what` and the last value if this takes longer than `timeout_s`, as
+    measured by a Stopwatch. The checks take at most a tenth of the time (a quarter if one check is
+    slow), because a check that starts a program takes CPU time from the process for which the test
+    waits.
     """
     watch = Stopwatch()
     while True:

@@ -117,7 +117,8 @@ class Patient:
         self.log.append(text, 0, 1, time.time())
 
 
-# Each program prints a line once its start no longer uses the CPU: its port, or 0 if it has none.
+# Each program prints one line as soon as its start no longer uses the CPU. The line contains the
+# program's port, or 0 if the program has no port.
 IDLE = "import sys\nprint(0, flush=True)\nfor line in sys.stdin: print('done', flush=True)"
 BUSY = """
 import sys, time

@@ -49,7 +49,9 @@ PEERS = [
 
 @contextmanager
 def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[None]:
-    """Run a host that answers each request with one byte every `every_s`."""
+    """Run a host that answers each request slowly. It sends one byte, waits `every_s` seconds,
+    sends the next byte, and so on.
+    """
     over = threading.Event()
 
     def answer() -> None:
@@ -111,9 +113,11 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 
 def test_the_sign_that_is_sent_here_has_no_default() -> None:
-    """No field of SIGN may have its default value. A peer drops a field of LifeSigns that its check
-    does not know. The dropped field then has its default value, so the tests notice the loss only
-    if another value was sent.
+    """Test that each field of SIGN has another value than its default.
+
+    If the check of a peer does not know a field of LifeSigns, the peer drops this field, and the
+    field gets its default value. The tests notice this only if the value that was sent is not the
+    default.
     """
     assert [
         name for name in LifeSigns._fields if getattr(SIGN, name) == getattr(LifeSigns(), name)

@@ -59,7 +59,9 @@ def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any)
 
 @pytest.mark.needs("choice of a pid")
 def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
-    """A process is not the recorded one if the kernel has given it the pid of a dead process."""
+    """Test that a new process is not taken for a recorded process that is dead, even if the kernel
+    has given it the same pid.
+    """
     first = child("sleep", "100")
     who = processes.read_identity(first.pid)
     assert who is not None
@@ -130,8 +132,11 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
 def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(
     child: Any, tmp_path: Path
 ) -> None:
-    """A process has no environment for a moment while it executes another program (exec). One check
-    in a hundred falls into such a moment."""
+    """Test that each check finds a process that executes other programs (exec) again and again.
+
+    During exec, a process has no environment for a moment. One check in a hundred happens at such a
+    moment.
+    """
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     again = tmp_path / "again.py"
     again.write_text(

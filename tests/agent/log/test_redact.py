@@ -97,8 +97,8 @@ def in_base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
     "secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")]
 )
 def test_encoded_forms_are_masked(secret: str) -> None:
-    """One base64 character at each end of the secret may stay visible: it encodes less than 6 bits
-    of the secret, because its other bits belong to the neighbouring text.
+    """At each end of the secret, one base64 character may stay visible. This character encodes
+    fewer than 6 bits of the secret, because its other bits belong to the neighbouring text.
     """
     quoted = urllib.parse.quote(secret, safe="")
     whole = [

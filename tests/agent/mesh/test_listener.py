@@ -235,7 +235,8 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
         wait_for(lambda: len(one._waiting) == 50, 10.0, "all are waited for")
         looks.clear()
         begun = time.monotonic()
-        # The strangers send fewer bytes than the first message of a handshake may have.
+        # Each stranger has announced a first message of 16,384 bytes. It sends only 1,000 of these
+        # bytes, so the message stays incomplete.
         for _ in range(1000):
             for each in strangers:
                 each.sendall(b"\x00")
@@ -268,7 +269,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
-    """Call `speak` with the run's token. With it, a client may connect from any address."""
+    """Call `speak` with the run's token. A client that has the token may connect from any address."""
     return speak(
         meshes,
         meshes.certs[host],

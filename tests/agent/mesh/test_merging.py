@@ -1,8 +1,8 @@
 """Test that the join of what two minders know is commutative, associative, idempotent and monotone.
 
 A minder is the process that looks after a run on a host. The test generates 2,000 pairs and triples
-of random knowledge, or TFDEPLOY_SOAK_MERGES of them in `make soak`. The variable
-TFDEPLOY_MERGE_SEED has the seed of an earlier test, and repeats that test.
+of random knowledge, or TFDEPLOY_SOAK_MERGES of them in `make soak`. To repeat an earlier test, set
+TFDEPLOY_MERGE_SEED to the seed of that test.
 """
 
 from __future__ import annotations

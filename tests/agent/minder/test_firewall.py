@@ -46,9 +46,10 @@ def scene(folder: Path, name: str) -> Any:
 
 
 def test_what_is_closed_where() -> None:
-    """The table closes all ports of the run on this host. It also closes the ports of the run on
-    each other host, at all addresses of that host. If both hosts have the same address, such as
-    that of a container bridge, the other host's ports stay open at this address.
+    """The table closes all ports of the run on this host. It also blocks connections from this host
+    to the ports that the run has on other hosts, at all addresses of these hosts. If both hosts
+    have the same address, such as that of a container bridge, the other host's ports stay open at
+    this address.
     """
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),

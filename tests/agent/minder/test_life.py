@@ -92,8 +92,8 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=2.0)
-    # The test leaves the request to start as a file. If it called the verb on each host, the time
-    # limit for the commit might pass between two calls.
+    # The test writes the order to start directly into a file. If it called the verb run.start on
+    # each host, the time limit for the commit might pass between two calls.
     for host in cluster.hosts.values():
         host.paths("r1").write_minder_order("start")
     states = cluster.wait_ended("r1")
@@ -299,8 +299,8 @@ def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: NewCluste
 
 
 def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
-    """The ps must end once worker:0, which decides the success of the run, has finished, even if
-    the host of worker:1 is silent, as if that host had died.
+    """worker:0 decides whether the run succeeds. Once worker:0 has finished, the ps must end. This
+    holds even if the host of worker:1 no longer answers, like a host that has died.
     """
     cluster = hosts("n1", "n2", "n3")
     cluster.launch(

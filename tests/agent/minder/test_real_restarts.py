@@ -68,8 +68,8 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> N
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alone: bool) -> None:
-    """There is no third start if the program has failed twice in the same way, neither of a task
-    that restarts alone nor of a gang.
+    """If a program fails twice in the same way before its first step, it is not started a third
+    time. This holds for a task that restarts alone and for a gang (tasks that restart together).
     """
     cluster = hosts("n1", "n2")
     cluster.write("train.py", "import time\ntime.sleep(0.5)\n{}['shard']\n")
@@ -192,8 +192,8 @@ def test_a_gang_starts_again_together_when_all_old_processes_are_gone(
         lines = cluster.log("r1", task).splitlines()
         seen = [line for line in lines[lines.index("attempt 2") + 1 :] if line.isdigit()]
         now = {cluster.status("r1", other).pid for other in tasks}
-        # The task has printed only pids of processes that restarted together with it (in the same
-        # round).
+        # Each pid that the task has printed since then belongs to the task's own round, that is, to
+        # a process that restarted together with the task.
         assert {int(pid) for pid in seen} <= now
 
 

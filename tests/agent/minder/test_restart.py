@@ -263,10 +263,10 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
         (None, "E (a:1)", {"error": "E (a:1)", "same": 1}),
         ({"error": "E (a:1)", "same": 1}, "E (a:1)", {"error": "E (a:1)", "same": 2}),
         ({"error": "E (a:1)", "same": 2}, "E (a:2)", {"error": "E (a:2)", "same": 1}),
-        # The error is "" if the attempt made steps, or if another task caused the death. Such an
-        # error is not counted.
+        # If the attempt made steps, or if another task caused the death, the error is "", and the
+        # death is not counted.
         ({"error": "E (a:1)", "same": 2}, "", {}),
-        # An older version of tfdeploy wrote this count, which has no `error`.
+        # The count before this death has no `error`, because an older version of tfdeploy wrote it.
         ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),
     ],
 )

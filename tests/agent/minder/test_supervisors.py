@@ -109,12 +109,14 @@ def test_programs_are_told_when_the_run_is_decided(hosts: NewCluster) -> None:
 
 
 def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
-    """A short check of a lock by another process must not keep a supervisor from taking the lock: a
-    supervisor that finds its own lock file locked exits, and its task then counts as lost.
+    """Test that a supervisor gets its lock even if another process briefly checks the lock at the
+    same time.
+
+    A supervisor that finds its own lock file locked exits, and its task then counts as lost.
     """
     path = str(tmp_path / "lock")
     looks = os.open(path, os.O_RDWR | os.O_CREAT)
-    # Another process checks the lock, and for that holds a shared lock for half a second.
+    # Another process checks the lock. To do so, it holds a shared lock for half a second.
     fcntl.flock(looks, fcntl.LOCK_SH)
     later = threading.Timer(0.5, os.close, (looks,))
     later.start()

@@ -59,7 +59,7 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 def view(
     known: KnownRunState, phase: str = "committed", marks: Any = None, **given: Any
 ) -> HostRunView:
-    """Return what host n1 knows when it decides what to do, 5,000 s after the clock's start."""
+    """Return what host n1 knows when it decides what to do. The clock of n1 shows 5,000 s."""
     own = {
         "ps:0": LocalTask(
             status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), is_supervised=True

@@ -28,8 +28,8 @@ BEFORE = (
     "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; "
     "main.main(sys.argv[1:])"
 )
-# Each entry of STOPS is code that makes the verb run.prepare stop at one point, until the file `go`
-# exists next to the workdir.
+# Each entry of STOPS is code that pauses the verb run.prepare at one point. The verb continues when
+# the file `go` exists next to the workdir.
 STOP = (
     "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: "
     "os.path.exists(go), True)]; "
@@ -50,7 +50,7 @@ STOPS = {
 
 
 class Host:
-    """A host on which the verb run.prepare can be stopped at the points of STOPS."""
+    """A host on which a test can stop the verb run.prepare at each point that STOPS lists."""
 
     def __init__(self, cluster: Cluster, agent_dir: str) -> None:
         self.cluster, self.agent_dir = cluster, agent_dir
@@ -199,8 +199,9 @@ def test_what_is_prepared_ends_by_itself_and_nothing_of_it_stays(host: Host) -> 
 
 
 def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host: Host) -> None:
-    """Before the run is committed, the minder (which looks after the run on the host) and the
-    supervisor (the task's parent process) are killed together, as in a power cut.
+    """Before the run is committed, the minder (the process that looks after the run on a host) and
+    the supervisor (the task's parent process) are killed together, as in a power cut. Then the next
+    session must end the tasks and remove the secrets.
     """
     session = host.session()
     part = host.cluster.parts("r1", TASKS)["n1"]

@@ -172,7 +172,7 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
-    # The chief waits until the other task has restarted, because the run ends with the chief.
+    # The run ends when the chief ends. So the chief waits until the other task has restarted.
     has_read = tmp_path / "has-read"
     wait = f"until [ -e {has_read} ]; do sleep 0.05; done"
     chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model; {wait}"
@@ -306,7 +306,7 @@ def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise KeyboardInterrupt instead of making the change with number `step`, as if the process
     was killed at that point.
 
-    A change that names the path `far` fails as if `far` were on another file system.
+    A change to the path `far` fails with the error of a path on another file system.
     """
     steps = iter(range(100))
 

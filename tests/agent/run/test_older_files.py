@@ -136,8 +136,8 @@ def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
         for name in ("start", "commit", "stop", "abort", "renew")
     } == {
         **dict.fromkeys(("start", "commit"), True),
-        # These requests were never made. `stop` and `abort` have files, which only reserve space on
-        # the disk.
+        # These requests were never made. The files `stop` and `abort` exist only to reserve space
+        # on the disk.
         **dict.fromkeys(("stop", "abort", "renew"), False),
     }
     assert stopped.minder_order("stop") == {"time": 1795381440.583979, "grace_s": 20.0}
@@ -212,14 +212,15 @@ def test_what_lies_beside_runs(workdir: str) -> None:
             "state.json: health is wrong",
         ),
         ("state.json", {"restarts": {"worker:1": {"attempt": 1}}}, "state.json: restarts is wrong"),
-        # An older version, which had no fields `how` and `round`, wrote this.
+        # This file is from an older version of tfdeploy, which did not write the fields `how` and
+        # `round`.
         ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),
         (
             "state.json",
             {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}},
             "state.json: round is wrong",
         ),
-        # An older version, which did not restart tasks, wrote this.
+        # This file is from an older version of tfdeploy, which did not restart tasks.
         ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),
         (
             "state.json",

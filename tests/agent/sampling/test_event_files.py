@@ -212,8 +212,9 @@ def write(paths: RunPaths, folder: str, born: int, *records: bytes) -> Path:
 
 
 def test_the_file_of_a_later_attempt_has_the_last_word(paths: RunPaths) -> None:
-    """If two attempts wrote the same scalar, the file of the later attempt counts, in whatever
-    order the files are read. Here the older file has been read before the later file exists.
+    """If two attempts wrote the same scalar, the value in the file of the later attempt counts, in
+    whatever order the files are read. In this test, the older file is read at a time when the later
+    file does not exist yet.
     """
     metrics = EventMetrics(paths, PART)
     write(paths, "logs", 100, scalar("loss", 1))

@@ -52,8 +52,9 @@ def write(
 
 
 def names(folders: EventFolders) -> dict[str, str]:
-    """Return {path of an event file, relative to the working directory: the name that the sampler
-    gives to its folder}."""
+    """Return a dict. Each key is the path of an event file, relative to the working directory. The
+    value is the name that the sampler gives to the folder of this file.
+    """
     return {
         os.path.relpath(path, folders._paths.cwd): event_file.name
         for path, event_file in folders.find_files().items()

@@ -121,7 +121,8 @@ TENSOR = {
     b"\x08\x01"
     + length_delimited(2, length_delimited(2, b"\x08\x01"))
     + length_delimited(4, struct.pack("<f", 1)): None,
-    # A varint cannot hold a float, so this tensor has no values. A tensor without values is 0.
+    # A varint cannot hold a float, so this tensor has no values. A tensor without values is read as
+    # 0.
     b"\x08\x01\x28\x05": 0.0,
     b"\x08\x0e" + length_delimited(4, bytes(1 << 12)): None,  # type bfloat16
     b"\x08\x63" + length_delimited(4, bytes(4)): None,  # an unknown type

@@ -19,7 +19,7 @@ PATTERNS = compile_short_named(
 
 
 def looked(one: PrintedMetrics, ended: bool = False) -> dict[str, float]:
-    """Read the new lines of the log, and return the metrics that have a new value."""
+    """Read the new lines of the log, and return the metrics whose values are new."""
     one.read_new(ended)
     return one.take_new_values()
 

@@ -58,8 +58,9 @@ class Listener:
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel the verb after all of `wanted` have arrived. A dict of `wanted` has arrived if an
-        item contains all fields of the dict."""
+        """Cancel the verb as soon as each dict in `wanted` has its item, that is, an item that
+        contains all fields of the dict.
+        """
         wait_for(
             lambda: all(
                 any(each.items() <= item.items() for item in self.items) for each in wanted

@@ -87,7 +87,7 @@ def test_who_listens_is_reached_by_many_at_once(address: str) -> None:
     with listening(port) as items_sent:
         assert items_sent == {"ports": [port], "taken": {}}
         assert knock(*[(address, port, TOKEN)] * 300) == {}
-    # No connection is in TIME_WAIT, so the port is free at once.
+    # The check leaves no connection in TIME_WAIT, so another program can bind the port at once.
     assert host_ports.is_free(port)
 
 
@@ -140,7 +140,7 @@ def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server never accepts, so its queue is full and the kernel drops further packets. A client
-    gets no answer, as from a firewall that drops packets.
+    gets no answer, as if a firewall dropped its packets.
     """
     monkeypatch.setattr(link_knock, "CONNECT_S", 0.4)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:

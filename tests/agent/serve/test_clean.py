@@ -445,8 +445,8 @@ def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
 def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     host: SessionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bind mount of the same file system has the same st_dev as the folder around it. So only the
-    list of mounts shows that there is a mount.
+    """A bind mount from the same file system has the same st_dev as the folder around it. So the
+    mount can be found only in the list of mounts.
     """
     folder = a_run(host, "r1")
     precious = write(folder / "cwd/in side/precious").parent

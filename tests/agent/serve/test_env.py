@@ -32,7 +32,9 @@ FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\
 
 
 class Host:
-    """A workdir on which a test can call verbs, and the lines that the verbs have sent."""
+    """A host of the tests: its workdir, the verbs that a test can call there, and the lines that
+    the verbs have sent.
+    """
 
     def __init__(self, workdir: Path) -> None:
         self.context = SessionContext(str(workdir), "")
@@ -86,7 +88,7 @@ def is_gone(pid: str) -> bool:
 
 
 def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Path:
-    """Make the folder of an environment that has no packages."""
+    """Make a fake environment, which has a folder but no packages."""
     folder = host.root / name
     (folder / "bin").mkdir(parents=True)
     if whole:

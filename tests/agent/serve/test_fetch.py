@@ -1,6 +1,7 @@
-"""Test what a host reports about the files that `fetch` copies: a list of files, which never mixes
-an old checkpoint with a new checkpoint record; hashes of the first bytes of files; hashes of logs
-whose oldest lines were removed.
+"""Test what a host reports about the files that `fetch` copies.
+
+The list of files never mixes an old checkpoint with a new checkpoint record. The host also reports
+hashes of the first bytes of files, and hashes of logs whose oldest lines were removed.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 
     def replacing(root: str, path: str) -> Any:
         row = real_row_of(root, path)
-        # At this moment the program saves: it writes a new checkpoint, names it in the checkpoint
-        # record, and removes the old one.
+        # At this point of the test, the program saves a checkpoint. It writes the new checkpoint,
+        # names it in the checkpoint record, and removes the old checkpoint.
         if path.endswith("model-1") and not seen:
             seen.append(path)
             (keep / "model-2").write_text("2")

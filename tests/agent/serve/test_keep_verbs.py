@@ -1,5 +1,6 @@
-"""Test that a host installs either all files of another host's `keep` folders or none. It installs
-checkpoint records last. No file is deleted, and no path leads out of the folder.
+"""Test that a host puts in place either all files of another host's `keep` folders or none of them.
+
+Checkpoint records are put in place last. No file is deleted, and no path leads out of the folder.
 """
 
 from __future__ import annotations

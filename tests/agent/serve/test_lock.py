@@ -173,7 +173,7 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
     serve_lock.release_lock(second)
 
 
-# --- the number of a lock (its fence)
+# --- the fence: a number that grows each time the lock is acquired
 
 BOB = {"user": "bob", "machine": "laptop", "pid": 9, "time": 2.0}
 
@@ -191,7 +191,9 @@ def gone(client: Client) -> None:
 
 
 def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
-    """Call a verb that writes. Return the error code with which it is refused, or None."""
+    """Call a verb that changes files on the host. Return the error code of its refusal, or None if
+    the verb succeeds.
+    """
     return (
         client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
         .get("error", {})

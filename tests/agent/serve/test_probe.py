@@ -208,8 +208,8 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
 
 
 CARDS = [
-    # (what a driver prints: name, memory and used memory in MiB; what the agent reads from that).
-    # Drivers of different years print different forms.
+    # Each row is a pair: what a driver prints (name, memory and used memory in MiB), and what the
+    # agent reads from this. Drivers of different years print different forms.
     ("GeForce GTX TITAN X, 12206, 802", ("GeForce GTX TITAN X", 12206, 802)),
     ("Tesla V100-SXM2-16GB, 16384, 5", ("Tesla V100-SXM2-16GB", 16384, 5)),
     ("NVIDIA GeForce RTX 3080, 20480, 18307", ("NVIDIA GeForce RTX 3080", 20480, 18307)),
@@ -346,7 +346,8 @@ def test_keep_folders(tmp_path: Path) -> None:
     }
     assert list_keep_rows == [expected]
     (folder / "workertemp_1").mkdir()
-    # A worker that is not the chief writes its checkpoint record here, and no program reads it.
+    # A worker that is not the chief writes its checkpoint record into this folder. No program reads
+    # this record.
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [expected]
     for path in ("../x", "/etc", "", "a/../../b"):

@@ -18,7 +18,7 @@ from tfdeploy.agent.supervise.ensure_minder import MinderWatch
 
 @pytest.fixture
 def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    # pytest itself must not become a subreaper, as a supervisor does.
+    # A supervisor becomes a subreaper. pytest itself must not become a subreaper.
     monkeypatch.setattr(processes, "become_subreaper", lambda on=True: None)
     made = hosts("n1")
     made.prepare("r1", {"worker:0": ("n1", ["true"])})
@@ -42,8 +42,9 @@ def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
 
 
 def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
-    """The supervisor of an earlier run must not start a minder once a later run has the same name.
-    That minder would hold the lock file of the later run's minder, and the launch would fail.
+    """If a later run has the same name, the supervisor of the earlier run must not start a minder.
+    Such a minder would hold the lock file that the minder of the later run needs. Then the launch
+    of the later run would fail.
     """
     paths = cluster.hosts["n1"].paths("r1")
     watch = MinderWatch(paths, paths.part(), {})

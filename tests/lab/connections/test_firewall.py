@@ -48,7 +48,10 @@ def knock(address: str, port: int, count: int, user: int = 0) -> str:
 
 
 def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[str, int]:
-    """Return {client: how many connections it opened to these addresses and ports}."""
+    """Return {client: the number of connections that the client could open}.
+
+    Each client tries `count` times to connect to each address and port in `ends`.
+    """
     first = operator.lab.hosts[0]
     stranger = operator.lab.operator_command(
         ["sh", "-c", "; ".join(knock(*end, count) for end in ends)]

@@ -37,7 +37,7 @@ def write_job(operator: Tfdeploy) -> None:
     shutil.copy(PROGRAM, operator.cwd / PROGRAM.name)
     write_names(operator.cwd / "odd")
     with (operator.cwd / "large").open("wb") as file:
-        # Code that exceeds MOST_BYTES is sent through rsync.
+        # tfdeploy sends code through rsync only if the code has more than MOST_BYTES.
         file.truncate(MOST_BYTES + 1)
     write_names(operator.home / "data")
     words = ", ".join(quoted(braced(word)) for word in WORDS)

@@ -131,5 +131,6 @@ def test_too_many_keys_in_the_agent(operator: Tfdeploy, full_agent: Path) -> Non
         timeout=30,
     )
     set_inventory(operator, defaults={"identity_file": str(key)})
-    # The eleventh key of the agent is the key of `identity_file`, so ssh offers it first.
+    # The key of `identity_file` is the eleventh key of the agent. ssh offers this key first,
+    # wherever it stands in the agent.
     assert operator.json("exec", "--", "true")["ok"]

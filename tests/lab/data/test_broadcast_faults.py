@@ -230,8 +230,9 @@ def test_a_relay_that_lies_is_named_and_routed_around(operator: Tfdeploy) -> Non
 
 @pytest.mark.long
 def test_a_relay_that_sends_slowly_feeds_nobody(operator: Tfdeploy) -> None:
-    """A relay that is too slow gets no hosts to send to: at its rate, this one would need 160 s to
-    send 20 MiB to the next host."""
+    """A relay that is too slow gets no hosts to send to. In this test, the relay n3 would need 160
+    s to send 20 MiB to the next host.
+    """
     slow, quick = (
         "tc qdisc add dev eth0 root tbf rate 1mbit burst 32kb latency 400ms",
         "tc qdisc del dev eth0 root",
@@ -279,8 +280,8 @@ LEFT = {".d.listing", ".d.new", "d", "d.json", "d.tfdeploy"}
 def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
     operator: Tfdeploy, seed: int
 ) -> None:
-    """Kill, in turn, the client and each host's agent, always when a random host has received a
-    random number of bytes. Then a second sync must succeed.
+    """In each round, kill the client or the agent of one host. The kill comes when a random host
+    has received a random number of bytes. A second sync must then succeed.
     """
     chance = random.Random(seed)
     job_file(operator, "kills", data={"d": "./data"})

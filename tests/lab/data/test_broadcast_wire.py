@@ -20,8 +20,8 @@ from tfdeploy.lab import Lab
 pytestmark = [pytest.mark.isolated, pytest.mark.long]
 SITES, THIN = 2, "40mbit"
 SET_BYTES = 24 * MIB
-# The largest number of bytes that may pass the slow link, as a multiple of the data set's size. It
-# includes headers, retries and other traffic of SSH.
+# At most this many times the size of the data set may pass the slow link. Headers, retries and
+# other traffic of SSH count too.
 MOST_TIMES = 1.05
 # The largest number of disk blocks that the sparse file may use. It has two small areas of data,
 # and the whole piece around each area may be stored.

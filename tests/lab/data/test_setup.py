@@ -143,8 +143,9 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 @pytest.mark.long
 @pytest.mark.fault("31 a requirement that one host of three cannot meet")
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
-    """n2 and n3 fail, each with its own message: n2's interpreter does not exist, and n3's
-    interpreter refuses wheels. The setup of n1 succeeds."""
+    """The setups of n2 and n3 fail with different messages: the interpreter of n2 does not exist,
+    and the interpreter of n3 refuses wheels. The setup of n1 succeeds.
+    """
     put_python(
         operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n'
     )
@@ -164,8 +165,8 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
 
 
 def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
-    """tfdeploy is killed while n2 installs packages. The processes of the installation then end,
-    and a second setup makes the environment.
+    """tfdeploy is killed while n2 installs packages. The processes of the installation must then
+    end, and a second setup must make the environment.
     """
     (operator.cwd / "base.txt").write_text("alpha<7\n")
     slow_python(operator, "n2")

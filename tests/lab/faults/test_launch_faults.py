@@ -119,7 +119,7 @@ def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, rol
     """The launch fails if a program looks as if it had loaded TensorFlow, but exits with code 0
     before it serves.
 
-    This is no success of a ps either, because a ps never ends by itself.
+    For a ps, exit code 0 is never a success, because a ps does not end by itself.
     """
     ends = (
         f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "

@@ -41,9 +41,11 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
-    """Return the hosts that have ended their tasks and wait until they can inform the host AWAY. On
-    such a host, only the minder (the process that looks after the run on a host), its port and its
-    lock remain. AWAY itself is left out."""
+    """Return the hosts, without AWAY, on which only the minder (the process that looks after the
+    run on a host), its port and its lock remain.
+
+    Such a host has ended its tasks, and waits until it can inform the host AWAY.
+    """
     left = find_remains(operator, run, run)
     only = [
         host for host, remaining in left.items() if all(re.match(MINDER, one) for one in remaining)
@@ -62,7 +64,7 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
     # The task on n3 continues, because no host can tell n3 that the run is stopped.
     assert operator.marked(AWAY, "away-stop")
-    # `stop` does not report the minders that wait for n3 as processes that survived the stop.
+    # The minders that wait for n3 have survived the stop, but `stop` does not report them.
     again = operator.run("stop", "away-stop", exit_code=4)
     assert "survive" not in again.stderr and messengers(operator, "away-stop") == ["n1", "n2", "n4"]
     (known,) = (

@@ -96,8 +96,8 @@ class Nap:
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """The test pauses one launch at each of two steps at the same time. So it waits only once until
-    the hosts end the sessions of the paused launches.
+    """The test pauses two launches at the same time, one at each step in STEPS. So it waits only
+    once until the hosts end the sessions of the paused launches.
     """
     naps = [
         Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())

@@ -33,7 +33,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
-    """Return {task: its health and the reason, such as "stalled: why"} of all unhealthy tasks."""
+    """Return {task: "HEALTH: REASON"} of all unhealthy tasks, such as {"worker:1": "stalled: why"}."""
     rows = operator.json("status", run)["tasks"]
     return {
         row["task"]: f"{row['health']}: {(row['reason'] or '').partition(' (since')[0]}"

@@ -19,8 +19,8 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CUTS = 6
-# Within a minute, a host that no client can reach ends the processes of an uncommitted run by
-# itself.
+# If no client can reach a host, the host itself ends the processes of an uncommitted run within a
+# minute.
 ROLLED_BACK_S = 75.0
 
 
@@ -30,10 +30,10 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
-    """Check that the launch left exactly one process per host if its exit code is 0, and nothing
-    otherwise.
+    """Check what the launch has left.
 
-    In the first case, stop the run.
+    If the exit code of the launch is 0, exactly one process must be left on each host; then stop
+    the run. If the exit code is not 0, nothing may be left.
     """
     if code == 0:
         assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(
@@ -99,7 +99,7 @@ def test_a_stop_whose_answer_is_lost_has_stopped(operator: Tfdeploy) -> None:
     write_job(operator, "unsaid", "quick.py", "--steps=100000")
     operator.run("launch", "--detach", "--name", "unsaid-1", exit_code=0)
     with agent_that_dies_after(operator, "n2", "run.stop"):
-        # The client repeats the request after the lost answer.
+        # The answer is lost, so the client sends the request again.
         operator.run("stop", "unsaid-1", "--now", exit_code=0)
         assert_nothing_left(operator, "unsaid-1", "unsaid")
     operator.run("stop", "unsaid-1", "--now", exit_code=0)

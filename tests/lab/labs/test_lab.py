@@ -234,7 +234,9 @@ def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
 def test_two_sites_reach_each_other_over_a_link_with_a_rate(
     new_lab: Callable[..., Lab], ssh: Ssh
 ) -> None:
-    """4 MB take a second at 32 Mbit/s. The counters show which links the bytes have passed."""
+    """At 32 Mbit/s, it takes a second to send 4 MB. The counters show over which links the bytes
+    went.
+    """
     sites = new_lab("isolated", 3, sites=2, between="32mbit")
     subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
     assert subnets[0] == subnets[1] != subnets[2]

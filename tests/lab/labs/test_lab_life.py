@@ -144,7 +144,8 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
 
     def removing(aside: Path) -> None:
         seen.append((lab.names(), lab.up("slow", "loopback", 1).status()[0]["state"]))
-        # The function removes nothing, as if the process was killed during the removal.
+        # This replacement of the function removes nothing, as if the process was killed during the
+        # removal.
         monkeypatch.setattr(folder, "delete_renamed_labs", remove)
 
     lab.up("slow", "loopback", 1)

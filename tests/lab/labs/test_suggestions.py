@@ -1,6 +1,6 @@
-"""Test, on a lab, that the commands which tfdeploy's messages suggest run.
+"""Test on a lab that the commands which tfdeploy suggests in its messages can be run.
 
-The test runs only commands that change nothing: one for each verb and set of flags.
+The test runs only commands that change nothing: one for each combination of a verb and its flags.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from support.lab.jobs import write_job
 from support.suggestions import RUN, commands, messages
 from tfdeploy.lab import Lab
 
-# All suggested commands of these verbs are harmless. A suggested command of another verb is
-# harmless only if HARMLESS contains the verb together with the flags of the command.
+# The test may run every suggested command of these verbs, whatever its flags are. Of other verbs,
+# it runs only the combinations of a verb and its flags that HARMLESS contains.
 READING = ("check", "docs", "inventory", "logs", "runs", "status", "sync")
-# Files of the help, which name verbs and flags in prose. Their commands are not run.
+# These files have help texts that name verbs and flags in prose. The commands in these texts are
+# not run.
 HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
 HARMLESS = (("exec", "--limit"), ("exec", "--json"), ("launch", "--dry-run"), ("trust", "--limit"))
 

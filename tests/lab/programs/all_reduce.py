@@ -1,5 +1,5 @@
-"""Equal workers without TensorFlow. In each step, every rank sends a number to rank 0, which sends
-back the sum of all numbers.
+"""A program without TensorFlow, whose workers all do the same. In each step, every rank sends a
+number to rank 0. Rank 0 sends back the sum of all numbers.
 
     RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=2222 python all_reduce.py --steps=3
 
@@ -7,7 +7,7 @@ Rank 0 binds MASTER_PORT with SO_REUSEADDR, but without SO_REUSEPORT, as PyTorch
 N prints `step N sum S`. Rank 0 saves the step to checkpoints/step. After a restart, every rank
 continues from the saved step.
 
---gate=N    after step N and each later step, every rank waits until its folder has a file `gate`
+--gate=N    from step N on, every rank waits after each step for a file `gate` in its working folder
 --dies=R    in its first attempt, rank R ends with exit code 3 as soon as the file `gate` exists
 """
 import argparse

@@ -1,8 +1,8 @@
-"""Writes down what it got, byte for byte: its words, its variables V0, V1 ..., and the names of files in folders.
+"""Writes down what it got, byte for byte: its arguments, its environment variables V0, V1 ..., and the names of files in folders.
 
     python echoing.py OUT WORD...
 
-OUT/got.json has them in hexadecimal. Each file of the folder `odd` is copied to OUT/odd, and its name is printed as it is.
+OUT/got.json has all of this in hexadecimal. Each file of the folder `odd` is copied to OUT/odd, and its name is printed as it is.
 """
 import json
 import os

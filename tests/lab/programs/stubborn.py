@@ -44,7 +44,7 @@ def fork(body, *args):
 
 
 def second_fork(what, session):
-    """Make another process, and end. So that process gets another parent."""
+    """Start another process, and end. The new process then gets another parent."""
     if session:
         os.setsid()
     fork(stay, what)

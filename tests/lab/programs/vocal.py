@@ -2,7 +2,7 @@
 
     python vocal.py --job_name=worker --task_index=0 [--write=PATH ...] [--stay]
 
---write leaves a file at that path (relative to the working directory) behind. --stay waits for ever after that.
+--write=PATH creates a file (PATH is relative to the working directory). --stay: the program does not end, but waits for ever.
 """
 import argparse
 import json

@@ -1,6 +1,4 @@
-"""Find fields in a host's answer that are missing in the type with which the control machine parses
-this answer.
-"""
+"""Find fields of a host's answer that the control machine's type for this answer does not have."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ class Members:
             )
 
     def send(self, name: str, most: int = 1 << 30) -> int:
-        """Play the control machine: send the member `name` at most `most` of the pieces that it
-        wants. Return the number of pieces sent.
+        """Send the member `name` pieces that it wants, as the control machine would, but not more
+        than `most` pieces. Return the number of pieces sent.
         """
         sent = 0
         for segment, leaves in enumerate(self.leaves):

@@ -58,7 +58,9 @@ class Client:
         return self.frames[number].get(timeout=WITHIN_S)
 
     def answer(self, number: int) -> dict[str, Any]:
-        """Return the frame that ends request `number`. Item frames before it are dropped."""
+        """Return the last frame of the answer to request `number`. The frames before it contain
+        items, and are dropped.
+        """
         while True:
             header, _ = self.frame(number)
             if "item" not in header:

@@ -122,8 +122,8 @@ class Cluster:
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
         """Return {host: the part of the plan that a launch sends to this host}.
 
-        `fields` are further fields of HostPart. One of them may be `recovery`, which sets two
-        fields of each Peer: {task: (on_death, gang)}.
+        `fields` are further fields of HostPart. They may include `recovery`, which is not a field of
+        HostPart: {task: (on_death, gang)} sets these two fields of each Peer.
         """
         for host in self.hosts.values():
             host.commit_release()

@@ -25,7 +25,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 USER, OTHER = 4711, 4712
 HERE, THERE, STRANGER = ("10.9.0.1", "fd09::1"), ("10.9.0.2", "fd09::2"), ("10.9.0.3", "fd09::3")
-# FOREIGN is a port on which, on both hosts, a program listens that does not belong to the run.
+# FOREIGN is the port of a program that does not belong to the run. The program listens on both
+# hosts.
 PORT, MESH, PORT_THERE, FOREIGN = 2222, 2299, 2223, 3000
 WITHIN_S = 60.0
 
@@ -273,7 +274,8 @@ def let_in(folder: str) -> dict[str, Any]:
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             nft = firewall._nft
-            # The kernel removes the table first; only then can others see that its owner exited.
+            # The kernel removes the table before other processes can see that the owner of the
+            # table has exited.
             until(lambda: not tables() and nft.poll() is not None)
             firewall.recreate_lost_table()
             counts["strangers once it was made again"] = sum(

@@ -208,8 +208,8 @@ class NearFleet:
                 let_go()
 
     def call(self, host: str, verb: str, **args: Any) -> Any:
-        """Call a verb on a host as another operator's tfdeploy would. The function `around` is not
-        used for this call.
+        """Call a verb on a host as another operator's tfdeploy would. The call does not pass
+        through the test's function `around`.
         """
         return dispatch.find_verb(verb)(Call(self.contexts[host], args))
 
@@ -248,8 +248,8 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """Wait until `reached` is true. A test delays a host's answer in this way: the function that it
-    assigns to NearFleet.around calls `held_until`.
+    """Wait until `reached` is true. To delay a host's answer, a test assigns a function that calls
+    `held_until` to NearFleet.around.
     """
     watch = Stopwatch()
     while not reached():

@@ -1,4 +1,5 @@
-"""Make a workdir that contains the agent, and change it as a second account on the host could.
+"""Make a workdir that contains the agent. Change the workdir in ways in which a second account on
+the host could change it.
 
 In these tests, root is the user who owns the workdir.
 """

@@ -32,7 +32,7 @@ class BrittleWire:
         self.port = int(self._answer())
 
     def cut_after(self, count: int) -> None:
-        """Break the connection after `count` more bytes in both directions together.
+        """Break the connection after `count` more bytes. The bytes of both directions are added up.
 
         Later connections do not break.
         """

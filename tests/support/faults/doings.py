@@ -149,7 +149,7 @@ def look_for_runs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def send_data_to_liar(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Copy the `keep` folder from OTHER to LIAR."""
+    """Copy the `keep` folder from the host OTHER to the host LIAR, which gives false answers."""
     return run_alone(
         lambda: copy_keep(
             fleet, KeepCopyRequest(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), ignore_event
@@ -171,8 +171,11 @@ def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def run_alone(act: Callable[[], Any]) -> dict[str, Any]:
-    """Return {LIAR: the result of `act`, or its error}. This is for operations that have one result
-    for all hosts: they succeed on all hosts or fail as a whole.
+    """Call `act`. Return {LIAR: the result of `act`, or its error}. LIAR is the host that gives
+    false answers.
+
+    This function is for operations that have one result for all hosts, because they succeed on all
+    hosts or fail as a whole.
     """
     try:
         return {LIAR: act()}
@@ -376,7 +379,7 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
 def operations_of_verb(verb: str) -> tuple[Operation, ...]:
     """Return the operations that use a verb.
 
-    If no operation uses the verb, the only entry calls the verb on both hosts directly.
+    If no operation uses the verb, return one operation that calls the verb directly on both hosts.
     """
     return DOINGS.get(verb) or (
         drain_stream(verb) if isinstance(ANSWERS[verb], StreamingVerb) else ask_verb(verb),

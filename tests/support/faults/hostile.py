@@ -53,7 +53,7 @@ FOREIGN: list[Any] = [
     1e308,
     10**400,
 ]
-# Times that no calendar date can represent, and the first and the last times that one can.
+# Times: some are outside the range of calendar dates (years 1 to 9999), the others inside it.
 FOREIGN += [-1e11, -6e10, 1e11, 1e12, 1 << 53, (1 << 63) - 1]
 FOREIGN += [
     "",
@@ -329,9 +329,9 @@ class LyingChannel(FramedChannel):
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:
-        """Process the received bytes `said` as the real channel does.
+        """Process the bytes `said` as the real channel processes received bytes.
 
-        If `last` is True, the connection then ends, so that no caller waits for more.
+        If `last` is True, end the connection afterwards, so that no caller waits for more.
         """
         with self._order:
             try:

@@ -128,9 +128,10 @@ def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = 
 
 
 def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
-    """Return the parameter sets of a test that checks one fault in several variations.
+    """Return the parameters of a test that checks one fault in several variations.
 
-    The first `core` sets run in every test session, the others only in `make soak`.
+    Every test session runs the first `core` variations. The other variations run only in `make
+    soak`.
     """
     return [
         *values[:core],

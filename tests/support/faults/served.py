@@ -37,9 +37,10 @@ SILENT: list[Item] = []
 class Lie:
     """The dishonest answers of a host.
 
-    `answers` is {verb: frames to send}; the agent does not see these requests. `items(verb, item)`
-    returns the replacement for an item that the agent sends, or None to drop the item. `reports` is
-    {verb: made-up items}; the host sends one of these every `pause_s` seconds.
+    `answers` is {verb: frames}: the host sends these frames and does not pass the request to the
+    agent. `items(verb, item)` returns the replacement for an item that the agent sends, or None to
+    drop the item. `reports` is {verb: made-up items}; the host sends one of these every `pause_s`
+    seconds.
     """
 
     answers: dict[str, list[Item]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """After `pytest -m fault`, print a table with the result and the seconds of every fault.
 
-The table also lists the lines of lines.py that no test checks. If failed tests are run a second
-time (`--last-failed`), their results are merged into the table of the first run. Other sessions
-print only one line.
+The table also has the faults in the list of lines.py that no test checks. If failed tests are run a
+second time (`--last-failed`), their results are merged into the table of the first run. Sessions of
+pytest without `-m fault` print only one line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FaultTable:
 
 
 def collected(items: list[pytest.Item]) -> None:
-    """Attach to each test the faults that it checks, so that its report has them too.
+    """Attach to each test the faults that it checks, so that the report of the test contains them.
 
     Raises UsageError if a fault does not name a line of lines.py.
     """

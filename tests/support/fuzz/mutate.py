@@ -43,8 +43,8 @@ _PIECES = (
 )
 # The lengths of a long value, in characters.
 _LONG = (10_000, 100_000)
-# The regular expressions search only the first bytes of a file, up to this number, because they
-# take quadratic time for long values.
+# The regular expressions search only this many bytes at the start of a file, because they take
+# quadratic time for long values.
 SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 

@@ -43,7 +43,8 @@ WHOLE_FILE = ("is empty", "holds only comments", "too large for an inventory")
 def quick_folder() -> Iterator[Path]:
     """Yield a folder in memory if the machine has /dev/shm, otherwise on disk.
 
-    Writing a file to disk takes longer than reading it as an inventory.
+    Memory is preferred, because it takes longer to write a file to disk than to read it as an
+    inventory.
     """
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as made:

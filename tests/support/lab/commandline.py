@@ -49,7 +49,8 @@ class Tfdeploy:
         self.home = home
         self.cwd = home / "work"
         self.cwd.mkdir(parents=True)
-        # The arguments of the interpreter before those of tfdeploy.
+        # The interpreter's own arguments. In the command line they stand before the arguments of
+        # tfdeploy.
         self.program = ["-m", "tfdeploy"]
         # If True, each command starts a new interpreter, as for a user, instead of a fork.
         self.cold = False

@@ -85,7 +85,7 @@ def become_client(request: dict[str, object], descriptors: list[int]) -> None:
     time.tzset()
     sys.argv[1:] = request["words"]
     sys.argv[0] = os.path.join(tfdeploy.__path__[0], "__main__.py")
-    # tfdeploy/__main__.py removes the current folder in the same way.
+    # Remove the current folder from sys.path, as tfdeploy/__main__.py does.
     del sys.path[0]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)

@@ -30,8 +30,10 @@ _request_lock = threading.Lock()
 
 
 def can_fork(env: Mapping[str, str]) -> bool:
-    """Return True if a fork is possible: `env` and the fork server have the same values of all
-    variables that an interpreter reads only at its start.
+    """Return True if the fork server can run a program with the variables `env`.
+
+    It can if `env` and the fork server have the same values of all variables that an interpreter
+    reads only at its start.
     """
     return {name: value for name, value in env.items() if name.startswith(READ_AT_START)} == ENV
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tfdeploy.lab import Lab
 
-# After this many seconds, ask even if nothing has changed on the hosts' disks, because not every
-# state is written to a disk.
+# After this many seconds, ask the hosts even if nothing has changed on their disks, because not
+# every state is written to a disk.
 ANYWAY_S = 5.0
 GROWS = ("log_bytes",)
 

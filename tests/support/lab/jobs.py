@@ -34,8 +34,10 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
 
 
 def open_gate(operator: Tfdeploy, run: str, job: str, *hosts: str) -> None:
-    """Create the file for which programs with the flag --gate wait, so that they continue. `hosts`:
-    the hosts on which to create the file (default: all hosts).
+    """Programs with the flag --gate wait until a file exists. Create this file, so that they
+    continue.
+
+    `hosts`: the hosts on which to create the file (default: all hosts).
     """
     for host in hosts or operator.lab.hosts:
         on_host(operator.lab, host, f"touch ~/tfdeploy/{job}/runs/{run}/cwd/gate")

@@ -1,11 +1,14 @@
 """Connect to many ports at once, repeatedly, and print the results.
 
-This module is a program, whose source knocking.py runs on a host. Its argument is a JSON object
-with the keys "ends" ([[address, port, hello]], where hello names the first message), "count" (the
-minimum number of connects to each end), "rate" (the connects per second to all ends together),
-"source" (the address from which to connect, or "") and "user" (the user id under which to run, or
-0). The program runs until its standard input is closed. It prints {"address port": {result: number
-of connects}}.
+This module is a program, whose source knocking.py runs on a host. The program runs until its
+standard input is closed. It prints {"address port": {result: number of connections with this
+result}}. Its argument is a JSON object with these keys:
+
+    ends      a list of [address, port, hello]: where to connect, and which first message to send
+    count     the minimum number of connections to each of the ends
+    rate      the number of connections a second to all ends together
+    source    the address from which to connect, or ""
+    user      the user id under which to run, or 0
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ HELLOS = {
 
 
 def judged(hello: str, answer: bytes) -> str:
-    """Return the result of an attempt to connect to which the server sent `answer`.
+    """Return the result of one attempt to connect. `answer` is what the server has sent.
 
     Every answer means that the server let the client in, with one exception: "page not found",
     because all pages of TensorBoard have a secret path.

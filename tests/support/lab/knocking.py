@@ -16,8 +16,9 @@ PROGRAM = Path(__file__).with_name("knocker.py").read_text()
 
 
 class End(NamedTuple):
-    """A port at an address, to connect to. `hello`: the name of the first message (http2, tls,
-    http); see knocker.py.
+    """The address and the port to which a test connects.
+
+    `hello`: the name of the first message that the client sends (http2, tls, http); see knocker.py.
     """
 
     address: str
@@ -27,9 +28,10 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Knocks:
-    """The results of many connects: for each "host port", how often each result occurred.
+    """The results of many attempts to connect: for each "host port", how often each result
+    occurred.
 
-    A connect was let in if the server sent something first or answered the first message.
+    A client was let in if the server sent something first or answered the first message.
     """
 
     counts: dict[str, dict[str, int]]
@@ -42,8 +44,8 @@ class Knocks:
 
     @property
     def let_in(self) -> int:
-        """Return how many connects were let in. Connects that stayed open without an answer are
-        included.
+        """Return how many attempts to connect were let in. This includes connections that stayed
+        open without an answer.
         """
         return self.count("let in") + self.count("stays open")
 
@@ -53,10 +55,10 @@ class Knocks:
 
 
 class Knocking:
-    """Connections from `host` that begin at once and continue until `ended` is called.
+    """Connections from `host`. They begin at once and continue until the method `ended` is called.
 
-    At least `count` connections are made to each of `ends`. The connecting program runs as the
-    host's user or, on isolated hosts, as `user` (0: root).
+    At least `count` connections are made to each address and port in `ends`. The connecting program
+    runs as the host's user or, on isolated hosts, as `user` (0: root).
     """
 
     def __init__(

@@ -76,7 +76,9 @@ def find_leaks(
 
 
 def find_shown(data: bytes | str, wanted: Iterable[bytes]) -> list[bytes]:
-    """Return the elements of `wanted` that the text contains, also with colour codes inside."""
+    """Return the elements of `wanted` that the text contains. An element also counts if colour
+    codes interrupt it in the text.
+    """
     text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
     plain = re.sub(COLOURS, b"", text)
     return [form for form in wanted if form in text or form in plain]

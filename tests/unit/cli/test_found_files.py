@@ -67,9 +67,10 @@ class Operator:
         return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
     def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
-        """Run tfdeploy. Return the name of the only host in the inventory that it used, and the
-        text on stderr. Each inventory has a host of another name, so the name tells which inventory
-        tfdeploy used.
+        """Run tfdeploy. Return the name of the only host in the inventory, and the text on stderr.
+
+        Each inventory has one host, and all hosts have different names. So the name tells which
+        inventory tfdeploy used.
         """
         done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr

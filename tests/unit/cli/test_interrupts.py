@@ -15,7 +15,8 @@ import pytest
 
 from support.waiting import wait_for
 
-# A made-up verb for these tests. Like `launch`, it reports progress and can be rolled back.
+# A made-up verb for these tests. Like `launch`, the verb reports progress, and its effects can be
+# undone.
 VERB = """
 import sys, time
 from pathlib import Path

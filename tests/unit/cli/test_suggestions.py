@@ -17,8 +17,8 @@ from support.suggestions import Message, commands, messages
 from tfdeploy.cli.verb_table import VERBS
 
 OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")
-# In these modules, commands are not suggestions: one is in the label of an SSH key, and one in the
-# row of a report that shows how a run was launched.
+# Each of these two modules has a command that is no suggestion. In lab/folder.py, the command is in
+# the label of an SSH key. In ui/report/page.py, it is in the row that shows how a run was launched.
 NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
 # Modules whose regular expressions match backquotes in programs and in their output.
 PATTERN_FILES = ("agent/log/failure_reason.py", "planning/source/python2.py", "ui/feed_tree.py")

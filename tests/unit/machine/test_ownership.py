@@ -40,7 +40,7 @@ def _link_of_a_stranger(path: Path) -> None:
 
 
 def _list_a_stranger(path: Path) -> None:
-    """Add user 64001 to the access list of the file, as `setfacl -m u:64001:rw` does."""
+    """Give user 64001 access to the file by its access list, as `setfacl -m u:64001:rw` does."""
     entries = ((1, 6, -1), (2, 6, STRANGER), (4, 6, -1), (16, 6, -1), (32, 4, -1))
     try:
         os.setxattr(

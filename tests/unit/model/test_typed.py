@@ -27,7 +27,8 @@ assert len(made) == 8
 def test_many_threads_may_convert_to_new_class() -> None:
     """Test that many threads can convert a value to a class that has not been used before.
 
-    Without the lock around this conversion, one process in six died of SIGSEGV.
+    Without the lock around this conversion, SIGSEGV killed one in six of the Python processes that
+    this test starts.
     """
     for _ in range(12):
         assert subprocess.run([sys.executable, "-c", PROGRAM], check=False).returncode == 0

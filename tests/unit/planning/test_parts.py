@@ -33,8 +33,9 @@ def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool
 
 
 def files_after(owners: Sequence[int], folders: Sequence[str]) -> dict[str, HeldFiles]:
-    """Return the files and the parts that each folder contains after the transfer. `owners` has the
-    number of the part for each file, and `folders` the folder for each part.
+    """Return the files and the parts that each folder contains after the transfer.
+
+    `owners[file]` is the number of the file's part. `folders[part]` is the folder of the part.
     """
     held_by_folder: dict[str, tuple[list[int], list[int]]] = {
         folder: ([], []) for folder in folders

@@ -146,8 +146,8 @@ def test_operations_added_before_first_run_are_considered(task, session, role, l
     new_session = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
     new_session._extend_graph()
-    # If a device is added after the session's first run, the patch does nothing, and TensorFlow
-    # behaves as usual.
+    # If a device is added after the session's first run, tfdeploy's patch has no effect, and
+    # TensorFlow behaves as usual.
     session.graph.devices = ["/job:worker/task:7"]
     new_session._extend_graph()
     assert (new_session._session, new_session.extended) == (filters, 2)

@@ -1,7 +1,7 @@
 """Test the host name that Python reports in a task, for programs with hard-coded lists of hosts.
 
-The program's own files get the name that its lists have for this task. All other code gets the real
-host name.
+The program's own files see the host name that the program's lists have for this task. All other
+code sees the real host name.
 """
 
 from __future__ import annotations

@@ -160,8 +160,8 @@ def test_synchronous_chief_continues(run_python):
 
 
 class Accumulators:
-    """Stands for a session. `counts` has one list for each call of `run`: the number of gradients
-    in each accumulator.
+    """A fake session. `counts` has one list for each call of `run`. Each list has the number of
+    gradients in each accumulator.
     """
 
     finalized = True

@@ -1,6 +1,6 @@
 """Test that a test is skipped if this machine lacks what the test needs.
 
-In CI such a test fails instead, except if CI is allowed to lack what is missing.
+In CI, such a test fails. It is skipped only if CI is allowed to lack what the test needs.
 """
 
 from __future__ import annotations

@@ -261,8 +261,8 @@ def _recorded(recorder: Path, words: list[str], tmp_path: Path) -> list[str]:
 
 
 def _targets(tmp_path: Path) -> Iterator[tuple[str, Target]]:
-    """Yield each text that is accepted as a path on this machine, and a target that has this path
-    and a jump host.
+    """Yield pairs (text, target): one for each text that is accepted as a path on this machine. The
+    target has this path and a jump host.
     """
     path = tmp_path / "inventory.yaml"
     for value in VALUES:

@@ -1,7 +1,8 @@
 """Test that files with secrets or private keys are not sent with the code. Such a file is
 recognised by its path, or by its inode if it has another name.
 
-If git tracks such a file, or if a data set contains it, there is an error instead.
+If git tracks such a file, or if a data set contains it, the file is not left out silently: tfdeploy
+reports an error.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ SEED = int(os.environ.get("TFDEPLOY_TEXT_SEED", "0")) or random.randrange(1, 1 <
 # The number of texts in a series. One frame of the dashboard and one page of a report show a whole
 # series.
 SERIES = 100
-# The frame is drawn for only one series out of SCREENS, because it takes longer to draw a frame
-# than to make all other checks of a series.
+# Only one in SCREENS series is also drawn as a frame, because it takes longer to draw a frame than
+# to make all other checks of a series.
 SCREENS = 10
 
 ODD_CHARACTERS = (

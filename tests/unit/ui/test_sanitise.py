@@ -122,11 +122,11 @@ def test_very_long_line_is_cut_quickly() -> None:
 
 
 def test_masks_of_secrets_ignore_removed_characters() -> None:
-    """Test that the search for secrets, which are then hidden, ignores all characters that the
-    sanitising of text removes.
+    """Test that secrets are found and hidden even if they contain characters that the sanitising of
+    text removes.
 
-    Otherwise a program could print a secret with such a character in it. The host would not hide
-    the secret, and this machine would show it without the character.
+    If they were not found, a program could print a secret with such a character in it. The host
+    would not hide the secret, and this machine would show it without the character.
     """
     codes = [
         *range(0xD800),

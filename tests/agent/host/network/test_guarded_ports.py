@@ -238,7 +238,7 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
     # This guard protects the port for the next run.
     first = guard()
     assert time_waits(port) > 0
-    # This server stands for the task of the next run.
+    # This server plays the role of a task of the next run.
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
@@ -247,7 +247,7 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
         # The new guard takes over while the task still has a socket that the first guard made.
         second = guard(may_be_bound=True, first_inode=inode(kept))
         os.close(kept)
-    # This server stands for the next attempt of the task.
+    # This server plays the role of the next attempt of the task.
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)

@@ -60,8 +60,10 @@ def source(tmp_path: Path) -> Path:
 
 
 def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
-    """Copy the files of the parts `mine` from the source to the host, as a sync does. `owners` has,
-    for each file, the part to which it belongs.
+    """Copy files from the source to the host, as a sync does: the files of the parts whose numbers
+    are in `mine`.
+
+    `owners`: for each file, the number of the part to which it belongs.
     """
     listed = list_data_set(source)
     parts = part_of_each_row(listed.rows, owners)

@@ -31,7 +31,8 @@ def with_unknown(value: Any, named: bool = False) -> Any:
     """Return the value as a later version may write it, with a higher version number and additional
     fields in each object.
 
-    If `named` is True, the keys of the value are names of tasks or hosts, and get no addition.
+    If `named` is True, the keys of the value are names of tasks or hosts. Then only the objects in
+    the value get additional fields, but not the value itself.
     """
     if isinstance(value, list):
         return [with_unknown(one) for one in value]

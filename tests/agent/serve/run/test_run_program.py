@@ -19,8 +19,9 @@ from tfdeploy.model.advice import format_advice
 def wrong(tmp_path: Path) -> Callable[..., str | None]:
     """Return a function wrong(word, ..., NAME=value).
 
-    It checks the command `word ...` with the environment variables NAME=value. It returns what is
-    wrong with the command, or None. The folders bin/ and env/bin/ contain one program each.
+    It checks the command `word ...` with the environment variables NAME=value. It returns a text
+    that describes the problem, or None. The folder bin/ contains only the program `there`, and the
+    folder env/bin/ only the program `python`.
     """
     for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -258,7 +258,7 @@ def test_a_host_that_was_up_for_long_starts_with_a_fresh_count(hosts: NewCluster
         )
         paths = cluster.hosts["n1"].paths("r1")
         if number == 1:
-            # The death by this kill uses up the only restart that is allowed.
+            # This kill uses up the only restart that is allowed.
             os.kill(paths.status("worker:0").pid, signal.SIGKILL)
     power_cut(cluster, "r1", "n1")
     status = paths.status("worker:0")

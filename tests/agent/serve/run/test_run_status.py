@@ -77,7 +77,8 @@ def died(attempt: int, of_round: int) -> dict[str, Any]:
         # A round is a start of all tasks that restart together (the gang). Round 3 began because of
         # this death.
         (True, 3, 3, died(2, 2), TOGETHER),
-        (True, 4, 3, died(3, 3), ALONE),  # the task died after round 3 had begun
+        # round 2 is not the newest round, and the host knows only the cause of the newest round
+        (True, 4, 3, died(3, 3), ALONE),
         (False, 3, 3, died(2, 2), ALONE),  # the task does not belong to the gang
         (True, 2, 2, {}, None),  # round 2 is not the newest round, so its cause is no longer known
     ],

@@ -1,5 +1,5 @@
-"""Test which ends of attempts the agent reports to a client that watches a run, in addition to the
-statuses of the tasks.
+"""Test that a client that watches a run is told when an attempt of a task has ended. The client is
+told this in addition to the statuses of the tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from tfdeploy.agent.serve.run.watch import EndedAttempts
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:
-    """Return the lines of a journal with these attempts. Each is given as (number, time of its end
-    or None). The start time of an attempt is ten times its number.
+    """Return the lines of a journal that has these attempts.
+
+    Each attempt is given as (number, time of its end or None). An attempt starts at the time 10 *
+    number.
     """
     sent_lines: list[dict[str, Any]] = []
     for number, ended in attempts:

@@ -335,8 +335,8 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
 def test_a_supervisor_that_is_being_started_is_no_orphan(
     hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A starting supervisor must be recognised although a process has no command line for a moment
-    during exec, and although another control machine may spell the workdir's path differently.
+    """A starting supervisor must be recognised in two difficult cases. During exec, a process has
+    no command line for a moment. Another control machine may spell the workdir's path differently.
     """
     cluster = hosts("n1")
     launch_stubborn(cluster)

@@ -1,6 +1,6 @@
 """DOWNPOUR: each worker trains a copy of its own, and pushes its accumulated gradients every few steps.
 
-The end is told to the ps through one queue per ps: a worker adds a token when it is done.
+Each ps has a queue. A worker that is done puts a token into each queue, so the ps learn when the training is over.
 """
 import tensorflow as tf
 from tensorflow.contrib.framework import get_or_create_global_step

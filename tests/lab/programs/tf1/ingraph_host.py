@@ -1,4 +1,4 @@
-# The client's own server is the job "host" of the cluster and has the variable. Workers compute.
+# The client starts a server itself, as the job "host" of the cluster. The variable is on this server. Workers compute.
 import json
 
 import tensorflow as tf

@@ -1,4 +1,4 @@
-# Only the client of a cluster. It has the address of one server. The job of all servers is "local".
+# This program is only the client of a cluster. It has the address of one server. All servers belong to the job "local".
 import tensorflow as tf
 
 halves = []

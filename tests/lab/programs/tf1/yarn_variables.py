@@ -1,4 +1,4 @@
-# Written for a launcher that tells each task its place by variables. Job "ps" joins, worker 0 is the chief.
+# Written for a launcher that sets environment variables, which tell each task its job and its index. A ps calls server.join(). Worker 0 is the chief.
 import json
 import os
 

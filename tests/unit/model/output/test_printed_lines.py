@@ -1,4 +1,6 @@
-"""Test which step and which loss are read from printed lines, which come from public programs."""
+"""Test that the right step and the right loss are read from printed lines. The lines come from
+public programs.
+"""
 
 from __future__ import annotations
 

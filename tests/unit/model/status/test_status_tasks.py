@@ -43,7 +43,8 @@ def test_task_without_minder_on_unreachable_host_is_lost() -> None:
         "worker:1 on n3 lost: the other hosts report that no process of tfdeploy supervises the "
         "task",
     )
-    # The host of worker:1 now reports the task as running. The reports of other hosts count less.
+    # The host of worker:1 now reports the task as running. This report has more weight than the
+    # reports of other hosts.
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 

@@ -1,4 +1,4 @@
-"""Test which link the report of a broadcast names as the slowest.
+"""Test that the report of a broadcast names the right link as the slowest.
 
 For each host, the report has the highest rate at which the host received data, and the host that
 sent this data.

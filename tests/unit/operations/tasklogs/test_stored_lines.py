@@ -46,9 +46,10 @@ def test_last_lines_do_not_begin_with_gap() -> None:
 
 
 class Growing:
-    """A host with one task. Between two calls of the agent, the task prints `grows` more bytes.
+    """A host with one task.
 
-    If `says_ends` is False, the host has an old agent, which does not report the length of a log.
+    `grows`: how many more bytes the task prints between two calls of the agent. If `says_ends` is
+    False, the host has an old agent, which does not report the length of a log.
     """
 
     def __init__(self, length: int, grows: int, says_ends: bool) -> None:

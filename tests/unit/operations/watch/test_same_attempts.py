@@ -53,7 +53,9 @@ def events_of(history: History, request_times: Sequence[float]) -> list[Event]:
 
 
 def rows_of(history: History, now: float) -> list[Attempt]:
-    """Return the attempts that the host would report now, when a report or a dashboard starts."""
+    """Return the attempts that the host would report to a client (a report or a dashboard) that
+    starts at the time `now`.
+    """
     return [attempt_of_host(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)]
 
 
@@ -91,9 +93,8 @@ def task_timeline(board: Dashboard) -> tuple[Row, list[str]]:
 def page_of(
     history: History, events: Iterable[Event], now: float = NOW
 ) -> tuple[list[Attempt], str]:
-    """Return the attempts in a report, and the timeline of the report.
-
-    `events` has the events that this machine has recorded.
+    """Make a report from `events`, which this machine has recorded. Return the attempts in the
+    report and the timeline of the report.
     """
     view = run_view(PLAN, {}, {TASK: history.status(now)})
     recorded = tuple(event_from_json(event_to_json(event)) for event in events)
@@ -144,8 +145,8 @@ def test_end_of_attempt_is_known_without_event_of_older_version() -> None:
     """Test events from an older version of tfdeploy, which recorded no event for the end of an
     attempt.
 
-    The host no longer knows the attempt. But the task waits for its restart, and its status says
-    how the attempt ended.
+    The host no longer lists the attempt. The end is known all the same, because the task waits for
+    its restart, and the status of a waiting task says how the attempt ended.
     """
     events = [
         event

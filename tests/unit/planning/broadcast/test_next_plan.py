@@ -94,8 +94,8 @@ def test_sender_of_wrong_pieces_is_excluded_like_dead_host() -> None:
 
 
 def test_unreachable_pair_is_not_retried() -> None:
-    # c cannot connect to b. Without c, b sends to no host, so it moves to the end, behind e. c
-    # takes the place of b behind a.
+    # c cannot connect to b. So c receives from a instead, as b did before. b then sends to no host,
+    # and moves to the end of the chain, behind e.
     assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"
 
 

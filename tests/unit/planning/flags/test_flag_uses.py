@@ -399,8 +399,8 @@ def test_ambiguous_flag_gets_no_value(job: Job, text: str) -> None:
 
 
 def test_use_of_flag_takes_precedence_over_name(job: Job) -> None:
-    """Test that --role is recognised as the flag of the role, because the server gets its value.
-    The program uses --job_name for something else.
+    """Test that --role is recognised as the flag of the role, because the program passes its value
+    to tf.train.Server as the name of the job. The program uses --job_name for something else.
     """
     text = (
         ARGS

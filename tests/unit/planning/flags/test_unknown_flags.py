@@ -1,4 +1,4 @@
-"""Test that a flag in the command that the program does not define is refused before the launch."""
+"""Test that tfdeploy refuses a launch if the command has a flag that the program does not define."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def seen_of(
     """Return facts about the hosts n1, n2, ... All hosts are healthy, except that some facts of n2
     are replaced.
 
-    `of_n2` are the replaced fields, of ProbedHost, Preflight or HostFacts. `entry` are fields of
-    n2's entry in the inventory (Host).
+    `of_n2`: the replaced fields and their values. They are fields of ProbedHost, PreflightFacts or
+    HostFacts. `entry`: fields of n2's entry in the inventory (Host).
     """
     seen_by_host = {}
     for number in range(1, hosts + 1):

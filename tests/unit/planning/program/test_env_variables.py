@@ -69,7 +69,8 @@ def test_program_written_for_yarn(job: Job) -> None:
         # The program itself sets the variable first, and then reads it.
         ('os.environ["CLUSTER_SPEC"] = spec\njson.loads(os.environ["CLUSTER_SPEC"])', {}),
         ('os.environ.setdefault("TASK_INDEX", "0")\nint(os.environ["TASK_INDEX"])', {}),
-        # The program looks up these names in its own dictionary, not in the environment.
+        # These names look like environment variables, but the program looks them up in a dictionary
+        # of its own.
         ('settings["CLUSTER_SPEC"], settings.get("TASK_INDEX")', {}),
     ],
 )

@@ -1,7 +1,8 @@
 """Test programs that find out which task they are by searching their own lists of hosts for the
 host on which they run.
 
-In each task, such a program is told that it runs on the host that its lists have for this task.
+In each task, such a program sees the host that its lists have for this task, as if it ran on that
+host.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ def test_error_may_be_packed(blob: bytes, kind: type[Exception]) -> None:
 
 
 def test_unread_frames_are_bounded_while_call_waits() -> None:
-    # While a call waits for its answer, the channel adds frames to the call's Reply without a
-    # pause. The test does the same.
+    # While a call waits for its answer, the test adds frames to the call's Reply without a pause,
+    # as the real channel may do.
     answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
@@ -170,7 +170,9 @@ def test_prompt_reader_gets_all_frames() -> None:
 
 
 def test_endless_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test the time limit of a stream. Only time in which a caller waits for the stream counts."""
+    """Test the time limit of a stream. The limit counts only the time during which a caller waits
+    for the stream.
+    """
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(stream.time, "monotonic", lambda: clock.now)
     answer = Reply("n1", lambda full: None)

@@ -197,7 +197,7 @@ def test_identity_agent_is_read_as_by_ssh(
     monkeypatch.setenv("OTHER", "/run/other")
     configured("Host n1\n  HostName 192.0.2.9\n" + (f"  IdentityAgent {word}\n" if word else ""))
     target = resolve(Host(name="n1", address="n1", user="ml"))
-    # ssh takes ~ from the password database, not from HOME.
+    # ssh replaces ~ by the home folder in the password database, not by HOME.
     home = pwd.getpwuid(os.getuid()).pw_dir
     assert target.agent == (home + socket[1:] if socket.startswith("~") else socket)
     agent_options = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]

@@ -85,5 +85,5 @@ def test_state_without_tasks_selects_text() -> None:
         and failed.text_test("worker:3 failed with exit code 1")
     )
     assert unreachable.selects_tasks and unreachable.text_test is None
-    # No task has failed, so the filter !failed matches all tasks.
+    # No task has failed, so all tasks match the filter `!failed`.
     assert parse_filter("!failed", PROGRESS, present_states).selects_tasks

@@ -44,7 +44,7 @@ def test_line_of_some_tasks_waits_for_others_for_limited_time() -> None:
         ("worker:[0,2]", "n[1,3]", "a"),
         ("worker:1", "n2", "b"),
     ]
-    # This line came too late to be folded with the earlier ones.
+    # This line came too late to be folded with the equal lines before it.
     assert folds.arrange([line("a", 1)], 9.0) == []
     assert rows(folds.release_all()) == [("worker:1", "n2", "a")]
 

@@ -1,4 +1,4 @@
-"""Learns the last of four numbers with an LSTM: layers and cells of compat.v1, Keras in a graph, TensorFlow by way of common.py."""
+"""Trains an LSTM to learn the last of four numbers. Uses layers and cells of compat.v1 and Keras in a graph, and imports TensorFlow through common.py."""
 
 import argparse
 
