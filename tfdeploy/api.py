@@ -77,7 +77,8 @@ F = TypeVar("F", bound=CommonFlags)
 _LOG = logging.getLogger("tfdeploy")
 # Without a handler, the logging module would print warnings on stderr.
 _LOG.addHandler(logging.NullHandler())
-# Two launches at once onto the same hosts would take each other's ports between probe and prepare.
+# Held during a launch. Of two launches on the same hosts at the same time, one could take a port
+# that the other has found free in its probe and not taken yet.
 _launching = threading.Lock()
 
 

@@ -58,8 +58,8 @@ Main = Callable[[Report, Wait], None]
 def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     """Fork twice, and run `main(report, wait)` in the grandchild, in new `namespaces`.
 
-    `main` must not return. `report` sends one line to the calling process. `wait` returns after the
-    calling process has called `release`.
+    `main` must not return. `main` gets two functions: `report` sends one line to the calling
+    process, and `wait` waits until the calling process calls `release` of the returned object.
     """
     report_fd, write_fd = os.pipe()
     wait_fd, release_fd = os.pipe()
@@ -126,7 +126,10 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
 
 
 def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProcess:
-    """Start a host's first process, which closes the `inherited_descriptors` of other hosts."""
+    """Start a host's first process.
+
+    The process inherits `inherited_descriptors`, and closes those that belong to other hosts.
+    """
     own_disk = host["disk"]
 
     def main(report: Report, wait: Wait) -> None:

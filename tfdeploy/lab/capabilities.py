@@ -26,8 +26,8 @@ PACKAGES = {  # program -> its Debian package
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
-# An isolated lab needs these. Programs come first, because a missing program makes some trials
-# fail.
+# An isolated lab needs these programs and kernel features. Programs are listed first, because some
+# trials of kernel features fail only for lack of a program.
 ISOLATED_LAB = (
     *("sshd", "rsync", "ip", "tc", "nsenter", "setpriv"),
     *("network namespaces", "process namespaces", "host name and ipc namespaces"),

@@ -25,8 +25,8 @@ from tfdeploy.lab.syscalls import (
     switch_root,
 )
 
-# (folder, mode) of the folders that a host does not share with the root file system. Each is an
-# empty tmpfs on the host.
+# (folder, mode) of folders whose content in the root file system is hidden from the host. On the
+# host, each of these folders is an empty tmpfs at first.
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
@@ -114,7 +114,10 @@ def _write_hostname_files(etc: Path, name: str, spec: DiskOrder) -> None:
 
 
 def mount_overlay(folder: Path, root: Path, rootfs: str = "/") -> None:
-    """Mount at `root` an overlay of `rootfs` and the host's layer in `folder`. Raises OSError."""
+    """Mount an overlay file system at `root`. Raises OSError.
+
+    The lower layer is `rootfs`. The upper layer has the host's own changes, and is in `folder`.
+    """
     try:
         mount(
             "overlay",

@@ -89,7 +89,7 @@ def operator_key(root: Path) -> Path:
 
 
 def make_keys(root: Path, state: LabState) -> None:
-    """Make the operator's key, each host's key, authorized_keys and known_hosts."""
+    """Make the operator's key and each host's key. Write authorized_keys and known_hosts."""
     public = make_key(operator_key(root), f"tfdeploy lab {state.name}")
     (root / "authorized_keys").write_text(public + "\n")
     lines = []

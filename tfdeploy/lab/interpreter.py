@@ -51,7 +51,10 @@ def _has_tensorflow(python: str) -> bool:
 
 
 def _list_link_folders(path: str) -> list[str]:
-    """Follow the symbolic links from `path`. Return the folder of each link and of the program."""
+    """Follow the symbolic links from `path` to a program.
+
+    Return the folders that contain these links, and last the folder that contains the program.
+    """
     interpreter_folders = []
     while True:
         interpreter_folders.append(os.path.dirname(path))

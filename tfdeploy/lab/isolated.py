@@ -24,7 +24,7 @@ USER = "lab"
 # this machine has it.
 UID = 60600
 HOME = f"/home/{USER}"
-# nsenter enters these namespaces of a host to run a command there.
+# The options of nsenter with which a command runs in a host's namespaces and root folder.
 ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
@@ -192,9 +192,9 @@ class IsolatedLab(Lab):
         }
 
     def _interface_lines(self, address: str, site: int) -> list[str]:
-        """Return the `ip` lines for the interface of a host or of the operator.
+        """Return input lines of `ip` that configure the interface of a host or of the operator.
 
-        The lines set the address, the routes to other sites, and the neighbours at the same site.
+        The lines set the address, the routes to other sites, and ARP entries for the same site.
         """
         near = {host.name: host.address for host in self.state.hosts if host.site == site}
         if site == 0:

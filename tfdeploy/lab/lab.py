@@ -69,8 +69,9 @@ class Lab(ABC):
     def read_link_traffic(self) -> dict[str, LinkTraffic]:
         """Return {name: the bytes that the link of this name has carried since it was created}.
 
-        There is a link for each host that is on, for the `operator`, and, between sites, for
-        `router1`, `router2` ... Raises UsageError on loopback.
+        Each running host has a link, and so has the `operator`. If the lab has several sites,
+        their routers `router1`, `router2` ... also have links. Raises UsageError for a loopback
+        lab.
         """
 
     def console(self, host: str) -> str:
@@ -196,7 +197,7 @@ class Lab(ABC):
             return ""
 
     def _live_first_pids(self) -> set[int]:
-        """Return the pids of the first processes of hosts and networks that are alive."""
+        """Of the first processes of the hosts and networks, return the pids of the live ones."""
         first_processes = (
             *self.state.networks.values(),
             *(host.process for host in self.state.hosts),

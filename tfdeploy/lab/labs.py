@@ -47,7 +47,7 @@ def _check(wanted: LabState, count: int) -> None:
         ),
         (is_loopback and wanted.sites != 1, "a loopback lab has one site", "--sites", isolated),
         (
-            # The holder of a lock in a shared workdir is identified by its host name.
+            # In a shared workdir, a host name must identify one host: the holder of a lock.
             is_loopback and wanted.shared_workdir,
             "the hosts of a loopback lab all have this machine's name, so they cannot share a "
             "workdir",

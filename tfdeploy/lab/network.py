@@ -112,8 +112,9 @@ def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
     """Return the `ip` lines that create a permanent ARP entry for each address.
 
     Return [] if there are at most MANY_HOSTS addresses, which need no permanent entries.
-    `addresses`: {name: address}. The kernel limits the number of other ARP entries, and all labs
-    together share this limit. The 4,032 pairs of 64 hosts are four times the limit.
+    `addresses`: {name: address}. The kernel limits the number of ARP entries that are not
+    permanent, and all labs share this limit. If each of 64 hosts has an entry for each other host,
+    these 4,032 entries are four times the limit.
     """
     if len(addresses) <= MANY_HOSTS:
         return []
@@ -143,7 +144,10 @@ def mac_address(root: str, name: str) -> str:
 
 
 def attach_links(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Create a link from the namespace of each process to the switch. `plugs`: (pid, its plug)."""
+    """Link network namespaces to the switch.
+
+    `plugs`: pairs (pid of a process in the namespace, the plug that describes the link).
+    """
     lines = []
     for pid, plug in plugs:
         name, address = plug["name"], mac_address(root, plug["name"])

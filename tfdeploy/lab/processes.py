@@ -49,7 +49,7 @@ def find_marked(root: str, *, include_nested: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Return the pids of these processes and their descendants that have not ended."""
+    """Of these processes and their descendants, return the pids of those that have not ended."""
     table = processes.all_processes()
     living = {pid for pid in pids if pid in table and table[pid].alive}
     return living | processes.descendants(living, table)

@@ -76,8 +76,8 @@ def format_sshd_config(
 def make_privilege_folder() -> None:
     """Create /run/sshd, which sshd needs if root starts it.
 
-    Otherwise only the distribution's sshd service creates this folder. Other users can neither
-    create the folder nor need it.
+    Usually the distribution's sshd service creates this folder. Users other than root cannot create
+    the folder, and do not need it.
     """
     with suppress(PermissionError):
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

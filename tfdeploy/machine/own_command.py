@@ -15,12 +15,12 @@ def own_command(arguments: Sequence[str], module: str = "tfdeploy") -> list[str]
 
     The new process has the sys.path of this process without the current folder. `python -m` is not
     used, because it would add the current folder, in which a `queue.py` would hide Python's module
-    of that name. With -I, Python ignores the current folder and PYTHONPATH, in which an empty entry
-    also means the current folder.
+    of that name. With -I, Python does not add the current folder. Python then also ignores
+    PYTHONPATH, in which an empty entry would add the current folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # An earlier folder of sys.path may contain another tfdeploy. So this tfdeploy is imported
-    # before sys.path is set.
+    # This process's sys.path may find another tfdeploy first. So the program imports this tfdeploy
+    # before it replaces its own sys.path by that sys.path.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "

@@ -49,7 +49,7 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
     """Return what other users can change: a private folder, its path or a folder directly in it.
 
     Return None if there is no such exposure. Other users must not even be able to add a file to a
-    private folder, which the sticky bit would not prevent.
+    private folder. So a sticky bit does not help: other users can still add files.
     """
     exposure = find_exposure(folder)
     if exposure is not None:
@@ -85,7 +85,10 @@ def _trusted_users() -> tuple[int, ...]:
 
 
 def _find_path_exposure(path: str, file_stat: os.stat_result) -> Exposure | None:
-    """Return how another user can change `path` (a folder, link or file on a path), or None."""
+    """Return an Exposure if another user can change `path`, else None.
+
+    `path` is a folder, link or file that a longer path leads through.
+    """
     exposure = _find_foreign_owner(path, file_stat)
     if exposure is not None or stat.S_ISLNK(file_stat.st_mode):
         return exposure
@@ -178,7 +181,7 @@ def _has_acl(path: str) -> bool:
 def _account_name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
     """Return the name of a user or group. If there is no entry for the number, return the number.
 
-    `entry_of`: pwd.getpwuid or grp.getgrgid, whose entries begin with the name.
+    `entry_of`: pwd.getpwuid or grp.getgrgid. The first field of an entry is the name.
     """
     try:
         return str(entry_of(number)[0])

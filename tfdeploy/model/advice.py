@@ -1,7 +1,7 @@
-"""Hold the lines that say what to type next after an error of a host. A host sends the name of a
-line and its details, never the line itself.
+"""Hold texts of advice: what to type next after an error of a host. A host sends the key of a text
+in LINES, and the details to insert. A host never sends the text itself.
 
-Each detail is checked by its kind and quoted for a shell. If a detail fails its check, the line is
+Each detail is checked by its kind and quoted for a shell. If a detail fails its check, the text is
 not shown. Pure.
 """
 

@@ -15,8 +15,8 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 class CleanRules:
     """The rules of what is kept: the `newest_kept` ended runs of each job, and the runs that ended
     less than `min_age_s` seconds ago. `kept_data_sets`: the data sets that are kept; if None, all
-    are kept. `secret_paths`: job -> secret files that must not be kept, as `secret_paths` returns
-    them."""
+    are kept. `secret_paths`: job -> secret files that older versions may have sent (see
+    operations/sending/withheld_files.py). These files are removed even from a kept run."""
 
     newest_kept: int = 0
     min_age_s: float = 0.0
@@ -47,8 +47,8 @@ def find_staying_runs(
 def select_kept_runs(
     ended: Mapping[tuple[str, str], float], rules: CleanRules, now: float
 ) -> set[tuple[str, str]]:
-    """Return (job, run) of the ended runs that the rules keep. `ended`: when each run ended on its
-    last host, in UTC seconds."""
+    """Return (job, run) of the ended runs that the rules keep. `ended`: (job, run) -> time in
+    UTC seconds at which the last host of the run ended it."""
     recent = {key for key, when in ended.items() if now - when < rules.min_age_s}
     for job_name in {job for job, _ in ended}:
         runs = sorted(

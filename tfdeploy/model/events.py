@@ -51,7 +51,7 @@ class _TransferFields(TypedDict):
 
 
 class TransferFields(_TransferFields, total=False):
-    done: str  # the participle to show; "sent" if it is missing
+    done: str  # what was done with the data, such as "fetched"; "sent" if this field is missing
 
 
 class _BroadcastFields(TypedDict):
@@ -66,13 +66,13 @@ class _BroadcastFields(TypedDict):
 class SlowestLink(TypedDict):
     host: str
     parents: list[str]
-    rate: float  # bytes a second, in the seconds in which the link was fastest
+    rate: float  # bytes a second: the highest rate at which the host has received
 
 
 class BroadcastFields(_BroadcastFields, total=False):
     """The fields of a broadcast's event. The fields that this class adds to _BroadcastFields are
-    set only in the broadcast's last event. `total_bytes`: the bytes that were sent to the host that
-    received most."""
+    set only in the broadcast's last event. `total_bytes`: the number of bytes that one host
+    received, the largest of all hosts."""
 
     hosts: int
     total_bytes: int
@@ -121,8 +121,8 @@ class NoteFields(TypedDict):
 
 @dataclass(frozen=True)
 class Event:
-    """One event. `time`: UTC seconds by the control machine's clock; by the host's clock for task
-    and line events."""
+    """One event. `time`: UTC seconds. The time of a task or line event is by the clock of its host;
+    the time of any other event is by the control machine's clock."""
 
     kind: Kind
     time: float

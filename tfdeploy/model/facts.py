@@ -53,7 +53,8 @@ class KeepFolderFact:
 
     path: Text  # the folder's path, as in the job file
     newest: Seconds  # when the newest file of the folder was changed
-    checkpoint: Text | None = None  # "model.ckpt-1200", from TensorFlow's own `checkpoint` file
+    # name of the newest checkpoint, such as "model.ckpt-1200", from TensorFlow's file `checkpoint`
+    checkpoint: Text | None = None
     step: BigCount | None = None
     recorded: Seconds | None = None  # when the `checkpoint` file was written; None: there is none
     files: Count = 0
@@ -61,12 +62,12 @@ class KeepFolderFact:
 
     @property
     def compared_time(self) -> float:
-        """Return the time by which `keep` folders are compared. If there is a checkpoint, this is
-        the checkpoint's time, so that newer log files do not count."""
+        """Return the time by which `keep` folders are compared: the checkpoint's time if the folder
+        has a checkpoint, so that newer log files do not count; else the newest file's time."""
         return self.newest if self.recorded is None else self.recorded
 
     def may_be_copy_of(self, other: KeepFolderFact) -> bool:
-        """True if both facts may describe one folder, or copies of one folder."""
+        """True if `self` and `other` may describe the same folder or copies of it."""
         return (self.path, self.compared_time, self.checkpoint) == (
             other.path,
             other.compared_time,
@@ -88,9 +89,9 @@ _UNSAID = "its agent is too old to report this"
 
 @dataclass(frozen=True)
 class ProtectionHindrances:
-    """For each level of `protect`: why the host cannot provide this level; "" if it can.
-    `most_instructions`: the most instructions that the host's kernel allows in a socket's
-    filter."""
+    """`peers` and `firewall` are levels of `protect`. Each of these fields says why the host cannot
+    provide the level; the field is "" if the host can provide it. `most_instructions`: the most
+    instructions that the host's kernel allows in a socket's filter."""
 
     peers: Text = _UNSAID
     firewall: Text = _UNSAID
@@ -194,8 +195,8 @@ class HostFacts:
     modules: Modules = field(default_factory=dict)
     cpu_only: bool = False  # True if TensorFlow was built without GPU support
     rsync: Line | None = None  # version of rsync on the host; None: rsync is missing
-    # path of the environment that `setup` made for this job. If there is one, `python` and the
-    # versions describe it.
+    # path of the environment that `setup` made for this job. If there is one, the fields `python`
+    # and the versions are those of this environment.
     environment: AbsolutePath | None = None
     proxies: Variables = ()  # names of proxy variables that are set on the host
     # names of variables that are set on the host and that the plan also sets for each task
@@ -218,8 +219,9 @@ class HostFacts:
     def refuse_unrequested_facts(
         self, port_range: tuple[int, int], cluster_names: Collection[str], modules: Collection[str]
     ) -> None:
-        """Raise ValueError if the facts contradict the request. `port_range`: the requested range;
-        `cluster_names`: the cluster's names; `modules`: the requested Python modules."""
+        """Raise ValueError if the facts do not fit the request. The request named a range of ports
+        (`port_range`), the names in the cluster (`cluster_names`), and Python modules
+        (`modules`)."""
         low, high = port_range
         addresses = chain(self.addresses, *self.resolved.values())
         for address in filterfalse(is_ip, addresses):

@@ -33,7 +33,8 @@ MOST_NOTES = 1000  # the most notes that are shown, if the plan comes from a hos
 _SHOWN_CHARS = 2000  # the most characters of a text that is only shown; the rest is cut off
 
 _Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
-# field -> a narrower type, for fields whose types in Plan allow more than a host may send.
+# field -> the type of the values that a host may send. For these fields, the types in the plan's
+# own classes also allow other values.
 _TASK_FIELDS: dict[str, Any] = {
     "role": Name,
     "index": Annotated[int, Meta(ge=0, lt=MOST_TASKS)],
@@ -47,7 +48,7 @@ _HOST_FIELDS: dict[str, Any] = {
     "versions": Annotated[dict[str, str], Meta(max_length=50)],
 }
 _PLAN_FIELDS: dict[str, Any] = {
-    "created": Annotated[float, Meta(ge=0, le=1e11)],  # UTC seconds, as answers.bounds.Seconds
+    "created": Annotated[float, Meta(ge=0, le=1e11)],  # UTC seconds
     "release": Name,
     "cluster": dict[Name, tuple[str, ...]],
     "flags_appended": tuple[Name, ...],
@@ -91,11 +92,12 @@ def ssh_settings_of(host: Host) -> dict[str, Any]:
 
 
 def read_untrusted_plan(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
-    """Return the trusted fields of a host's plan.json, of any version, as the plan of `run`. Raises
-    ValueError that says what is wrong with the file.
+    """Read a host's plan.json, of any version of the file. Return the plan of `run`, with only the
+    fields that this machine may trust. Raises ValueError that says what is wrong with the file.
 
-    The tasks' commands and environments are left out. `metrics`, from this machine, replace the
-    plan's own, because matching a hostile regular expression could take forever.
+    The tasks' commands and environments are left out. The file's regular expressions of metrics are
+    replaced by `metrics`, which come from this machine: matching a hostile expression could take
+    forever.
     """
     plan = _decode_trusted_fields(content)
     if (plan.run, plan.job) != (run, job):
@@ -173,7 +175,7 @@ def _refuse_invalid_names(plan: Plan) -> None:
     named_hosts = {*plan.protect.hosts, *on_hosts, plan.supply_from}
     endpoints = chain(filter(None, (t.address for t in plan.tasks)), *plan.cluster.values())
     paths = (*plan.keep, *plan.links, *plan.data.values())
-    # a fault -> the values that have it
+    # what is wrong with a value -> the values with which this is wrong
     faults: dict[str, Iterable[str | None]] = {
         "this name occurs twice": (name for name, count in (tasks + hosts).items() if count > 1),
         "not a task's name": (t.task for t in plan.tasks if t.task != f"{t.role}:{t.index}"),

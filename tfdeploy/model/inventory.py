@@ -19,7 +19,7 @@ class Host:
     default of OpenSSH applies."""
 
     name: str
-    address: str  # "": not known to this machine
+    address: str  # "" if this machine does not know the address
     port: int | None = None
     user: str | None = None
     identity_file: str | None = None
@@ -36,15 +36,16 @@ class Host:
     # bytes a second in each direction, for all transfers of tfdeploy with this host
     bwlimit: int | None = None
     reserve: int = 0  # bytes that a sync leaves free on the workdir's disk
-    source: str = ""  # where the inventory names the host, as file:line
-    places: Mapping[str, str] = field(default_factory=dict, compare=False)  # setting -> file:line
+    source: str = ""  # file:line of the host's entry in the inventory
+    # setting -> file:line that sets it
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def setting_with_place(self, key: str) -> str:
         """Return `key:` with the file and line that set it, for messages. Return `key:` with only
         the file if the inventory does not set it.
 
-        All hosts have the same place for a setting of `defaults:`, so that their messages are equal
-        and can be shown once.
+        A setting of `defaults:` has the same file and line for all hosts. So the messages of these
+        hosts are equal and can be shown once.
         """
         location = self.places.get(key) or self.source.rpartition(":")[0]
         return f"`{key}:` ({location})" if location else f"`{key}:`"
@@ -65,7 +66,7 @@ def hosts_except(hosts: Hosts, names: Container[str]) -> Hosts:
 
 
 def settings_of(host: Host) -> dict[str, Any]:
-    """Return the host's fields without `places`, which neither hosts nor readers of JSON need."""
+    """Return the host's fields except `places`. Neither hosts nor readers of JSON need `places`."""
     return {name: value for name, value in asdict(host).items() if name != "places"}
 
 

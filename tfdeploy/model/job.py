@@ -51,9 +51,9 @@ class Secret:
         return len(self._text) >= min_chars and self._text in text
 
     def encoded_forms(self, min_chars: int) -> tuple[bytes, ...]:
-        """Return the byte strings by which a file is searched for the value: the value without
-        surrounding white space, and its forms in a JSON string. Returns () for a value of less than
-        `min_chars` characters."""
+        """Return the byte strings that show, if a file contains one of them, that the file contains
+        the secret: the value without surrounding white space, and the forms of the value in a JSON
+        string. Returns () for a value of less than `min_chars` characters."""
         text = self._text.strip()
         if len(text) < min_chars:
             return ()
@@ -79,10 +79,11 @@ class SecretSource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a data set is read, and how it is sent to the hosts. `path`: absolute, on `from_host`,
-    or on this machine if `from_host` is None.
+    """The source of a data set, and how the data set is sent to the hosts. `path`: an absolute path
+    on the host `from_host`, or on this machine if `from_host` is None.
 
-    `split: worker`: each worker gets a part. `others`: what the tasks of other roles then get.
+    If `split` is "worker", each worker gets a part of the data set, and `others` says what the
+    tasks of other roles get.
     """
 
     path: str
@@ -115,8 +116,8 @@ class Job:
     setup_requirements: str | None = None
     setup_wheels: str | None = None
     secrets: tuple[str, ...] = ()  # names of environment variables that are secret
-    # name of a secret -> its source. A secret that is missing here is read from the caller's
-    # environment.
+    # name of a secret -> its source. A secret without an entry in this dict is read from the
+    # caller's environment.
     secret_sources: dict[str, SecretSource] = field(default_factory=dict)
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
@@ -126,7 +127,8 @@ class Job:
     # seconds that the run waits for a host on which the run's minder (the process that supervises
     # the tasks there) is not alive
     restart_wait_s: float = 3600.0
-    # False if the job file gives restart.max, because the user then wants that many restarts
+    # True: a task that fails twice with the same error before its first step is not restarted.
+    # False if the job file sets restart.max: then the user wants that number of restarts.
     same_error_ends: bool = True
     stall_after_s: float = 300.0  # seconds; 0: stalls are not detected
     stall_action: StallAction = "report"

@@ -59,7 +59,8 @@ class LineBlock(NamedTuple):
 
 
 Batch = LineBlock | list[LogLine]  # lines with the same time, at least one
-_line = partial(tuple.__new__, LogLine)  # faster than LogLine(...), for millions of lines
+# Make a LogLine faster than LogLine(...) does, because a log may have millions of lines.
+_line = partial(tuple.__new__, LogLine)
 
 
 def lines_of(batch: Batch) -> list[LogLine]:

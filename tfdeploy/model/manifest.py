@@ -14,15 +14,15 @@ class ManifestEntry:
     path: str
     kind: Literal["file", "exec", "link"]
     size: int = 0
-    sha256: str = ""  # of the file's content; "" for a link
-    target: str = ""  # of the link; "" for a file
+    sha256: str = ""  # the hash of a file's content; "" for a link
+    target: str = ""  # the path that a link leads to; "" for a file
     # the stamp of a file (size, times, ...) as tree/hash_cache.make_stamp returns it
     stamp: tuple[int, ...] = field(default=(), compare=False)
 
 
 class CodeFile(NamedTuple):
-    """The fields of an Entry that a run records. `sum`: the sha256 of a file, the target of a
-    link."""
+    """The fields of a ManifestEntry that a run records. `sum`: for a file, its sha256; for a link,
+    its target."""
 
     kind: Literal["file", "exec", "link"]
     sum: str

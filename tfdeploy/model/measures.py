@@ -2,8 +2,8 @@
 them (agent/sampling/printed.py).
 
 If version 0.1.0 of tfdeploy launched a run, its hosts send metrics late, so this module searches
-the lines of the run for metrics. Lines may come at any rate. So only the newest few lines of each
-quarter of a second, by the lines' own time, are searched, the newest first. A pattern that needs
+the lines of the run for metrics. Lines may come very fast. So, of all lines whose times are in the
+same quarter of a second, only the newest few are searched, the newest first. A pattern that needs
 more CPU time than agent/metric_reader.py allows is not used any more.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 30.0  # steps per second are averaged over this time
 _BUCKETS_PER_S = 4
-LINES_PER_BUCKET = 16  # the most lines of a quarter of a second that are searched for metrics
+LINES_PER_BUCKET = 16  # at most this many lines in a quarter of a second are searched for metrics
 KEPT_CHARS = 4096  # the most characters of a line that are kept for display
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own

@@ -54,8 +54,8 @@ class ModeRules:
     # If a task of one of these roles dies, all tasks of the roles in `gang` restart. If a task of
     # any other role dies, only that task restarts.
     breaks: tuple[str, ...] = ()
-    # True if the chief's checkpoints (`keep`) are copied to the disks of all tasks that restart
-    # together, before these tasks restart
+    # True: before tasks restart together, the chief's `keep` folders (with its checkpoints) are
+    # copied to the disks of all these tasks
     supplied: bool = False
     # the tasks get TF_CONFIG and tfdeploy's runtime, which works around defects of TensorFlow
     tensorflow: bool = True
@@ -64,7 +64,8 @@ class ModeRules:
     ranks: bool = False
     # each step waits for the slowest worker, so a waiting worker is not stalled
     lockstep: bool = False
-    shares_step: bool = False  # the workers share one step counter, each at its own pace
+    # each worker trains at its own pace, and all workers count their steps in one counter
+    shares_step: bool = False
     traits: tuple[Trait, ...] = ()
     env: tuple[tuple[str, str], ...] = ()  # environment variables of every task
     # names of the strategies of TensorFlow with which `fit` of Keras 3 does not work

@@ -38,8 +38,8 @@ class TaskPlan:
     # a server that never ends by itself; it is stopped when the deciding tasks (those whose success
     # ends the run) have succeeded
     serves: bool = False
-    # After its death, the task restarts "alone" or with all tasks of the "gang"; "" means that the
-    # run fails.
+    # What happens if this task dies. "alone": only this task restarts. "gang": all tasks of the
+    # gang restart together. "": the run fails.
     on_death: str = ""
     gang: bool = False  # True if the task is one of the tasks that restart together (the gang)
 
@@ -120,23 +120,23 @@ class Plan:
     restart: str = "never (restart.max is 0)"  # the restart policy, as text
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    # If no minder of the run (the process that supervises a host's tasks) is alive on a host for
-    # this time, the host's tasks are lost for good.
+    # Seconds. A minder is the process that supervises a host's tasks. If a host has no live minder
+    # of the run for this long, the host's tasks are lost for good.
     restart_wait_s: float = 3600.0
     # True: a task that fails twice with the same error before its first step is not restarted
     same_error_ends: bool = False
     # time without progress after which a task counts as stalled; 0: stalls are not detected
     stall_after_s: float = 0.0
     stall_action: str = "report"  # one of model.job.StallAction
-    # In mode mirrored: the host whose `keep` folders are copied to the hosts of all tasks that
-    # restart together, before they restart.
+    # In mode mirrored: before the tasks of the gang restart, the `keep` folders of this host are
+    # copied to the hosts of all these tasks.
     supply_from: str | None = None
     protect: Protection = field(default_factory=Protection)
     version: int = PLAN_VERSION
 
     @property
     def digest(self) -> str:
-        """Return 16 hex digits of a hash over the content of this plan that hosts receive. Two
+        """Return 16 hex digits of a hash over the fields of this plan that are sent to hosts. Two
         launches with the same run and digest are the same launch."""
         return hashlib.sha256(_to_sorted_json(without_ssh_settings(self))).hexdigest()[:16]
 

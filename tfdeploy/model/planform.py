@@ -34,8 +34,9 @@ def shared_texts_of(plan: Plan) -> tuple[str, ...]:
 
 
 def pack_value(word: str, shared_texts: Iterable[str]) -> str | list[str | int]:
-    """Return `word`, an argument or a variable's value, with each of `shared_texts` replaced by its
-    index. wire.resolve_word reverses this."""
+    """Return the packed form of `word`, which is an argument or a variable's value. Each occurrence
+    of a text of `shared_texts` is replaced by the text's index. A short word, or a word without
+    such a text, is returned unchanged. wire.resolve_word reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split_at_texts(word, list(enumerate(shared_texts)))

@@ -33,7 +33,8 @@ class Protection:
         return self.hosts.get(host, self.used)
 
     def hosts_by_level(self) -> dict[Level, tuple[str, ...]]:
-        """Return each level that hosts have, the strongest first, with its hosts."""
+        """Return {level of protection: the hosts with this level}, the strongest level first. A
+        level that no host has is left out."""
         hosts_by_level = {
             level: tuple(host for host, its in self.hosts.items() if its == level)
             for level in LEVELS

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.ui.sanitise import clean
 
-# Where a formula can begin: before one of `=+-@` or its full-width form, at the start of the text
-# or after a semicolon.
+# A formula can begin at the start of the text or after a semicolon. It begins with one of `=+-@` or
+# a full-width form of these characters.
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[-=+@\uff1d\uff0b\uff0d\uff20])')
 
 

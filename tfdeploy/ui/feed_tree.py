@@ -33,8 +33,8 @@ def draw_feed_tree(
     tree = _FeedTree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
-    # The first pass shows all named hosts. If these do not fit, the second pass may also leave out
-    # named hosts.
+    # The first pass shows all of `important_hosts`. If these do not fit, the second pass may leave
+    # out some of them.
     for shown, least in ((important_hosts, 1), ((), 0)):
         above = tree.with_ancestors(shown)
         for depth in range(levels, least - 1, -1):
@@ -81,9 +81,10 @@ class _FeedTree:
     def lines(
         self, top: str, drawn: Collection[str], important_hosts: Collection[str], width: int
     ) -> list[str]:
-        """Return the lines of the subtree of `top`: first a line with the chain of hosts that have
-        a single child, then the lines of each branch. Hosts that are not in `drawn` are only
-        counted."""
+        """Return the lines of the subtree of `top`. The first line is a chain of hosts: `top`, its
+        only child, the only child of that host, and so on. The chain ends at a host that does not
+        have exactly one child. The lines of each child of that host follow. Hosts that are not in
+        `drawn` are not shown, but only counted."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())

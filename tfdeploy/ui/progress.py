@@ -145,8 +145,8 @@ class _Bars:
     def resume(self) -> None:
         from rich.live import Live
 
-        # A new Live is needed each time, because a used Live would first erase as many rows as it
-        # drew last.
+        # The display (rich.live.Live) is made anew each time, because a Live that is started again
+        # would first erase as many rows as it drew last.
         live = Live(
             self,
             console=self.console,

@@ -61,7 +61,7 @@ def show_status(
 
     `now`: UTC seconds. `add_options`: adds the operator's own options to a command, so that the
     operator can type the result. `last_lines`: the last lines of the task that died first. `as_of`:
-    how old these lines are."""
+    text that says when these lines were read, such as "as of the last fetch"; "" if just now."""
     lasted = format_duration(run_seconds(view.started, view.ended, now))
     duration = f" {'after' if view.is_final else 'for'} {lasted}"
     heading = f"{view.run}  {view.mode}  "
@@ -149,8 +149,8 @@ def _unrepeated_reason(view: RunView, task: TaskView) -> str | None:
     """Return the reason for the state of a task; None if there is none.
 
     If the task died first or was ended for the same cause as the run, the cause of the run already
-    contains the reason, and the reason is not returned. Then return why the last attempt of the
-    task began if the task was stopped after a restart, else None."""
+    contains the reason, and the reason is not returned. Instead, return why the last attempt of the
+    task began, but only if the task was restarted and then stopped; otherwise return None."""
     cause = view.cause or ""
     is_first = task.task == view.first_death and (task.reason or "") in cause
     if task.reason != cause and not is_first:
@@ -186,8 +186,8 @@ def show_left_files(
 
 
 def _top_folder(path: str, cwd: str) -> str:
-    """Return the part of `path` that ends with the first folder below `cwd`; "" if the file is in
-    no such folder."""
+    """Return the path of the folder that is directly below `cwd` and contains the file `path`; ""
+    if there is no such folder."""
     inside = f"{cwd}/" if cwd and path.startswith(f"{cwd}/") else ""
     folder, below, _ = path.removeprefix(inside).partition("/")
     return inside + folder if below else ""
@@ -419,8 +419,8 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
 def _write_line(
     terminal: Terminal, label: str, text: str, style: str = "", after: str = ""
 ) -> None:
-    """Write one line, cut to the width of the terminal. `style`: the style of `text`. `text` is
-    sanitised here; `label` and `after` must already be sanitised."""
+    """Write `label`, `text` and `after` as one line, cut to the width of the terminal. `style`: the
+    style of `text`. `text` is sanitised here; `label` and `after` must already be sanitised."""
     width = terminal.width or 1 << 30
     label = cut_to_width(label, width)
     text = cut_to_width(clean(text), width - len(label))

@@ -46,8 +46,8 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream and what it can show. `width`: the number of columns, or None if the stream is not a
-    terminal, so that lines are not cut. `color`: whether colours are wanted."""
+    """A stream and what it can show. `width`: the number of columns. If the stream is not a
+    terminal, `width` is None, and lines are not cut. `color`: whether colours are wanted."""
 
     stream: TextIO
     width: int | None

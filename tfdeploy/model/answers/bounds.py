@@ -39,7 +39,8 @@ BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# UTC seconds of the years 69 to 5138, which datetime can represent. NaN and infinity are refused.
+# UTC seconds. The limits are in the years 69 and 5138, so datetime can represent each time. NaN and
+# infinity are refused.
 Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
 
 ShortText = Annotated[str, Meta(max_length=64)]  # for ids and digests

@@ -17,5 +17,5 @@ class Failure(Answer):
     code: Code
     what: Text
     where: Text | None = None
-    advice: Code | None = None  # the name of a line in model/advice.py
+    advice: Code | None = None  # the key of a text in LINES of model/advice.py
     details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = {}

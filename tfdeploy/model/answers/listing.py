@@ -71,7 +71,8 @@ def is_safe_relative_path(path: str) -> bool:
 
 def link_stays_inside(link: FoundFile) -> bool:
     """True if the link's target is in the same tree. Only the target's text is checked. `..` may
-    occur only at the beginning of the target, and at most once for each folder above the link."""
+    occur only at the beginning of the target, and at most as often as the tree has folders above
+    the link."""
     remainder, ups = link.target or "", 0
     while remainder.startswith("../"):
         remainder, ups = remainder[3:], ups + 1

@@ -1,7 +1,7 @@
 """Convert JSON from a host to typed values. No other module does this.
 
 A record of `agent.wire` inside an answer is checked against a type that is built from the record's
-own fields, so the two cannot differ.
+own fields, so this type and the record always have the same fields.
 """
 
 from __future__ import annotations

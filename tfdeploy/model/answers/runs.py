@@ -116,7 +116,7 @@ class RunChange(Answer):
     samples: NewestSamples | None = None
 
 
-# offset in the blob, UTC seconds, stream, attempt
+# One record of a log: (offset in the blob, UTC seconds, stream, attempt).
 Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]
 
 
@@ -155,7 +155,8 @@ RUN_RESUME = Verb("run.resume", RunResumed)
 RUN_STATUS = Verb("run.status", RunOnHost)
 RUN_KNOWN = Verb("run.known", KnownRunEnd)
 RUN_TELL = Verb("run.tell", EmptyAnswer)
-# operations/run_lookup/host_plans.py reads the plan from the item's blob.
+# The answer's item has no fields: the plan is the item's blob, which
+# operations/run_lookup/host_plans.py reads.
 RUN_PLAN = StreamingVerb("run.plan", EmptyAnswer, EmptyAnswer)
 RUNS = Verb("runs", list[ListedRun])
 RUN_WATCH = StreamingVerb("run.watch", RunChange, EmptyAnswer)

@@ -1,5 +1,5 @@
-"""Build types that check the records in agent/wire.py: the records' own fields, with limits and
-allowed values.
+"""Build, for each record in agent/wire.py, a type that checks such a record. The type has the
+record's fields, with limits and allowed values.
 
 The records themselves have no checks, because every process of the agent loads them.
 """

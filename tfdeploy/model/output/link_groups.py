@@ -30,7 +30,7 @@ _Pair = tuple[str, str]  # source, target
 
 
 def group_links(links: Sequence[LinkRow]) -> list[LinkGroup]:
-    """Return groups of the links that have a `why`. These are all links that failed or are slow."""
+    """Group the links that have a `why`, that is, the links that failed or are slow."""
     tested = {(each["from"], each["to"]) for each in links}
     ports: dict[_Trouble, dict[_Pair, set[int]]] = {}
     troubles: dict[_Pair, _Trouble] = {}
@@ -52,8 +52,9 @@ def group_links(links: Sequence[LinkRow]) -> list[LinkGroup]:
 def _groups_of_trouble(
     trouble: _Trouble, ports: Mapping[_Pair, set[int]], tested: set[_Pair]
 ) -> Iterator[LinkGroup]:
-    """Yield the groups of links with this trouble. `ports`: (source, target) -> the ports of the
-    links. `tested`: all pairs of hosts."""
+    """Yield groups of the links that failed, or are slow, for the same reason (`trouble`). `ports`:
+    (source, target) -> the ports of the links between these hosts that have this trouble. `tested`:
+    all pairs of hosts that were tested."""
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"
     unreached = _hosts_always_failing(ports, tested, 1)

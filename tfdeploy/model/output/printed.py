@@ -288,8 +288,8 @@ PRINTED: dict[str, Any] = {  # name of an output -> its type
     "completion": CompletionAnswer,
     "error": ErrorAnswer,
 }
-# name of an output -> what prints it. If an output is missing here, the verb with the same name
-# prints it.
+# output -> the command that prints it. An output without an entry is printed by the verb that has
+# the output's name.
 _PRINTED_BY = {
     "sync-dry-run": "sync --dry-run",
     "launch-dry-run": "launch --dry-run",
@@ -319,7 +319,8 @@ def schema_of(name: str) -> dict[str, Any]:
     with msgspec_lock:
         schema = msgspec.json.schema(PRINTED[name])
     for definition in schema.get("$defs", {}).values():
-        # The description is a docstring, which Python 3.13 dedents and older versions do not.
+        # The description is a docstring. Only Python 3.13 and newer remove its indentation, so the
+        # white space is made equal here.
         if "description" in definition:
             definition["description"] = " ".join(definition["description"].split())
     title = printed_by(name) if name == "error" else f"tfdeploy {printed_by(name)}"

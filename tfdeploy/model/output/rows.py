@@ -70,7 +70,7 @@ class ExpectedRow(TypedDict):
 class SetupRow(OkRow):
     environment: str | None  # folder of the environment on the host
     python_version: str | None
-    by: str | None  # uv, pip
+    by: str | None  # the installer of the packages: uv or pip
     packages: Mapping[str, str]  # name -> version
     made: bool
     bytes_sent: int
@@ -144,7 +144,7 @@ LinkRow = TypedDict(
 
 
 class Survivor(TypedDict):
-    """A process that stop did not end."""
+    """A process that is still alive after `tfdeploy stop`."""
 
     pid: int
     state: str
@@ -217,7 +217,7 @@ class AuditEntryRow(_AuditEntryRow, _From):
 class AuditPortRow(TypedDict):
     host: str
     port: int
-    task: str | None  # None: the port is that of the minders
+    task: str | None  # the task that uses the port; None if the minders use it
     protect: str
 
 

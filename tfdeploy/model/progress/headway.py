@@ -18,8 +18,9 @@ class RunCompletion(NamedTuple):
 
 
 def run_completion(progress: RunProgress) -> RunCompletion | None:
-    """Return how much of the run is done, by the epoch of its leading task or else by its highest
-    step. Return None if the goal is not known."""
+    """Return the completed fraction of the run. It is computed from the epoch of the leading task
+    or, if this epoch is not known, from the highest step of all tasks. Return None if neither the
+    number of epochs nor the number of steps to reach is known."""
     lead = progress.lead_task
     if lead is None:
         return None

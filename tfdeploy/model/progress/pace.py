@@ -21,8 +21,7 @@ SLOW = 1.5  # a task is slow if its figure differs from the median by at least t
 FEWEST = 3  # tasks are compared only if there are at least this many
 OVER_S = 60.0  # rates, and the use of GPUs and CPUs, are averaged over this time
 SEEN_S = 15.0  # line rates are compared only if they cover at least this time
-# A worker is stale if the run needs at least this time to make as many steps as the worker is
-# behind.
+# A worker is stale if it is behind by at least the number of steps that the run makes in this time.
 BEHIND_S = 30.0
 
 
@@ -85,9 +84,8 @@ def _slower_than_median(rates: Mapping[str, float], basis: str) -> dict[str, Slo
 
 
 def _busier_than_median(trainers: list[TaskProgress], trends: Trends) -> dict[str, SlowTask]:
-    """Return the tasks that compute much more than the others, by the use of their GPUs, or of
-    their CPUs if they have no GPUs. All tasks make each step together, so such a task keeps the
-    others waiting."""
+    """Return the tasks that use their GPUs (or, without GPUs, their CPUs) much more than the median
+    task. All tasks make each step together, so such a task keeps the others waiting."""
     for use, label in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean
@@ -109,7 +107,7 @@ def _busier_than_median(trainers: list[TaskProgress], trends: Trends) -> dict[st
 
 
 def _far_behind(trainers: list[TaskProgress], progress: RunProgress) -> dict[str, SlowTask]:
-    """Return workers whose last known step is far behind the highest."""
+    """Return the workers whose last known step is far behind the highest step of the run."""
     rate, highest = progress.shared_steps_per_s(), progress.highest_step
     if not rate or highest is None:
         return {}

@@ -81,7 +81,8 @@ class RunProgress:
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
-        # what a running broadcast sends, such as "data digits" -> the broadcast's last event
+        # Keys: what a running broadcast sends, such as "data digits". Values: the last event of
+        # this broadcast.
         self.broadcasts: dict[str, BroadcastFields] = {}
         self.steps: dict[str, str] = {}  # step of the launch -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
@@ -89,8 +90,8 @@ class RunProgress:
         # (task, number of the attempt) -> attempt
         self.attempts: dict[tuple[str, int], Attempt] = {}
         self.goal: int | None = None  # steps that the command requests; None: not known
-        # True if several tasks share one step counter, each at its own pace. Then the step in a
-        # line is the run's step.
+        # True if several tasks train at their own pace and share one step counter. Then the step in
+        # a task's line is the step of the whole run.
         self.shares_step = False
         self._cause: str | None = None
         self._patterns: Patterns = {}
@@ -107,7 +108,8 @@ class RunProgress:
     def set_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
         self._patterns = metric_patterns_of(plan)
-        # If only some hosts are shown, the plan has fewer tasks than the cluster.
+        # If only some hosts are shown, `plan.tasks` has only their tasks. `plan.cluster` still has
+        # the tasks of all hosts.
         shown = sum(task.role in TRAINERS for task in plan.tasks)
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
         self.shares_step = rules_of(plan.mode).shares_step and trainers > 1
@@ -137,7 +139,8 @@ class RunProgress:
 
     def shared_steps_per_s(self, silent_tasks: Collection[str] = ()) -> float | None:
         """Return steps per second of the shared step counter, or None if there is no shared counter
-        or no rate is known. `silent_tasks`: tasks that have written nothing for a long time."""
+        or no rate is known. `silent_tasks`: tasks that have written nothing for a long time; their
+        rate is 0."""
         if not self.shares_step:
             return None
         rates = (
@@ -241,7 +244,7 @@ class RunProgress:
         )
 
     def _find_or_add_task(self, name: str, host: str | None) -> TaskProgress:
-        """Return the task of that name. A new task is added."""
+        """Return the task of that name. If the name is not known yet, add such a task first."""
         task = self.tasks.get(name)
         if task is None:
             task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
@@ -272,7 +275,8 @@ class RunProgress:
 
     def _apply_transfer(self, event: Event) -> None:
         host, what = self.find_or_add_host(event.host or "?"), event.data.get("what", "")
-        # "all" is the sum of the other transfers, sent when all of them are done.
+        # The transfer "all" is the sum of the other transfers. Its event comes when the others are
+        # done.
         if what == "all":
             host.synced = True
         else:
@@ -297,8 +301,8 @@ class RunProgress:
         task.apply_status(cast("TaskFields", event.data))
 
     def merge_attempts(self, recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-        """Record attempts that the hosts recorded earlier. Return the attempts whose end was not
-        known before."""
+        """Add the attempts that the hosts have recorded to the known ones. `recorded`: task -> its
+        attempts. Return the attempts whose end was not known before this call."""
         known_tasks = recorded.keys() & self.tasks.keys()
         return merge_recorded_attempts(
             self.attempts, {task: recorded[task] for task in known_tasks}

@@ -38,7 +38,7 @@ class TaskProgress:
     started: float | None = None
     ended: float | None = None
     lines: int = 0
-    written_steps: int = 0  # how many samples had a new step from event files
+    written_steps: int = 0  # number of samples with a new step that came from an event file
     last_raw: str = ""
     last_time: float | None = None
     cpu: float | None = None  # cores in use; None: not measured
@@ -83,8 +83,8 @@ class TaskProgress:
         return self.outcome in DEATHS
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Record the metrics that the task's host read: see TaskMetrics. A new step in an event
-        file shows that the task is alive, as a line does."""
+        """Record the metrics that the task's host has read (see TaskMetrics). A new step in an
+        event file shows that the task is alive, just as a new line of its log does."""
         before = self.step
         self.measures.take_sample(sample)
         if sample.step_time is not None and self.step != before:
@@ -105,7 +105,7 @@ class TaskProgress:
 
 
 def _status_order(attempt: int, state: str) -> tuple[int, int]:
-    """Return a sort key that grows over time. A task that waits to restart is `pending` and still
-    has the number of its last attempt, so this state comes after all other states of that
+    """Return a sort key that grows over time. A task that waits to restart is `pending`, and still
+    has the number of the attempt that has ended. So `pending` comes after all other states of that
     attempt."""
     return attempt, len(_RANK) if state == "pending" and attempt else _RANK.get(state, 0)

@@ -1,5 +1,5 @@
-"""Compute the progress of one transfer to one host: bytes, rate, remaining time. Pure; its time is
-the time of the events."""
+"""Compute the progress of one transfer to one host: bytes, rate, remaining time. Pure: this module
+reads no clock, but takes the time from the events."""
 
 from __future__ import annotations
 

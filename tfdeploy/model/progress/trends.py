@@ -20,8 +20,8 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 
 MOST = 256  # the most points of a series
 APART_S = 1.0  # the shortest time in seconds between two updates
-LINES = "lines"  # names the trend that counts the lines that a task has written so far
-PACE = "pace"  # names the trend of the task's own steps per second
+LINES = "lines"  # the name of the trend that counts the lines that a task has written so far
+PACE = "pace"  # the name of the trend of a task's own steps per second
 USES = ("cpu", "memory", "gpu", "gpu memory")
 # DONE: the fraction of the run that is done, 0 to 1
 STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"
@@ -81,9 +81,9 @@ class Trend:
 
 
 class Trends:
-    """The trends of a run. `printed`: task -> name of a metric -> trend. `used`: task -> LINES,
-    PACE or one of USES -> trend. The run's own STEP, LOSS, RATE and DONE are in `printed` under the
-    task RUN."""
+    """The trends of a run. `printed`: task -> name of a metric -> trend. `used`: task -> name of a
+    trend (LINES, PACE or one of USES) -> trend. The trends of the run itself are in `printed`, with
+    the key RUN instead of a task. Their names are STEP, LOSS, RATE and DONE."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}

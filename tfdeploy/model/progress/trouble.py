@@ -1,5 +1,5 @@
-"""Classify the trouble of each task of a run by a rank and a text. Tasks that need attention have
-the first ranks. Pure."""
+"""Give each task of a run a rank and a text that describe its trouble. Tasks that need attention
+have the lowest ranks. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _AGAIN_S = 120.0  # a restart is recent for this long
 
 
 class TaskTrouble(NamedTuple):
-    """The trouble of a task. `rank`: one of the constants from FIRST to DONE. `state`: text for a
-    table cell. `why`: the reason; "" if there is none."""
+    """The trouble of a task. `rank`: one of the constants from FIRST to DONE. `state`: the task's
+    state, as a table shows it. `why`: the reason of the trouble; "" if there is none."""
 
     rank: int
     state: str
@@ -38,8 +38,8 @@ def classify_tasks(
     slow: Mapping[str, SlowTask] = MappingProxyType({}),
     now: float | None = None,
 ) -> dict[str, TaskTrouble]:
-    """Return {task: its Mark}, in the plan's order. `now`: UTC seconds, to decide whether a restart
-    is recent."""
+    """Return {task: its TaskTrouble}, in the plan's order. `now`: UTC seconds, to decide whether a
+    restart is recent."""
     first = progress.first_death
     ended = progress.state in ("succeeded", "stopped")
     return {

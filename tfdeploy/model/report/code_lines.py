@@ -24,7 +24,7 @@ class LinesOfFile(TypedDict):
 
     path: str
     runs: tuple[str, str]
-    diff: list[str] | None  # None: `why` gives the reason
+    diff: list[str] | None  # None if there is no diff, for the reason in `why`
     why: str | None
 
 
@@ -50,8 +50,9 @@ def lines_of_files(
     files: tuple[CodeFiles, CodeFiles],
     contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
-    """Yield the differing lines of each changed file. `contents`: for each run, the contents of the
-    files that `select_comparable` returned, or None if no host has the run's code any more."""
+    """Yield the differing lines of each changed file. `contents`: one entry for each run: the
+    contents of the files that `select_comparable` returned. The entry is None if no host has the
+    run's code any more."""
     for path in changed_files(*files):
         texts, why = [], None
         for run, known, content in zip(runs, files, contents, strict=True):

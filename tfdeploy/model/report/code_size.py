@@ -12,9 +12,9 @@ from itertools import pairwise
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.text.units import format_bytes
 
-MOST_BYTES = 50_000_000  # more bytes of code cause a warning
+MOST_BYTES = 50_000_000  # code with more bytes than this causes a warning
 _MOST_PATHS = 3  # how many paths the warning names
-_LEAST_SHARE = 0.05  # the warning does not name a path with a smaller share of all bytes
+_LEAST_SHARE = 0.05  # the warning names a path only if the path has this share of all bytes
 # If one subfolder has this share of its folder's bytes, the warning names the subfolder.
 _MAIN_SHARE = 0.8
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")

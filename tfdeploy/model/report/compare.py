@@ -100,8 +100,8 @@ def differing_code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
 
 
 def final_metrics(runs: Sequence[ComparedRun]) -> list[Final]:
-    """Return the last value of each metric in each run's samples, and the step that the run had
-    reached then."""
+    """Return, for each run, the last value of each metric, and the run's step at the time of this
+    value."""
     final_values: list[Final] = []
     for run in runs:
         last: dict[str, tuple[float, int | None]] = {}

@@ -112,8 +112,8 @@ def _lines_per_task(
 
 
 def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> CurvePieces:
-    """Return one piece of the curve for each attempt: the attempt's points as (time, value).
-    `points`: (attempt, time, value). A point whose value is None is left out."""
+    """Split a curve into one piece for each attempt. Each piece has the attempt's points as (time,
+    value). `points`: (attempt, time, value). A point whose value is None is left out."""
     known = (
         (attempt, (time, float(value))) for attempt, time, value in points if value is not None
     )

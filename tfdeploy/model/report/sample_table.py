@@ -13,8 +13,8 @@ from tfdeploy.model.text.words import iso_z
 # The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
 AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
-# In seconds. A row of a task shows the use of the task's GPUs only if the GPUs were sampled at most
-# this long before the task.
+# In seconds. Each row is one sample of a task. A row shows the use of the task's GPUs only if a
+# sample of the host's GPUs was taken at most this long before the task's sample.
 OLDEST_GPU_S = 600.0
 Cell = str | float | None
 

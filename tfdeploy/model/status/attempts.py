@@ -42,7 +42,7 @@ class Attempt:
 
 
 def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
-    """Return an attempt that a host has recorded."""
+    """Convert a host's record of one attempt of `task` to an Attempt."""
     return copy_fields(Attempt, row, task=task, last_line="")
 
 
@@ -92,8 +92,9 @@ def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
 def merge_recorded_attempts(
     by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
-    """Add to `by_key` the attempts that hosts have recorded, by task. A recorded end replaces the
-    end that a status reported.
+    """Add the attempts that hosts have recorded to `by_key`. `recorded`: task -> its attempts.
+    `by_key`: (task, number of the attempt) -> attempt. A recorded end replaces the end that a
+    status reported.
 
     Return the attempts whose end was not known before.
     """
@@ -111,7 +112,8 @@ def merge_recorded_attempts(
 
 
 def end_event_of(attempt: Attempt, host: str) -> Event:
-    """Return the event of the attempt's end, as an observer would have received it at that time."""
+    """Return the event of the attempt's end that a client would have received if it had watched the
+    run when the attempt ended."""
     task, number = attempt.task, attempt.number
     data = {name: getattr(attempt, name) for name in ("started", *_END)}
     data |= {"state": "ended", "attempt": number}

@@ -21,8 +21,9 @@ from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_j
 from tfdeploy.model.status.verdict import FINAL_STATES, verdict
 from tfdeploy.model.text.words import iso_z
 
-_MOST_OPEN = 20  # the most open ports that are shown
-# The most callers that are read from one host's report. A hostile host may report any number.
+_MOST_OPEN = 20  # at most this many open ports are shown
+# At most this many callers (UnplannedCaller) are read from the report of one host, because a
+# hostile host may report any number.
 _MOST_CALLERS = 256
 _NO_METRICS: Metrics = MappingProxyType({})
 
@@ -37,7 +38,7 @@ class UnplannedCaller(NamedTuple):
 
     @property
     def refusal_text(self) -> str:
-        """Return text that says that the address is not admitted, and why."""
+        """Return text that says that the tasks' ports refuse the caller's address, and why."""
         return (
             f"{self.member} connected to {self.host} from {self.address}, which is not an address "
             f"of {self.member}: the tasks' ports on {self.host} do not admit this address"
@@ -59,7 +60,7 @@ class RunView:
     cause: str | None = None
     first_death: str | None = None  # the task's name
     unreachable: tuple[str, ...] = ()
-    # hosts that were not asked, on purpose; the tasks of these hosts are not in `tasks`
+    # hosts that were deliberately not asked; the tasks of these hosts are not in `tasks`
     unasked: tuple[str, ...] = ()
     # host -> paths of files that tasks left in cwd/ on the host
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -67,9 +68,11 @@ class RunView:
     # ports of a protected run that are open to everybody, as text
     open_ports: tuple[str, ...] = ()
     protect: Protection = field(default_factory=Protection)
-    # callers whose address the tasks' ports admit, because `member` stated it as its own address
+    # Callers from addresses that the tasks' ports admit. The host `member` of such a caller stated
+    # that the address is its own.
     admitted: tuple[UnplannedCaller, ...] = ()
-    # callers whose address the tasks' ports refuse, because `member` did not state it as its own
+    # Callers from addresses that the tasks' ports refuse. The host `member` of such a caller did
+    # not state that the address is its own.
     not_admitted: tuple[UnplannedCaller, ...] = ()
     job_metrics: tuple[str, ...] = ()  # names of the job's own metrics
 
@@ -91,9 +94,9 @@ def run_view(
     """Return the view of the run, with its state and cause.
 
     `host_states`: host -> its state; None or missing if the host does not know this run. For an
-    unreachable host, this may be the last known state. `unasked`: hosts that were not asked, on
-    purpose; other hosts may still report about them. `metrics`: task -> newest value of each
-    metric. `unread`: task -> metrics that the task's host no longer reads.
+    unreachable host, this may be the last known state. `unasked`: hosts that were deliberately not
+    asked; other hosts may still report about them. `metrics`: task -> newest value of each metric.
+    `unread`: task -> metrics that the task's host no longer reads.
     """
     states = [state for state in map(host_states.get, plan.host_names) if state is not None]
     silent = {*unreachable, *unasked}

@@ -171,7 +171,7 @@ def task_json(view: TaskView) -> TaskRow:
         TaskRow,
         view,
         gpus=list(view.gpus),
-        # JSON has no NaN and no infinity.
+        # JSON cannot express NaN and infinity, so such values are left out.
         loss=view.loss if view.loss is not None and isfinite(view.loss) else None,
         metrics={name: value for name, value in view.metrics.items() if isfinite(value)},
         metrics_unread=list(view.unread),

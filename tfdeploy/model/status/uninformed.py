@@ -11,10 +11,10 @@ from tfdeploy.agent.wire import HostRunState
 def find_uninformed_hosts(
     states: Mapping[str, HostRunState | None],
 ) -> tuple[str, tuple[str, ...]] | None:
-    """Return a host that knows that the run is over, and the hosts that still run it because they
-    do not know.
+    """Return (a host that knows that the run is over, the hosts that do not know this and so still
+    run their tasks).
 
-    Return None if no host knows that the run is over, or if all hosts know.
+    Return None if no host knows that the run is over, or if all hosts know that it is over.
     """
     known = {host: state for host, state in sorted(states.items()) if state is not None}
     knowing = [host for host, state in known.items() if _knows_run_over(state)]

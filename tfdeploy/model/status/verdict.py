@@ -23,8 +23,8 @@ def verdict(
     """Return (state, cause, first death) by what the answering hosts report. If their reports do
     not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
-    # A minder is the process that supervises a host's tasks. The deaths that minders report as the
-    # cause take precedence over the tasks' own outcomes.
+    # A minder (the process that supervises a host's tasks) may report which death made the run
+    # fail. Only if no minder reports one, the tasks' own outcomes show the first death.
     death = earliest_death(
         deaths_reported_by(states) or [death_of(view) for view in views if view.outcome in DEATHS]
     )
@@ -63,8 +63,9 @@ def _is_over_on_host(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # state of a task -> the highest number of its attempt with which the run still counts as
-    # `starting`. With a higher number, the task has restarted, and the run stays `running`.
+    # state of a task -> highest attempt number. While a task is in this state and the number of its
+    # attempt is not higher, the run is `starting`. A higher number means that the task has
+    # restarted; then the run stays `running`.
     first = {"pending": 0, "starting": 1}
     coming_up = any(
         v.state in first and v.attempt <= first[v.state] and v.health is None for v in views
@@ -73,7 +74,8 @@ def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -
 
 
 def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
-    """True if the first death came before the operator stopped the other tasks."""
+    """True if the first death came before the end of the first task whose outcome is `stopped`.
+    False if no task has this outcome."""
     if death is None or death.outcome == "lost" or death.time is None:
         return False
     stopped = [v.ended for v in views if v.outcome == "stopped" and v.ended is not None]

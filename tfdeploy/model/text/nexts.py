@@ -15,7 +15,8 @@ _PLACE = re.compile(r"(?:-p \d+ )?[^\s`]+@[^\s`;]+")
 _BOUND = re.compile(
     r"(--(?:limit|exclude) |\bas root on )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])"
 )
-# Words that mean a known word, although their spelling is not similar to it.
+# A word that a user may type -> the word of tfdeploy that means the same. The two are spelled so
+# differently that a comparison of letters does not find the second one.
 _MEANT = {
     **dict.fromkeys(("torch", "pytorch", "ddp", "torchrun", "horovod", "jax"), "plain"),
     **dict.fromkeys(("mwms", "multiworker", "allreduce"), "mirrored"),
@@ -23,8 +24,8 @@ _MEANT = {
     **dict.fromkeys(("pss", "parameterserverstrategy"), "coordinator"),
     "cmd": "command",
 }
-# The most lines. If there are more texts, the last line only names the hosts of the texts that are
-# left out.
+# The maximum number of lines that say what to type next. If there are more texts, the last line
+# only names the hosts of the texts that are left out.
 MOST = 5
 
 
@@ -80,8 +81,8 @@ def most_similar(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> 
 
 
 def tfdeploy_term(word: str) -> str:
-    """Return tfdeploy's term for `word`, a term of other tools, such as "plain" for "ddp". Return
-    `word` if it is no such term."""
+    """Translate a term of another tool into tfdeploy's term: "ddp" into "plain". Return any other
+    word unchanged."""
     return _MEANT.get(word.lower(), word)
 
 

@@ -11,8 +11,8 @@ from typing import AnyStr, TypeVar
 
 from tfdeploy.agent.metric_patterns import MOST_CHARS
 
-# In bytes or characters: searching a longer line may take long. For a line of a megabyte, it may
-# take a minute.
+# A line is long if it has more bytes or characters than this. Searching a long line may take long;
+# a line of a megabyte may take a minute.
 LONG_LINE = 4096
 Found = TypeVar("Found")
 

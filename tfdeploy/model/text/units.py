@@ -89,7 +89,8 @@ def format_roughly(seconds: float, *, parts: int = 1) -> str:
     whole = max(0, int(seconds))
     size, unit = next((size, unit) for least, size, unit in _PARTS if whole >= least)
     number, remainder = divmod(whole, size)
-    # After days, the remainder is given in hours; after hours, in minutes.
+    # A number of days is followed by the remaining hours, and a number of hours by the remaining
+    # minutes.
     smallest = 3600 if unit == "d" else 60
     more = (
         f" {format_roughly(remainder)}" if parts > 1 and size > 60 and remainder >= smallest else ""

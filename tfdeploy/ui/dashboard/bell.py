@@ -19,7 +19,7 @@ class WakePipe:
     def wake(self) -> None:
         if not self._rung:
             self._rung = True
-            # OSError: the pipe is full, so `fd` is readable anyway.
+            # An OSError means that the pipe is full. Then `fd` is readable without this byte.
             with contextlib.suppress(OSError):
                 os.write(self._end, b"\0")
 

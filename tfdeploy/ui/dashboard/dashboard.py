@@ -101,7 +101,7 @@ class Dashboard:
         self.trends, self.happenings = self.scene.trends, self.scene.happenings
         self._command = command
         self.view.can_run_commands = command is not None
-        # The samples of `add_past_samples`, until they are drawn.
+        # The samples that were passed to `add_past_samples` and are not drawn yet.
         self._past: Samples | None = None
         self._committed = plan is not None
         self._in_fd = in_fd
@@ -159,8 +159,9 @@ class Dashboard:
 
     @contextmanager
     def draw_in_thread(self) -> Iterator[None]:
-        """Draw in a separate thread while the `with` block runs. This is for a launch, which the
-        operator cannot leave before the commit. The code in the block must handle all signals."""
+        """Draw in a separate thread while the `with` block runs. A launch uses this method, because
+        the operator cannot leave a launch before it is committed. The code in the block must handle
+        all signals."""
         self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._draw_until_left, name="dashboard", daemon=True)
         thread.start()
@@ -221,8 +222,8 @@ class Dashboard:
 
     def _apply(self, event: Event) -> None:
         if event.kind == "note" and event.data["text"] in self._unread_notes:
-            # This machine has already added a note with the same text. Now the task's host reports
-            # the same.
+            # `_note_unread_metrics` has already added a note with this text. This note, from the
+            # task's host, repeats it.
             return
         self.progress.apply_event(event)
         text, style = self.happenings.add(event)
@@ -302,8 +303,8 @@ class Dashboard:
                 fresh = True
             if self.view.quit or keyboard.gone:
                 return "left"
-            # The block of `draw_in_thread` has ended. From now on `run` draws, so `run` gets the
-            # unread keys.
+            # The block of `draw_in_thread` has ended. From now on `run` draws, so the key strokes
+            # that are not read yet are handed over to `run`.
             if in_own_thread and not self._may_draw_in_thread.is_set():
                 for key in keyboard.hand_over_unread():
                     self.view.handle_key(key)

@@ -17,7 +17,7 @@ KEPT = 500
 # Equal events within this many seconds become one entry.
 _TOGETHER_S = 10.0
 _PID = re.compile(r" pid \d+")
-# The number of newest entries with which a new event is compared.
+# A new event becomes part of an equal entry only if this entry is among this many newest ones.
 _LOOKED_AT = 8
 
 
@@ -90,16 +90,16 @@ class RunHistory:
         self.all = deque(entries, maxlen=KEPT)
 
     def forget_cause(self) -> None:
-        """Forget the cause: the run continues, so the first death of a task was not the cause of a
-        failure."""
+        """Forget which death was the cause of the run's failure. The run continues, so that death
+        has not made it fail."""
         if self.cause is not None:
             self.cause.first = False
         self.cause = None
 
 
 def _history_entry(event: Event) -> HistoryEntry:
-    """Return the entry of one event. Its kind is the text without the name of the task or host and
-    without a pid, so it is equal for equal events of several tasks."""
+    """Return the entry of one event. The kind of the entry is the event's text without the name of
+    the task or host and without a pid. So equal events of several tasks have the same kind."""
     text, style = describe_event(event)
     name, kind = "", ""
     if event.kind == "task" and event.task:

@@ -113,8 +113,9 @@ class LogBuffer:
     def tail(self, max_rows: int, task: str | None = None) -> list[BufferedLine]:
         """Return the newest lines of `task`, at most `max_rows`, the oldest first.
 
-        If `task` is None, return the newest lines of all tasks. Then each task with a line in the
-        last RECENT_S seconds gets its share of the rows, however much other tasks write."""
+        If `task` is None, return the newest lines of all tasks. Each task with a line in the last
+        RECENT_S seconds then gets a share of the rows, so that tasks that write much do not crowd
+        out the others."""
         rings = self._matching_rings(task)
         newest = [_last_lines(ring, max_rows) for ring in rings]
         if task is not None:

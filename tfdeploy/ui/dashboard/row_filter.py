@@ -57,12 +57,13 @@ class Filter(NamedTuple):
 
     @property
     def selects_tasks(self) -> bool:
-        """Return True if any term selects tasks. If no term does, all rows are shown."""
+        """Return True if at least one term of the filter selects tasks. Otherwise the table shows
+        the rows of all tasks."""
         return any(term.text_test is None for term in self.terms)
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
-        """Return True if a task in these states matches all terms of the filter that select
-        tasks."""
+        """Return True if the task passes the filter. Only terms that select tasks are applied, and
+        the task must match each of them. `states`: all states of the task, see `states_of`."""
         selecting = (term for term in self.terms if term.text_test is None)
         return all(
             (term.state in states if term.tasks is None else task in term.tasks) != term.is_negated
@@ -84,9 +85,12 @@ class Filter(NamedTuple):
 def parse_filter(
     text: str, progress: RunProgress, present_states: Collection[str] = STATES
 ) -> Filter:
-    """Parse the filter in `text`. `present_states`: the states that at least one task has now. The
-    name of any other state is searched for as text, and so is an invalid regular expression. Never
-    raises.
+    """Parse the filter in `text`. Never raises.
+
+    `present_states`: the states that at least one task has now. The name of a state that no task
+    has now is read as any other word, unless it is negated. A word that names no state, task or
+    host is searched for in the log; a word that is no valid regular expression is searched for
+    literally.
     """
     return Filter(
         tuple(

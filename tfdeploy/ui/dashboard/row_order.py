@@ -42,10 +42,10 @@ def table_rows(
 ) -> list[TableRow]:
     """Return the rows of the table, at most `max_rows` rows if folding makes this possible.
 
-    `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
-    whether equal tasks are folded into one row; if None, only if there are more tasks than
-    `max_rows`. `open_role`: a role whose tasks are never folded. Tasks in trouble are folded only
-    if folding the other tasks is not enough."""
+    `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`: True
+    folds equal tasks into one row, False folds no tasks, and None folds them only if there are more
+    tasks than `max_rows`. `open_role`: a role whose tasks are never folded. Tasks in trouble are
+    folded only if folding the other tasks is not enough."""
     key = _sort_key(progress, marks, sort)
     tasks = sorted(shown, key=key) if key else list(shown)
     if fold is None:
@@ -67,8 +67,8 @@ def _fold_rows(
     open_role: str | None,
 ) -> list[TableRow]:
     """Return the rows of the table. Tasks of the same role and state become one folded row, at the
-    position of the first of these tasks. `can_fold`: returns True if a task with this mark (its
-    state and problem) may be folded.
+    position of the first of these tasks. `can_fold` gets a task's mark (the TaskTrouble of the
+    task), and returns True if the task may be folded.
     """
 
     def group_of(task: str) -> tuple[str, str]:

@@ -52,7 +52,7 @@ _FIGURE_WIDTH = 9
 # The width of a curve in the table.
 _SPARK = 8
 _NAMES = ("task", "state", "host")
-# The columns that remain when the reason of a restart replaces the other columns.
+# If the row of a restarted task shows the reason of the restart, only these columns remain.
 _WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
 # The columns that are aligned to the right.
 _RIGHT = frozenset(
@@ -163,7 +163,7 @@ def _percent(value: float) -> str:
 
 
 _FIGURES = {
-    # The use of one whole core is 100%.
+    # 100% means that one core is fully used.
     "cpu": _NumberColumn(lambda _, task: task.cpu, lambda cores: _percent(100 * cores)),
     "memory": _NumberColumn(lambda _, task: task.memory, format_bytes),
     "step": _NumberColumn(lambda _, task: task.step, partial(format_number, digits=7), max),
@@ -320,7 +320,8 @@ def _folded_cell_texts(
 
 
 def _host_text(progress: RunProgress, names: Iterable[str]) -> str:
-    """Return the host of these tasks, or the number of hosts if there are several."""
+    """Return the name of the host if all tasks in `names` are on one host, else the number of their
+    hosts."""
     hosts = {progress.tasks[name].host for name in names}
     return next(iter(hosts)) if len(hosts) == 1 else format_count(len(hosts), "host")
 

@@ -63,8 +63,8 @@ def _attempts_bar(
     unicode: bool,
     stalled: float | None,
 ) -> Row:
-    """Return the bar of a task, from `began` to `until` (UTC seconds). `stalled`: when the task
-    stalled or its host became unreachable (UTC seconds); None if neither has happened."""
+    """Return the bar of a task, from `began` to `until` (UTC seconds). `stalled`: UTC seconds at
+    which the task stalled or its host became unreachable; None if neither has happened."""
     width = max(1, width)
     cells = [Span(" ")] * width
     deaths: list[int] = []

@@ -38,7 +38,7 @@ class ViewState:
     ring: LogBuffer
     progress: RunProgress
     page: Page = "run"
-    # The rows of the table that the last frame has drawn.
+    # The table rows that were drawn in the last frame.
     items: Sequence[TableRow] = ()
     # The task of the selected row, or None if no row is selected.
     selected: str | None = None
@@ -46,7 +46,7 @@ class ViewState:
     followed: str | None = None
     typing: bool = False
     filter: str = ""
-    # The filter, as parsed for the tasks of the last frame.
+    # The parsed form of `filter`. Each frame parses it again, because tasks and states change.
     parsed: Filter = field(default_factory=Filter)
     sort: str = SORTS[0]
     # Whether equal rows are folded. If None, they are folded only if there is no room for all rows.
@@ -60,8 +60,7 @@ class ViewState:
     # How many lines the log had received when the snapshot was taken.
     snapshot_count: int = 0
     paused: bool = False
-    # An index in the snapshot. The line before this index is the lowest line of the log that is
-    # shown.
+    # The visible part of the log ends before this index in `snapshot`.
     bottom: int = 0
     # How many rows the log had in the last frame.
     log_rows: int = 1

@@ -27,8 +27,8 @@ from tfdeploy.ui.sanitise import are_printable_ascii, clean, clean_line, is_prin
 from tfdeploy.ui.terminal import task_color
 
 Output = Literal["text", "json", "raw"]
-# The maximum number of characters of a line that are shown. A longer line arrives in pieces of this
-# many bytes: see operations/tasklogs/split_lines.py.
+# At most this many characters of a line are shown. A longer line arrives in pieces, each of this
+# many bytes (see operations/tasklogs/split_lines.py).
 LINE_CHARS = 1 << 20
 # The maximum number of prefixes ("task@host | ") that are cached.
 _MOST_PREFIXES = 4096
@@ -94,7 +94,7 @@ class LinePrinter:
         self._waiting = 0
         # Formatted text that is not written yet.
         self._ready: list[bytes] = []
-        # The number of bytes of those elements of `_ready` that are whole blocks.
+        # How many bytes of `_ready` come from blocks that were formatted as a whole.
         self._ready_bytes = 0
         self._writing = threading.Lock()
         self._gone = False
@@ -156,8 +156,8 @@ class LinePrinter:
             self._flush()
 
     def _format_block(self, block: LineBlock) -> bytes | None:
-        """Return the block with the label "task@host | " before each line, if the lines need no
-        other change. Return None if each line must be examined separately."""
+        """Return the block with the label "task@host | " before each line. Return None if lines may
+        need other changes too, so that each line must be examined separately."""
         content = block.content
         if not self._is_text or self._highlight or self._folds or self._is_holding:
             return content if self._is_raw else None
@@ -182,8 +182,8 @@ class LinePrinter:
             self._write_ready()
 
     def _write_ready(self) -> None:
-        """Write the formatted text. If writing fails, but not because of a closed pipe, `write`
-        raises the error at the end."""
+        """Write the formatted text. An error is recorded, and nothing more is written. At its end,
+        `write` raises the error, unless the error is that the reader closed the pipe."""
         unwritten = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
@@ -225,8 +225,8 @@ class LinePrinter:
         return [*batch, *(cut.more_bytes_line() for cut in self._cuts.values() if cut.more)]
 
     def _shorten_long_lines(self, batch: list[LogLine]) -> list[LogLine]:
-        """Return the lines. If a line arrives in pieces, return only its first piece and the number
-        of further bytes."""
+        """Return the lines. Of a line that arrives in pieces, return only the first piece and a
+        text with the number of bytes that are left out."""
         shown = []
         for line in batch:
             key = (line.task, line.host, line.stream)

@@ -163,8 +163,8 @@ def _attempt_bar(attempt: Attempt, top: int, across: Callable[[float], float], u
 
 
 def thin_out(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield at most MOST_POINTS points of the piece: the lowest and the highest point of each
-    stretch, so that no peak is lost."""
+    """Yield at most MOST_POINTS points of a piece of a curve. The piece is divided into sections.
+    The lowest and the highest point of each section are kept, so that no peak is lost."""
     if len(piece) <= MOST_POINTS:
         yield from piece
         return
@@ -179,8 +179,8 @@ def thin_out(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, floa
 
 
 def ticks(low: float, high: float, max_count: int) -> list[float]:
-    """Return round numbers from `low` to `high`, approximately `max_count` or fewer. Return no
-    numbers if `low` and `high` are nearly equal."""
+    """Return round numbers from `low` to `high`, at most `max_count` + 1 of them. Return no numbers
+    if `low` and `high` are nearly equal."""
     raw = (high - low) / max(1, max_count)
     if raw <= 1e-12 * max(abs(low), abs(high)):
         return []
