@@ -81,10 +81,10 @@ class _FeedTree:
     def lines(
         self, top: str, drawn: Collection[str], important_hosts: Collection[str], width: int
     ) -> list[str]:
-        """Return the lines of the subtree of `top`. The first line is a chain of hosts: `top`, its
-        only child, the only child of that host, and so on. The chain ends at a host that does not
-        have exactly one child. The lines of each child of that host follow. Hosts that are not in
-        `drawn` are not shown, but only counted."""
+        """Return the lines of the subtree of `top`. Only hosts in `drawn` are shown; other hosts are
+        counted. The first line is a chain of hosts: `top`, its only shown child, the only shown
+        child of that host, and so on. The chain ends at a host that does not have exactly one shown
+        child. The lines of each shown child of that host follow."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())
