@@ -28,7 +28,7 @@ from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-TRIES = 3  # attempts to send code that changes while it is sent
+TRIES = 3  # code that changes while it is sent is sent at most this many times
 
 
 def sync(

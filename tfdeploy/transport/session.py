@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.transport.agent.channel import FramedChannel
 
-MAX_OUTPUT_BYTES = 64 << 20  # most bytes of a command's output
+MAX_OUTPUT_BYTES = 64 << 20  # maximum size of a command's output, in bytes
 
 
 class SshSession:

@@ -18,7 +18,7 @@ from tfdeploy.tree.datasets import make_data_listing
 LISTING_TIMEOUT_S = (
     600.0  # longest silence of the host, in seconds, while it reads the folders and files
 )
-MOST_BYTES = 256 << 20  # limit for a packed listing, in bytes
+MOST_BYTES = 256 << 20  # maximum size of a packed listing, in bytes
 
 
 def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:

@@ -32,12 +32,13 @@ from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
-TRIES = 20  # attempts for a folder that changes
+TRIES = 20  # a folder that changes is listed and pulled at most this many times
 SUMS_PER_REQUEST = 500  # files in one request for hashes
 SILENCE_S = 600.0  # timeout in seconds for reading a folder or hashing one large file on the host
 LIST_S = 1800.0  # time limit for a whole list of files
 LEAST_BYTES_S = 4096  # a pull of N bytes may take SILENCE_S + N / LEAST_BYTES_S seconds
-SLACK_BYTES = 256 << 20  # allowance for files that grow while they are pulled
+# A pull of N bytes may receive 2 * N + SLACK_BYTES bytes, because files may grow in the meantime.
+SLACK_BYTES = 256 << 20
 
 SizeAndMtime = tuple[int, int]  # size, mtime_ns
 

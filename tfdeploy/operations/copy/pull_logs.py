@@ -28,10 +28,12 @@ from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # timeout while the host hashes a whole log
 SILENCE_S = 60.0  # longest pause while a log is read without following it
-SLACK_BYTES = 64 << 20  # allowance for a log that rotates while it is read
+# A host may send this many bytes more than the size limit of a log, because the log may rotate
+# while it is read.
+SLACK_BYTES = 64 << 20
 ITEM_BYTES = 100  # bytes that are counted for each piece in addition to its content
-MOST_GAPS = 16  # most gaps (rotated bytes) in one fetch; each gap begins a new local file
-LEAST_BYTES_S = 4096  # bytes per second; a slower host counts as unreachable
+MOST_GAPS = 16  # maximum number of gaps (rotated bytes) in one fetch; each gap begins a new file
+LEAST_BYTES_S = 4096  # a host that sends fewer bytes per second counts as unreachable
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
+# Maximum size of a plan's text, in bytes. Older plans of 1,000 hosts have 65 MiB.
+MOST_BYTES = 96 << 20
 SILENCE_S = 20.0
 # This many hosts are asked for the plan one by one. All other hosts are then asked at once.
 FIRST = 3

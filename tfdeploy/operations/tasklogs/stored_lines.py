@@ -19,7 +19,9 @@ from tfdeploy.operations.tasklogs.line_filter import filter_batches
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
-SLACK_BYTES = 64 << 20  # allowance for a log that rotates or grows while it is read
+# A host may send this many bytes more than the size limit of a log, because the log may rotate or
+# grow while it is read.
+SLACK_BYTES = 64 << 20
 # {"task@host": how many bytes of its log were rotated away before they could be read}
 RotatedBytes = dict[str, int]
 

@@ -33,7 +33,7 @@ from tfdeploy.transport.ssh.errors import copy_error, printable_line
 from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # a channel is lost if a ping stays unanswered for this many seconds
-SLICE_BYTES = 64 << 10  # most bytes of one `sendall`
+SLICE_BYTES = 64 << 10  # one `sendall` gets at most this many bytes
 # After `shorten_timeouts`: seconds between two pings, and seconds after which an unanswered ping
 # means that the channel is lost.
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0

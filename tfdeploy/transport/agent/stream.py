@@ -26,12 +26,12 @@ from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copy_error
 
 BACKLOG_BYTES = 16 << 20  # the reader thread waits while the backlog is larger than this
-MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # limit of the backlog while a call waits
+MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # maximum size of the backlog while a call waits
 # A stream with `silence_s` may last MAX_SILENCES times `silence_s`, plus the time that its blobs
 # take at MIN_BYTES_PER_S.
 MAX_SILENCES = 30
 MIN_BYTES_PER_S = 4096
-MOST_PACKED_BYTES = 32 << 20  # most bytes of an unpacked value
+MOST_PACKED_BYTES = 32 << 20  # maximum size of an unpacked value, in bytes
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 

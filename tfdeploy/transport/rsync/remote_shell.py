@@ -18,7 +18,7 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.transport.protocols import Pipes, RemoteCommand
 from tfdeploy.transport.ssh.joined import copy_after_mark
 
-WORDS_BYTES = 64 << 10  # most bytes of a request
+WORDS_BYTES = 64 << 10  # maximum size of a request, in bytes
 END_S = 3.0  # seconds to wait until the thread ends
 PIPES = 3  # number of file descriptors in a request
 Start = Callable[[str], RemoteCommand]

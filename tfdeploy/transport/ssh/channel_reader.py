@@ -6,7 +6,7 @@ import threading
 
 import paramiko
 
-BLOCK = 1 << 20  # most bytes of one read
+BLOCK = 1 << 20  # one read returns at most this many bytes
 # The errors of a connection that has ended.
 BROKEN = (paramiko.SSHException, OSError, EOFError)
 

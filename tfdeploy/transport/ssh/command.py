@@ -10,7 +10,7 @@ from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh import connect_timeout
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 
-START_S = 60.0  # most seconds until sshd confirms that a command has started
+START_S = 60.0  # sshd must confirm within this many seconds that a command has started
 
 
 class _ChannelRequest:

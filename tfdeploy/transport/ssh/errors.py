@@ -180,7 +180,7 @@ def _count_retries(error: BaseException, attempt: Attempt) -> int:
 
 
 def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
-    """Return (cause, remedy) of a failed attempt to connect. `remedy` is None if there is none."""
+    """Return (cause, remedy) of a failed attempt to connect. If no remedy is known, it is None."""
     target = attempt.target
     address = target.shown_address
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)

@@ -12,7 +12,7 @@ from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.protocols import Pipes
 from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 
-SEND_BYTES = 128 << 10  # most bytes of one read
+SEND_BYTES = 128 << 10  # one read returns at most this many bytes
 # A command may print a mark before its own output. The mark is searched for only within the first
 # NOISE_BYTES bytes.
 NOISE_BYTES = 1 << 20

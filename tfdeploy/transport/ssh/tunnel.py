@@ -20,7 +20,7 @@ from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 
 MOST_CONNECTIONS = 64
-_BLOCK_BYTES = 1 << 16  # most bytes of one read
+_BLOCK_BYTES = 1 << 16  # one read returns at most this many bytes
 
 
 class _Connection:
