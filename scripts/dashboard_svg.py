@@ -34,7 +34,8 @@ def line_of(event: Event) -> LogLine:
     try:
         text = line.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        # The line has a surrogate that tfdeploy never writes. So another program wrote the file.
+        # The line has a lone Unicode surrogate. tfdeploy never writes such surrogates, so another
+        # program wrote the file.
         text = line.encode("utf-8", "replace")
     stream = event.data.get("stream", "out")
     return LogLine(

@@ -175,8 +175,8 @@ def pair(new_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture
 def tfdeploy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Lab], Tfdeploy]]:
-    """Return a function. tfdeploy(lab) returns an operator, who has a home of their own and runs
-    the real command line.
+    """Return a function. tfdeploy(lab) returns a Tfdeploy object, which stands for an operator: it
+    has its own home folder and runs the real command line.
 
     At the end, processes that the operator left running are ended. After a failed test the
     operator's runs are also stopped, because they would disturb the next test of that lab.

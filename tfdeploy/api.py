@@ -477,7 +477,7 @@ def _make_flags(record: type[F], values: Mapping[str, Any]) -> F:
 def _read_flag_value(field: Any, value: Any) -> Any:
     options = field.metadata.get("options", {})
     if isinstance(value, Job):
-        # The inventory is searched for from the folder of the job file.
+        # The search for the inventory begins in the folder of the job file.
         return str(Path(value.folder, Path(value.source).name))
     if isinstance(value, Inventory):
         return None
@@ -488,8 +488,8 @@ def _read_flag_value(field: Any, value: Any) -> Any:
     if value not in options.get("choices", (value,)):
         raise unknown_choice_error(value, options["choices"], field.name)
     read = options.get("type")
-    # A whole number is read like a text, so that a number out of range is refused. For `moment`, a
-    # number stays as it is: it is UTC seconds, and `moment` would read a text as time before now.
+    # A whole number is converted to text and parsed, so that a number out of range is refused. The
+    # exception is `moment`: the number 30 means UTC seconds, but the text "30" means 30 s ago.
     if read and (isinstance(value, str) or (isinstance(value, int) and read is not moment)):
         try:
             return read(str(value))

@@ -40,7 +40,7 @@ class Scenario:
     # host -> the fraction of `rate` at which it sends
     slow_out: Mapping[int, float] = field(default_factory=dict)
     deaths: Mapping[int, float] = field(default_factory=dict)  # host -> time of its death
-    # host -> the time from which it hangs. The control machine gets no report of that.
+    # host -> the time from which this host hangs. Nothing tells the control machine that it hangs.
     stops: Mapping[int, float] = field(default_factory=dict)
     closed: frozenset[int] = frozenset()  # hosts to which no other host can connect
     # seconds to check, write and read a piece, from its arrival until the host can send it on

@@ -85,7 +85,8 @@ class Pieces:
     def _send(self, parent: int) -> None:
         """Send the next piece to the next child that can receive one.
 
-        This is called again when that piece has left, and when more pieces arrive.
+        This method is called again each time the parent has sent a piece, and each time it has
+        received more pieces.
         """
         if self._is_sending[parent] or parent in self._ended:
             return

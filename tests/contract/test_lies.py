@@ -255,8 +255,8 @@ FALSE_EVENTS: dict[str, list[Any]] = {
 def test_nonsense_does_not_delay_follower_of_run(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The client closes the connection after a frame with NaN. A client that follows a run then
-    # waits for this time until the host answers again.
+    # The client closes the connection to a host that sends a frame with NaN. After all other hosts
+    # have ended, a client that follows the run waits at most SILENT_S for such a host.
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
     answer = HonestAnswer([(item, b"") for item in FALSE_EVENTS[case]], {})
     events: list[Event] = []

@@ -50,7 +50,7 @@ OF_THE_RUNTIME = (
     "tfdeploy.runtime.old_names.removed_names",
     "tfdeploy.runtime.old_names.numpy_names",
     "tfdeploy.runtime.job_synonyms",
-    # Both the planning code and the runtime inside a task use the names in the modules above.
+    # The planning code uses these modules, and so does the runtime inside a task.
 )
 SHARED = (
     "frames",
@@ -223,8 +223,8 @@ def rooms_of(text):
 
     A row is for one folder of tfdeploy. It orders the folder's subfolders ("rooms") and the modules
     that lie directly in the folder; `*` stands for all such modules that the row does not name.
-    Return {folder: {name of the room or module: height}}. The height is the number of the step in
-    the row, counted from 0.
+    Return {folder: {name of the room or module: height}}. The height is the number of `<` signs
+    before the name in its row.
     """
     return {folder: _heights(folder, row) for folder, row in _ROW.findall(text)}
 

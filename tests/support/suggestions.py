@@ -102,8 +102,8 @@ def commands(message: Message) -> Iterator[str]:
 
 
 def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each expression below `node` that makes a text. Parts of such an
-    expression are not yielded again.
+    """Yield (line, text) of each expression below `node` whose value is a text. The parts of such
+    an expression are not yielded on their own.
     """
     if isinstance(node, ast.expr):
         text = _text_of(node)

@@ -61,7 +61,7 @@ class Listing:
         )
         self._targets: Dict[int, bytes] = {}
         self._same: Dict[int, int] = {}
-        # Index of a sparse file -> bytes that it occupies on the disk.
+        # row number of a sparse file -> bytes that the file occupies on the disk
         self._allocated: Dict[int, int] = {}
         self.total_bytes = 0
         self.files = 0

@@ -119,8 +119,8 @@ def find_metric(
     is_possible: Callable[[str, float], bool],
     metrics: Found,
 ) -> None:
-    """Add the newest number that the pattern finds to `metrics`. `texts`: the newest line first. A
-    number that Keras has printed for this metric is replaced, unless it is in a newer line.
+    """Add the newest number that the pattern finds to `metrics`. `texts`: the newest line first.
+    The found number replaces one that Keras printed for this metric, unless Keras's line is newer.
     `is_possible(metric, number)` returns False if the number cannot be a value of the metric."""
     for line, text in enumerate(texts):
         value = _parse_number_or_nan(search(pattern, text)) if text else None

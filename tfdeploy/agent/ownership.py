@@ -180,7 +180,7 @@ def _write_stamps(stamps_text: str, folder: str) -> None:
             record.write(stamps_text)
         os.rename(fresh, os.path.join(folder, SEEN))
     except OSError:
-        pass  # the disk is full; the next start will check all files again
+        pass  # for example, the disk is full; without the record, the next start checks all files
 
 
 def _open_below(top: int, workdir: str, names: List[str]) -> int:

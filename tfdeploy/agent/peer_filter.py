@@ -90,8 +90,8 @@ def _match_networks(
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (word_index + 1)
-    # Prefix length -> the 32-bit word `word_index` of the address of each network with this prefix
-    # length. Networks whose prefix is longer than that word reaches are in `longer`.
+    # prefix length -> for each network with this prefix length, the word `word_index` of its
+    # address. The networks whose prefix continues in the next word are in `longer` instead.
     shorter: Dict[int, List[int]] = {}
     for network in admitted:
         word = _address_word(network, word_index)

@@ -161,9 +161,9 @@ class TaskSpec:
     ready_timeout_s: float = 120.0
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
-    serves: bool = False  # True for a server, as in Peer
-    # A port that the program binds exclusively. The minder holds this port until just before each
-    # start of the task.
+    serves: bool = False  # True if the task is a server; see Peer, which has the same field
+    # The task's port if the program binds it exclusively, otherwise None. The minder holds this
+    # port until just before each start of the task.
     own_port: Optional[int] = None
     runtime: bool = True  # True if tfdeploy's runtime is put on the PYTHONPATH of the task
     cwd: str = ""  # the folder inside the code in which the task starts; "" means the top folder

@@ -37,8 +37,8 @@ def load_job(flags: CommonFlags) -> Job:
 
 
 def _suggest_project_folder(error: ConfigError) -> ConfigError:
-    """Return the error. If no file was found, make the error suggest a folder that has a job file:
-    one in the current folder, or the folder of the last run."""
+    """Return `error`. If it says that no job file or inventory was found, first make it suggest a
+    folder that has a job file: one in the current folder, or the folder of the last run."""
     if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
         below = next(Path.cwd().glob(f"*/{FILE}"), None)
         if below:

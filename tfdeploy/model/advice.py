@@ -72,7 +72,7 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and is_printable_text(text)
 
 
-# the kind of a detail -> its check
+# placeholder in a line of advice -> function that checks the value that a host sends for it
 _CHECKS: dict[str, Callable[[str], object]] = {
     "host": bool,
     "run": is_run_id,

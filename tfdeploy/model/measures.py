@@ -35,8 +35,8 @@ Patterns = Mapping[str, "re.Pattern[str]"]
 
 
 def metric_patterns_of(plan: Plan) -> Patterns:
-    """Return the patterns with which this machine matches a run's lines; {} if the run's hosts send
-    their metrics."""
+    """Return the patterns that find metrics in the lines of a run's tasks. If the run's hosts send
+    the metrics, this machine does not search the lines, and {} is returned."""
     if plan.hosts_tell_metrics:
         return {}
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})

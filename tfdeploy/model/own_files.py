@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 PAGE = "<!doctype html><!-- written by tfdeploy -->"
-# The beginning of sample_table.BEFORE, copied because importing sample_table is slow.
+# The beginning of the header of a table of samples: the first names in sample_table.BEFORE. They
+# are copied, because importing sample_table is slow.
 TABLE = '"time","seconds","task","host","attempt",'
 _BEGINNINGS = (PAGE.encode("ascii"), TABLE.encode("ascii"))
 

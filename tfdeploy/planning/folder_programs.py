@@ -106,7 +106,10 @@ def _stem(path: str) -> str:
 
 
 def _choose_command(path: str, text: str) -> tuple[str, ...]:
-    """Return the command that starts a program: as a module if it imports the package it is in."""
+    """Return the command that starts a program.
+
+    A program that imports the package in which it lies is started as a module (`python -m`).
+    """
     package = path.rpartition("/")[0].partition("/")[0]
     if package and re.search(rf"^\s*(?:from|import) {re.escape(package)}\b", text, re.MULTILINE):
         return "python", "-m", path.removesuffix(".py").replace("/", ".")

@@ -31,7 +31,7 @@ class SharedByTasks:
     `extra_variables`: environment variables that all these programs need.
     `keeps_written_addresses`: whether the tasks listen at addresses that are written into the
     program. `identity`: how a program learns which task it is. `renamed_values`: role ->
-    placeholder values that contain the program's own names for the roles.
+    {placeholder: its value}. In these values, the roles have the names that the program uses.
     """
 
     job: Job

@@ -30,7 +30,8 @@ _sessions: Any = weakref.WeakSet()
 
 
 def chief_has_finished() -> bool:
-    """Return True if the tasks that decide whether the run succeeds have succeeded.
+    """Return True if all deciding tasks (usually only the chief) have succeeded: with them, the run
+    succeeds.
 
     The agent (agent/minder/minder.py) records this in a file."""
     folder = os.environ.get("TFDEPLOY_TASK_FOLDER")

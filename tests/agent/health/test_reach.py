@@ -43,7 +43,7 @@ def test_a_full_queue_and_a_bad_name_are_no_answer(monkeypatch: pytest.MonkeyPat
 
 
 def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
-    late = socket.timeout("x")  # noqa: UP041 - another class before Python 3.10
+    late = socket.timeout("x")  # noqa: UP041 - not TimeoutError before Python 3.10
     errors = [
         late,
         ConnectionRefusedError(111, "x"),

@@ -1,5 +1,5 @@
-"""Test which line of a task's log is reported as the reason of its failure, and the prediction
-whether the next start would fail in the same way. The logs are from real programs.
+"""Test which line of a task's log is reported as the reason of its failure. Also test the
+prediction that the next start would fail in the same way. The logs are from real programs.
 """
 
 from __future__ import annotations

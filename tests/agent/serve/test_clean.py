@@ -459,7 +459,7 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
 
 
-# --- everything in a workdir
+# --- `clean --everything`, which removes all files of tfdeploy in a workdir
 
 
 @pytest.fixture

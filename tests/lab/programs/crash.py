@@ -1,9 +1,11 @@
-"""Ends badly: after --after seconds, with exit code --code or by --signal (a number), the last words on standard error.
+"""Fails after --after seconds: exits with code --code, or kills itself with signal number --signal.
+
+Before that, it prints a line to standard error.
 
     python crash.py --job_name=worker --task_index=0 --code=7 --after=0.5
 
---only=worker:1 lets all other tasks wait for ever instead. --listen opens the task's port first.
---raises: an exception instead of an exit code.
+With --only=worker:1, all other tasks wait for ever instead. With --listen, the task first listens
+on its port. With --raises, it ends by an exception, and not with --code.
 """
 import argparse
 import os

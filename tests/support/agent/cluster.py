@@ -193,7 +193,7 @@ class Cluster:
             assert answer == {"prepared": True}
 
     def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
-        """Call the verb on all hosts except `but`, and return {host: answer}."""
+        """Call the verb on all hosts, except on the host named `but`. Return {host: answer}."""
         return {
             name: host.call(verb, run=run, job=JOB, **args)
             for name, host in self.hosts.items()

@@ -181,8 +181,8 @@ class OutOfRangeError(Exception):
 def test_errors_that_mean_end_of_training(monkeypatch, tmp_path, role, index, error, ends_well):
     """Test which errors in a worker mean only that the training has ended.
 
-    `index` may be followed by the word `decided`. Then the run has a chief in addition to worker:0,
-    and this chief has finished.
+    `index` is the task's index, such as "0", or the index and a word, "0 decided". With the word,
+    the run also has a chief, and the chief has finished.
     """
     index, _, decided = index.partition(" ")
     monkeypatch.setenv("TFDEPLOY_TASK_ROLE", role)

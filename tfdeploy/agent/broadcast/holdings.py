@@ -37,8 +37,8 @@ class Holdings:
         self.cut, self._files = cut, files
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
-        # segment -> its leaves. For each segment in this dict, this host searches its files for the
-        # pieces of the segment, or has already done so.
+        # segment -> the hashes of its pieces (leaves). When a segment is added to this dict, this
+        # host begins to search its own files for the pieces of the segment.
         self.leaves: Dict[int, bytes] = {}
         # The segments whose leaves are known, in the order of arrival. The list only grows.
         self.arrived_segments: List[int] = []

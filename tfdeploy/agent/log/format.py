@@ -107,8 +107,9 @@ class LogWriter:
 
     def _write_record(self, index: int, record: Record) -> None:
         if self._last is not None and self._last.offset == record.offset:
-            # The bytes of the last record were lost. The new record replaces the last one, so that
-            # a full disk does not fill the index.
+            # The bytes that the last record describes were not written, for example because the
+            # disk is full. The new record replaces that record. Otherwise each failed write would
+            # add a record to the index.
             self._index_bytes -= RECORD.size
         self._last = None  # stays None if the record cannot be written
         if os.pwrite(index, RECORD.pack(*record), self._index_bytes) < RECORD.size:

@@ -50,8 +50,8 @@ class Segment:
         return Record(*RECORD.unpack(os.pread(self.index, RECORD.size, position * RECORD.size)))
 
     def count_records(self, is_before: Callable[[Record], bool]) -> int:
-        """Return for how many records at the beginning of the index `is_before` is true. It must be
-        false for all later records, because the search is binary."""
+        """Return the number of records for which `is_before` is true. These records must all be at
+        the beginning of the index, because the search is binary."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2

@@ -18,7 +18,7 @@ from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
 # Limits how many bytes of output are held back because they may be the beginning of a secret. If a
-# form of a secret is longer, its length is the limit.
+# secret is longer (in one of its forms, see below), the limit is the length of that form.
 MOST_HELD = 64 << 10
 # A secret has several forms (plain, base64, ...). To find a form, its beginning is searched first.
 # The beginning consists of this many bytes, or fewer at the end of a text.

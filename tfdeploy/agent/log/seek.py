@@ -50,8 +50,8 @@ def _nth_last_newline(block: bytes, count: int) -> int:
 
 
 def first_offset_since(task_dir: str, since: float) -> int:
-    """Return the offset of the first line that has a byte written at or after `since` (UTC seconds
-    of this host's clock)."""
+    """Return the offset of the first line that was written, at least in part, at or after `since`
+    (UTC seconds of this host's clock)."""
     with OpenSegments(task_dir) as segments:
         for segment in segments:
             position = segment.count_records(lambda record: record.time < since)

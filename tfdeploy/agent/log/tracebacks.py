@@ -42,7 +42,8 @@ _MESSAGE_ENDS = (
     *_LINKS,
 )
 
-# Where an exception was raised. An exception with the highest value explains a failure best.
+# Where an exception was raised: in the program, in a thread or in a finaliser. Of several
+# exceptions, one with the highest of these numbers explains a failure best.
 PROGRAM, THREAD, FINALISER = 2, 1, 0
 Frames = List[Tuple[str, str]]  # (file, line), the innermost last
 

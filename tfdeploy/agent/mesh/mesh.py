@@ -323,7 +323,7 @@ class Mesh:
 
     def _encode_state_message(self, addresses: Iterable[str] = ()) -> bytes:
         """Return the message with this minder's state. `addresses`: the addresses that this host
-        states as its own. An answer contains none."""
+        states as its own. An answer to another minder's message contains no addresses."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.encode_message(self._part, known=known, addresses=list(addresses))

@@ -130,8 +130,8 @@ def _merge_tables(
 
 
 def _ending_sort_key(ending: Ending) -> Any:
-    """Return the sort key of an ending. The ending of a later attempt has a lower key. Of two
-    endings of the same attempt, the final one has the lower key, or else the earlier one."""
+    """Return the sort key of an ending. The endings of the latest attempt come first. Within an
+    attempt, final endings come before others; among these, the earliest ending comes first."""
     return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
 
 

@@ -195,7 +195,7 @@ def _end_tasks_after_success(view: HostRunView) -> List[Action]:
 
 def _counts_as_ended(view: HostRunView, peer: wire.Peer, waited_s: float) -> bool:
     """Return True if the task `peer` has ended. A task of another host also counts as ended if that
-    host has been silent for longer than it can take to end the task."""
+    host has been silent for so long that it must have ended the task by now."""
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
     return _has_ended_for_good(view, peer.task) or (
         peer.task not in view.local_tasks

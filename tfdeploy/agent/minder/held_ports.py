@@ -84,8 +84,8 @@ def _hold_port(port: int, may_be_bound: bool) -> socket.socket:
         return sockets.hold_port(port, may_be_bound=may_be_bound)
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
-            # The task has bound the port exclusively, so no other process can take the port, and
-            # the minder need not hold it. The caller gets a socket that is not bound.
+            # The task has bound the port exclusively. So no other process can take the port, and
+            # the minder need not hold it. An unbound socket is returned in place of a holding one.
             return socket.socket()
         raise PortTaken(port) from error
 

@@ -1,5 +1,6 @@
-"""Decide which tasks restart, and in which order the tasks of a gang restart. The input is the plan
-for this host, the shared state, the tasks of this host and the clock; the output is actions. Pure.
+"""Decide which tasks restart, and in which order the tasks restart that must restart together (a
+gang). The input is the plan for this host, the shared state, the tasks of this host and the clock;
+the output is actions. The functions have no side effects.
 
 `decide_restart` alone decides whether and when a task restarts.
 

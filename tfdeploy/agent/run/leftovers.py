@@ -109,8 +109,8 @@ def acquire_folders_lock(paths: RunPaths) -> FileLock:
     """Acquire the lock under which folders of runs are made and removed. Hosts that share the
     workdir use the same lock.
 
-    The returned lock is not held if its file cannot be opened, or if another host has held it for
-    longer than _FOLDERS_S and may be dead.
+    The lock is always returned. It is not acquired if its file cannot be opened, or if another host
+    still holds it after _FOLDERS_S seconds: that host may be dead.
     """
     lock = FileLock(layout.folders_lock_file(paths.workdir, paths.job))
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent import wire
     from tfdeploy.agent.run.folder import RunPaths
 
-# Limits how many folder entries one call examines. The next call continues from there.
+# Limits how many folder entries one call examines. The next call continues after the last of them.
 CALL_ENTRIES = 1000
 # Limits of the event files, of the folders in one walk, of the folders that give names to metrics,
 # and of the depth of folders.

@@ -1,5 +1,5 @@
-"""Answers `fetch.*`: lists and hashes the files in the keep folders of a job (which outlive its
-runs, for checkpoints), and the files that a run's program left in cwd/.
+"""Answers `fetch.*`: lists and hashes the files in a job's keep folders, and the files that a run's
+program left in cwd/. A keep folder is for checkpoints, and stays after the run has ended.
 
 The files are only read, and a training may write to them meanwhile. rsync copies them to the
 control machine, and the hashes verify the copies.

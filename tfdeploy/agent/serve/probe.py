@@ -220,8 +220,8 @@ def _interpreter_facts(
     modules: List[str],
 ) -> Tuple[Answer, Optional[str]]:
     """Return (facts about the job's interpreter, what is wrong with the host's interpreter). The
-    job's interpreter is that of its environment if the environment is complete and runs, else the
-    host's interpreter."""
+    job's interpreter is that of its environment if the environment is complete and its interpreter
+    works. Otherwise it is the host's interpreter."""
     versions, problem = read_python_facts(program, wanted_python)
     version = versions["python_version"]
     if setup_digest and python and version:

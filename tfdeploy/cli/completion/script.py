@@ -16,9 +16,9 @@ from tfdeploy.cli.flags import common_parser
 from tfdeploy.config.file_schemas import FILE_SCHEMAS
 from tfdeploy.model.output.printed import PRINTED
 
-# {name of a value in the help, such as FILE: the words that complete the value}. For a word that
-# begins with `@`, the script offers names: for `@files` the names of files, for `@hosts` the names
-# of hosts. `@list` offers nothing. It means that the value may be a list with commas.
+# Maps the name of a value in the help, such as FILE, to the words that complete the value. For a
+# word that begins with `@`, the script offers names: for `@files` the names of files, for `@hosts`
+# the names of hosts. `@list` offers nothing. It means that the value may be a list with commas.
 _VALUES = {
     "DIR": "@folders",
     "FILE": "@files",

@@ -55,7 +55,8 @@ class HostProgress:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.state = ""  # connected, unreachable, failed, prepared, started, committed
+        # "connected", "unreachable", "failed", "prepared", "started" or "committed"; "" at first
+        self.state = ""
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
         self.synced = False  # True if code and data are complete on the host

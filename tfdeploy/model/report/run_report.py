@@ -170,7 +170,8 @@ def _host_lines(report: RunReport, began: float, name: str) -> tuple[ChartLine, 
 def _single_piece_lines(
     named: Iterable[tuple[str, list[tuple[float, float | None]]]],
 ) -> tuple[ChartLine, ...]:
-    """Return one curve for each name that has points. The curve has a single piece."""
+    """Return one curve for each name that has points with a value. The curve has no gap at points
+    without a value."""
     known = [
         (name, tuple((time, float(value)) for time, value in points if value is not None))
         for name, points in named

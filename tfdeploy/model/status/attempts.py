@@ -28,7 +28,9 @@ class Attempt:
     reason: str | None = None
     exit_code: int | None = None
     signal: int | None = None
-    last_line: str = ""  # "" until the next attempt begins
+    # The last line of output of the attempt. It is recorded when the next attempt begins; until
+    # then, this field is "".
+    last_line: str = ""
 
     @property
     def describe_end(self) -> str:
@@ -74,11 +76,10 @@ def attempt_after(
 
 
 def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
-    """Return the known attempt, updated by the task's status. While the task waits to restart, the
-    status has no outcome.
+    """Return the known attempt, updated by the task's status.
 
-    The reason in a status without outcome says why the task restarts, not how the attempt ended, so
-    this reason is dropped.
+    While a task waits to restart, its status has no outcome, and the reason in the status is the
+    reason for the restart. So that reason is not used as the reason why the attempt ended.
     """
     if reported.outcome is not None:
         return reported

@@ -20,8 +20,8 @@ def verdict(
     unreachable: Collection[str],
     unasked: Collection[str],
 ) -> Verdict:
-    """Return (state, cause, first death) by what the answering hosts report. If their reports do
-    not suffice, the cause names the hosts that do not answer."""
+    """Return (state, cause, first death), derived from the reports of the hosts that answer. If the
+    reports do not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
     # A minder (the process that supervises a host's tasks) may report which death made the run
     # fail. Only if no minder reports one, the tasks' own outcomes show the first death.

@@ -50,8 +50,9 @@ def group_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
 
 
 def fold_errors(errors: Mapping[str, str]) -> dict[str, str]:
-    """Return folded names -> error. Errors of several hosts that differ only in the host's own name
-    and address become one, without the address. `errors`: host -> error."""
+    """Return {names of hosts, folded into one text: their error}. If the errors of several hosts
+    differ only in the host's own name and address, they are merged into one error without an
+    address. `errors`: host -> error."""
     groups = group_equal({host: replace_own_name(text, host) for host, text in errors.items()})
     folded = ((names, fold_names(names), text) for names, text in groups)
     return {

@@ -30,8 +30,8 @@ FileToSend = tuple[str, int, int]  # path, bytes, mtime_ns
 class ReceivedFiles:
     """The data that one host has received.
 
-    `sent_names` are the names of what was sent. `source` is the host that sent the last bytes ("":
-    this machine; None: nothing was sent).
+    `sent_names` are the names of what was sent. `source` is the host that sent the last bytes. It
+    is "" if this machine sent them, and None if nothing was sent.
     """
 
     received_bytes: int = 0

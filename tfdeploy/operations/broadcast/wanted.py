@@ -68,8 +68,8 @@ class WantedFiles:
 
         `rows` are row numbers of the whole data set.
         """
-        # If the host wants the whole data set, its row numbers are those of the data set. Then only
-        # `rows` are visited, and not all rows of a large data set.
+        # If the host wants the whole data set, a file's row number for this host is the same as in
+        # the data set. Then only `rows` are visited, and not all rows of a large data set.
         is_whole = isinstance(self.rows_in_whole_set, range)
         own_rows = (own for own, whole in enumerate(self.rows_in_whole_set) if whole in rows)
         return bytes(make_bitmap(rows if is_whole else own_rows, len(self.rows)))

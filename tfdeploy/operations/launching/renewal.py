@@ -1,7 +1,7 @@
 """Renew a prepared run on its hosts until the run is committed.
 
-A host ends an uncommitted run that has not been renewed for a minute. A thread of its own renews
-the run on all hosts at once, so that a slow host does not delay the renewal on another.
+A host ends an uncommitted run that has not been renewed for a minute. During a launch, a separate
+thread renews the run on all hosts at once, so that a slow host does not delay the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def keep_renewing_run(fleet: Fleet, plan: Plan) -> Iterator[None]:
 def renew_prepared_run(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
 ) -> Outcomes[EmptyAnswer]:
-    """Renew the run once on all hosts. Return {host: Nothing, or the host's error}."""
+    """Renew the run once on all hosts. Return {host: empty answer or error}."""
     return call_all(
         fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s
     )

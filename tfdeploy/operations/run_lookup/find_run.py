@@ -75,9 +75,9 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """Return the median of `starts_by_host`; of two times in the middle, the earlier one.
+        """Return the median of `starts_by_host`. If two are in the middle, return the earlier one.
 
-        The median is false only if at least half of the hosts report a false start time.
+        The result can be false only if at least half of the hosts report a false start time.
         """
         return (
             sorted(self.starts_by_host.values())[(len(self.starts_by_host) - 1) // 2]

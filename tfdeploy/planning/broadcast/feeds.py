@@ -81,8 +81,8 @@ class Move:
     """The latest change of a host's parent (sender) for one stripe.
 
     `have_bytes` and `parent_bytes`: what the host and its new parent had at that time. `starved_s`:
-    how many seconds the host had then received nothing. The new connection is judged only after it
-    has transferred enough data.
+    at that time, the host had received nothing for this many seconds. The new connection is judged
+    only after it has transferred enough data.
     """
 
     child: str

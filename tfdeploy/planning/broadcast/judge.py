@@ -260,6 +260,9 @@ class _FeedEvaluator:
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
     def _usual_rate(self, stripe: int) -> float:
-        """Return the median rate in the stripe. A child of a complete parent should reach it."""
+        """Return the median rate in the stripe.
+
+        A host that receives from a host with all data should reach this rate.
+        """
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

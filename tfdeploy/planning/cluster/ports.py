@@ -47,7 +47,7 @@ def assign_ports(
 
 
 def shared_port_key(address: str) -> str:
-    """Return a key that is equal for addresses at which no two tasks can use the same port.
+    """Return a key for an address. Tasks at addresses with equal keys need different ports.
 
     All loopback addresses have the same key, because TensorFlow listens on all interfaces.
     """

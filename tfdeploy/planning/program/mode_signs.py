@@ -81,7 +81,8 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
         signs += _client_signs(program, certain)
     if any(sign.is_coordinated or sign.action.endswith("distribute.Server") for sign in signs):
         return tuple(signs)
-    # If a program has no ParameterServerStrategy, its servers are those of TensorFlow 1.
+    # The program has no ParameterServerStrategy. So its servers, if any, are those of TensorFlow 1,
+    # and no sign stands for mode coordinator.
     return tuple(
         replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
         for sign in signs
@@ -182,8 +183,8 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
     }
     for path, node in program.find(ast.Constant):
         is_needed = id(node) in needed
-        # Programs for all modes mention TF_CONFIG. So it is a sign only if the program certainly
-        # needs it.
+        # Programs for all modes mention TF_CONFIG. So TF_CONFIG shows something about the mode only
+        # if the program certainly needs this variable.
         variable = node.value if isinstance(node.value, str) else ""
         modes = _VARIABLES.get(variable, ()) if is_needed or variable != "TF_CONFIG" else ()
         if modes:

@@ -154,7 +154,8 @@ class KeyOffer(AuthStrategy):
         """Yield the key with its certificate, if there is one, and then without it, as ssh does."""
         blob = self._certificates.get(key.asbytes())
         if blob is not None and isinstance(key, paramiko.AgentKey):
-            # An AgentKey cannot be copied, so the certificate is removed from it afterwards.
+            # An AgentKey cannot be copied, so the certificate is added to the key itself, and is
+            # removed when the caller asks for the next key.
             key.public_blob = blob  # type: ignore[assignment]
             yield key
             key.public_blob = None
@@ -245,8 +246,8 @@ def load_key_file(
 def _is_encrypted(data: bytes) -> bool:
     """True if the private key file needs a passphrase.
 
-    The content of the file decides, not an error, because the errors differ between releases of the
-    libraries.
+    This is read from the content of the file, because the errors that the libraries raise for such
+    a file differ between their releases.
     """
     fields = _openssh_fields(data)
     return b"ENCRYPTED" in data or (fields is not None and fields[0] != b"none")

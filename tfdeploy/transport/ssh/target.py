@@ -288,7 +288,7 @@ def _key_files(
 
 
 def _configured_values(answers: ssh_config.SshSettings, key: str) -> list[str]:
-    """Return the values that ssh's configuration gives for `key`, without `none`."""
+    """Return the values that ssh's configuration gives for `key`. The word `none` is no value."""
     return [name for name in answers.get(key, ()) if name.lower() != "none"]
 
 

@@ -149,8 +149,9 @@ class _NumberColumn(NamedTuple):
     of_several: Callable[[list[float]], float] = median
 
     def cell_text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-        """Return the text of the cell; "" if there is no value. For one task, the text is its
-        number. For several tasks, `of_several` computes one number from their finite numbers."""
+        """Return the text of the cell; "" if there is no value. In a row for one task, the text is
+        the task's value. In a row for several tasks, `of_several` computes one value from their
+        finite values."""
         known = [value for task in tasks if (value := self.value(progress, task)) is not None]
         if len(tasks) > 1:
             finite = list(filter(isfinite, known))

@@ -152,7 +152,7 @@ def test_a_host_that_has_nothing_says_so_and_nothing_is_made(host: Host, source:
     assert not host.data.parent.exists()
 
 
-# --- data that starts on a host
+# --- a data set whose source is a folder on a host
 
 
 def looked(host: Host, path: Path) -> tuple[list[str], dict[str, Any]]:

@@ -74,8 +74,9 @@ def test_what_has_the_name_already_is_replaced_and_never_written_into(host: Host
 
 
 def test_a_shared_file_at_a_missing_path_is_removed_first(host: Host) -> None:
-    """A missing file whose path has a hard link to an older release is removed before it is sent.
-    Otherwise rsync would also change the file's mode in the older release.
+    """The staging folder contains a hard link to a file of an older release, and the new release
+    needs this file with another mode. The hard link is removed before the file is sent. Otherwise
+    rsync would also change the file's mode in the older release.
     """
     deliver(host, "r1", TREE)
     begun = host.begin("r2", TREE)

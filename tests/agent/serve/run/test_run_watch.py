@@ -47,7 +47,8 @@ def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) ->
     journal.write_text(lines((1, None)))
     assert new(1, "running") == []
     journal.write_text(lines((1, 12.0)))
-    assert new(1, "ended") == []  # the task's status itself shows this end
+    # The end of attempt 1 is in the task's status, so it is not reported again.
+    assert new(1, "ended") == []
     assert new(1, "pending") == [(1, 12.0, "killed")]
     assert new(1, "pending") == []
     journal.write_text(lines((1, 12.0), (2, 21.0), (3, 31.0), (4, None)))

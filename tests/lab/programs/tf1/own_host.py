@@ -1,4 +1,4 @@
-# Written to be started alike on three machines: each finds its place by its own address.
+# Three machines start this program with the same command. A machine's address decides its task.
 import socket
 import sys
 

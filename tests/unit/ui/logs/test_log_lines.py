@@ -192,8 +192,8 @@ def test_printing_a_line_costs_less_than_twelve_plain_formattings() -> None:
 
 
 def long_line_pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
-    """Return one long line in the form in which the splitter passes it on: `count` pieces, and a
-    last piece.
+    """Return one long line, split as the line splitter splits it: `count` pieces of full length,
+    and then the last piece.
     """
     common = {
         "time": 1.0,

@@ -62,8 +62,9 @@ class GuardedPorts:
         self._admitted = set(map(peer_filter.parse_address, (*self._planned, *self.learned)))
         self.turned_away = dict(turned_away)
         self._held: Dict[int, socket.socket] = {}
-        # port -> (index of the agent's socket, index of the task's socket). The value is None if
-        # the filter of the group is attached to another socket.
+        # port -> (index of the agent's socket, index of the task's socket), among the sockets that
+        # listen on the port. The value is None if the port's filter is attached to an older socket
+        # of the agent, which the task's processes still have open.
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None
@@ -198,8 +199,8 @@ class GuardedPorts:
             # anyway.
             return
         if _is_listening(before):
-            # After the shutdown, the old socket listens in no process any more, even if the other
-            # thread is polling it.
+            # The shutdown ends the listening of the old socket in all processes that have it open,
+            # even if the other thread is polling it.
             before.shutdown(socket.SHUT_RDWR)
         before.close()
         others = len(_other_listeners(port, self._held[port]))

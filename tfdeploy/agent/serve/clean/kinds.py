@@ -298,8 +298,8 @@ KINDS: Dict[str, ItemKind] = {
         release_manifest.remove_manifest,
     ),
     "half": ItemKind(_list_incomplete, False),
-    # A secret file is not renamed before its removal, because nothing would later find the renamed
-    # file in the folder of a program.
+    # A secret file lies among the program's files in cwd/. If it were renamed first and its removal
+    # were then interrupted, no later `clean` would find the renamed file. So it is not renamed.
     "secret file": ItemKind(_list_secret_copies, is_renamed_first=False),
     "data": ItemKind(
         _list_unkept_data_sets, True, _files_beside_data_set, data_record.remove_record

@@ -31,7 +31,7 @@ _in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = (
 
 def data_folder(call: Call) -> str:
     """Return the folder of the data set that the call names, and check its owner. Raises VerbError
-    bad_name; UntrustedPath, OSError."""
+    (bad_name), UntrustedPath and OSError."""
     job, name = call.job, call.name("name")
     folder = layout.data_dir(call.workdir, job, name)
     if os.path.isdir(folder) and not os.path.islink(folder):
@@ -52,7 +52,7 @@ class Staging:
         """Begin a sync, and return a bitmap of those rows of the listing whose files this host
         lacks. Removes staged files that this sync does not need.
 
-        Raises VerbError bad_listing, disk; OSError.
+        Raises VerbError (bad_listing, disk) and OSError.
         """
         wanted = unpack_listing(packed_listing)
         lacking_bitmap = self.find_lacking_rows(wanted)

@@ -106,9 +106,9 @@ def begin_sync_in_place(call: Call) -> Answer:
 
 
 def _count_files_to_remove(call: Call, folder: str) -> Answer:
-    """Return `files`, the number of present files, and `losing`, the number of those that the sync
-    would remove because the blob does not name them. Return neither number if the content already
-    matches `digest`."""
+    """Return `files`, the number of files in the folder, and `losing`, how many of them the sync
+    would remove because the blob does not name them. If the folder does not exist, or if its
+    content already matches `digest`, the answer has neither number."""
     record = data_record.read_record(folder)
     digest = "" if record is None else record["digest"]
     if not os.path.isdir(folder) or digest == call.text("digest"):

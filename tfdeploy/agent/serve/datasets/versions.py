@@ -31,8 +31,8 @@ def hidden_sibling_path(folder: str, suffix: str) -> str:
 
 
 def newest_version_folder(folder: str) -> str:
-    """Return the folder of the next version if that version is complete. Otherwise return `folder`,
-    from which the runs read."""
+    """If the next version of the data set is complete but not yet installed, return its folder.
+    Otherwise return `folder`, the installed version, which runs read."""
     next_folder = hidden_sibling_path(folder, NEXT)
     return next_folder if data_record.read_record(next_folder) is not None else folder
 

@@ -215,8 +215,8 @@ def _try_acquire(
         path = _lock_path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         job_lock = _JobLock(path)
-        # The release is registered before the lock is acquired, so that the end of the session
-        # always releases the lock.
+        # The function that releases the lock is registered before the lock is acquired. So the end
+        # of the session always releases the lock.
         context.closing_functions[name] = job_lock.release
         is_acquired = False
         try:

@@ -163,7 +163,8 @@ def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
                 leftovers.remove_run(other)
                 return
             if digest is None:
-                # That host has removed its old folder, and prepares a new one for this launch.
+                # The other host has removed its old folder, and is preparing a new one for this
+                # launch.
                 return
         time.sleep(0.02)
     raise _exists_error(other)

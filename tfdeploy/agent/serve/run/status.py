@@ -48,9 +48,9 @@ def named_run_paths(call: Call) -> RunPaths:
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     """Return a task's status: `pending` if the task is about to start again, `lost` if its
     supervisor died without recording an end, otherwise the status that the supervisor wrote."""
-    # The state is read before the status. `again` has the tasks that will start again. The minder
-    # removes a task from `again` once the new attempt has written its status. In the other order,
-    # the old status could be read, and then a state in which `again` no longer has the task.
+    # The state is read before the status. Its field `again` has the tasks that will start again;
+    # the minder removes a task from it once the new attempt has written its status. In the other
+    # order, a task that starts again between the two reads would be reported as ended.
     state = paths.state()
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):

@@ -138,9 +138,9 @@ def fingerprint(key: bytes) -> str:
 def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[KnownKey]:
     """Return the keys of `name` (`host` or `[host]:port`), file by file.
 
-    `authorities`: True to include the keys of `@cert-authority` lines, for which ssh-keygen runs
-    once for each name. Missing and unreadable files count as empty. Raises HostUnreachable if
-    ssh-keygen is needed but fails.
+    `authorities`: True to include the keys of `@cert-authority` lines. To match such lines,
+    ssh-keygen is run once for each name. Missing and unreadable files count as empty. Raises
+    HostUnreachable if ssh-keygen is needed but fails.
     """
     return [
         key for path in paths for key in _find_cached(path, name, authorities, *_file_version(path))
