@@ -34,7 +34,7 @@ class StepFields(TypedDict):
 
 
 class _HostFields(TypedDict):
-    state: str  # connected, unreachable, failed, prepared, started, committed
+    state: str  # connected, unreachable, failed, ready, prepared, started, committed
 
 
 class HostFields(_HostFields, total=False):

@@ -55,7 +55,8 @@ class HostProgress:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        # "connected", "unreachable", "failed", "prepared", "started" or "committed"; "" at first
+        # "" before the first event of the host; then "connected", "unreachable", "failed",
+        # "prepared", "started" or "committed", or during a setup "ready"
         self.state = ""
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
