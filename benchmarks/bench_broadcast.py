@@ -79,7 +79,7 @@ class Round:
     meter: Meter
     spent: Spent
     complete_s: float  # seconds until the last living host had its last file in place
-    began: float = 0.0  # UTC seconds
+    began: float = 0.0  # when the sync began, in UTC seconds
 
 
 def main() -> None:
@@ -126,8 +126,9 @@ def a_case(
 
 
 def renew(case: Case, of_bytes: int | None = None) -> None:
-    """Write new content to the files of the data set. `of_bytes` is the total size. If `of_bytes`
-    is None, the total size is that of the case."""
+    """Write new content to the files of the data set. `of_bytes` is the total size of these files.
+    By default, it is the size that `case` has for its data set.
+    """
     size = (of_bytes or case.megabytes * MB) // FILES
     for number in range(FILES):
         (case.source / f"shard-{number:05}").write_bytes(os.urandom(size))
@@ -345,7 +346,10 @@ def calm(case: Case, rounds: int) -> None:
 @contextmanager
 def beginning(case: Case, begins: list[float]) -> Iterator[None]:
     """While the block runs, wait in a thread until a host has received half a piece, and append the
-    UTC time of that moment to `begins`. The wait starts no process."""
+    UTC time of that moment to `begins`.
+
+    The thread starts no process, because that would slow down the measurement.
+    """
     pids = [row["pid"] or 0 for row in case.place.lab.status()]
     before = {pid: received(pid) for pid in pids}
     deadline = time.monotonic() + HALF_WAY_S
@@ -398,7 +402,9 @@ def against_set(case: Case, what: str, count: float, goal: float | None) -> None
 
 
 def bytes_and_load(case: Case, rounds: list[Round]) -> None:
-    """Add the figures of bytes and load. Each figure is the highest of all rounds."""
+    """Add figures about the bytes sent, the CPU time and the load of the machine. CPU times are
+    medians of all rounds. All other figures are the highest of all rounds.
+    """
     hosts = case.place.lab.hosts
     against_set(
         case,

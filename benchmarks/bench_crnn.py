@@ -77,7 +77,8 @@ def measure(bench: BenchLab, steps: int, rounds: int, figures: Figures) -> None:
                 trained(bench, lambda: by_hand(bench, steps, f"by-hand-{number}"))
             ),
         ]
-        # The order alternates, so that a change of the machine's speed affects both alike.
+        # The two kinds of run take turns at being first, so that a change of the machine's speed
+        # affects both kinds alike.
         for turn in turns if number % 2 else turns[::-1]:
             turn()
         say(f"round {number + 1}: {ours[-1].rate:.1f} and {theirs[-1].rate:.1f} steps/s")

@@ -50,7 +50,9 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as child:
 
 
 def name() -> str:
-    """Return the program that the chain uses on this machine."""
+    """Return what relays the bytes on the hosts: socat if this machine has it, else a Python
+    program.
+    """
     return "socat" if shutil.which("socat") else "recv, write, send"
 
 
@@ -110,7 +112,7 @@ def _feed(address: str, files: Sequence[Path]) -> list[str]:
 
 
 def _kept(bench: BenchLab, host: str) -> Path:
-    """Return the path, on this machine, of the file that a host writes."""
+    """Return the path at which this machine finds the file that a host has written."""
     return bench.lab.root / "hosts" / host / "home" / KEPT
 
 

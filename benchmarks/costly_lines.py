@@ -29,7 +29,8 @@ command: [python, costly_lines.py, --rate=RATE, --floods=FLOODS]
 metrics: {endless: '(.+)+!'}
 ready: {after: 1s}
 """
-WATCHED_S = 25.0  # long enough for at least two samples
+# the dashboard is open for this long in all, so that at least two samples are taken meanwhile
+WATCHED_S = 25.0
 LEFT = b"\x1b[?1049l"
 
 

@@ -118,8 +118,11 @@ def median(
 
 
 def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
-    """Return the median of the ratios of seconds, one ratio for each round. A slowdown that affects
-    a whole round does not change the ratio of that round."""
+    """In each round, divide the seconds of `ours` by the seconds of `theirs`. Return the median of
+    these ratios.
+
+    A slowdown that affects a whole round does not change the ratio of that round.
+    """
     return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
 
 

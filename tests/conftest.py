@@ -122,7 +122,8 @@ def _sweep_dead_sessions() -> None:
 @pytest.fixture(scope="session")
 def new_lab() -> Iterator[Callable[..., Lab]]:
     """Return new_lab(kind, count, **wishes), which creates a separate lab for tests that break
-    hosts. The lab is removed at the end."""
+    hosts. `wishes` are further arguments of lab.up. The labs are removed at the end.
+    """
     _sweep_dead_sessions()
     made: list[Lab] = []
     process = identify(os.getpid())

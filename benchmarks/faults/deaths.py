@@ -202,7 +202,9 @@ def _both(seconds: list[float]) -> str:
 
 
 class Watch:
-    """One run, observed by commands that end at once, because no client may stay connected."""
+    """Observes one run. Every observation is a command that ends at once, because no client may
+    stay connected.
+    """
 
     def __init__(self, bench: BenchLab, work: Path, case: Case) -> None:
         self.place, self.work, self.case = bench, work, case

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from place import REPOSITORY, BenchLab, open_bench_lab
 
-sys.path.insert(0, str(REPOSITORY / "tests"))  # The next import is from tests/support.
+sys.path.insert(0, str(REPOSITORY / "tests"))  # so that the next import finds tests/support
 
 from support.lab.commandline import Tfdeploy
 

@@ -1,6 +1,6 @@
 """Give each of many operators of one lab a separate workdir and separate ports.
 
-This keeps an operator's session from cleaning up after another operator.
+Otherwise the session of one operator would remove what the launch of another operator has left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support.lab.jobs import write_job  # isort: skip
 
 SECRET = "a-secret-that-no-file-may-keep"
 GRACE_S = 2.0
-PORTS = 8  # how many ports a slot has
+PORTS = 8  # how many ports each operator has
 LOOK = r"""
 import json, os, sys
 found = {}

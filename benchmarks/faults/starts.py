@@ -78,7 +78,9 @@ class Tally:
         return f"{JOB}-{self._number}"
 
     def _settle(self, names: list[str], codes: list[int]) -> None:
-        """Count the launches, the runs that came up and the double starts. Then stop the runs."""
+        """Count the launches, the runs that came up, and the launches that started more than one
+        set of processes. Then stop the runs.
+        """
         self.launches += len(codes)
         self.came_up += codes.count(0)
         there = {

@@ -88,7 +88,9 @@ def strike(operator: Tfdeploy, run: str, job: str, chance: random.Random) -> boo
 
 
 def left_of(operator: Tfdeploy, run: str, job: str) -> bool:
-    """Return True if anything of the run remains LEFT_S seconds after the run was stopped."""
+    """Wait until nothing of the stopped run is left, but at most LEFT_S seconds. Return True if
+    something is left even then.
+    """
     try:
         return not wait_for(lambda: not find_remains(operator, run, job), LEFT_S, "nothing is left")
     except AssertionError:

@@ -72,7 +72,8 @@ class Flow:
         self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]
         # by stripe: child -> (parent, time from which the parent sends to the child)
         self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]
-        # by stripe: (parent, its children), so that each parent comes before its children
+        # by stripe: a list of (parent, its children). A host stands in the list as a parent only
+        # after its own parent.
         self._order: list[list[tuple[int, list[int]]]] = []
         self._is_stale = True  # True if `_order` must be computed again
         self._ended: set[int] = set()

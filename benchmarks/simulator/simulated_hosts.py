@@ -35,9 +35,9 @@ class Scenario:
     rate: float  # bytes a second of every link, in each direction
     sites: int = 1  # host n is in site n % sites
     line: float | None = None  # bytes a second from one site to another; if None, no limit
-    # host -> the fraction of `rate` at which it receives
+    # slow host -> the fraction of the normal `rate` at which the host receives
     slow_in: Mapping[int, float] = field(default_factory=dict)
-    # host -> the fraction of `rate` at which it sends
+    # slow host -> the fraction of the normal `rate` at which the host sends
     slow_out: Mapping[int, float] = field(default_factory=dict)
     deaths: Mapping[int, float] = field(default_factory=dict)  # host -> time of its death
     # host -> the time from which this host hangs. Nothing tells the control machine that it hangs.

@@ -40,9 +40,10 @@ class Pieces:
         self._down_free = [0.0] * scenario.hosts
         self._line_free: dict[tuple[int, int], float] = {}
         self._completed: dict[int, float] = {}
-        # A heap of events (time, host, stripe, parent, how many parents the host has had): at that
-        # time, a piece from the parent arrives at the host. If the stripe is -1, the event is that
-        # the host may send its next piece.
+        # A heap of events (time, host, stripe, parent, how many parents the host has had in the
+        # stripe): at that time, a piece from the parent arrives at the host. If the host has got
+        # another parent since, the event is ignored. If the stripe is -1, the event is that the
+        # host may send its next piece.
         self._events: list[tuple[float, int, int, int, int]] = []
         self._second_s = [PIECE_BYTES / scenario.up(host) for host in range(scenario.hosts + 1)]
 

@@ -34,8 +34,10 @@ pytestmark = pytest.mark.needs("other accounts")
 
 @pytest.fixture(params=["seen", "unseen"])
 def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
-    """Return whether the whole agent has been checked before the test damages it. If so, a later
-    start checks only the files that have changed since that check.
+    """Run the test in two cases. Return True in the case in which the whole agent is checked before
+    the test damages it.
+
+    After such a check, a later start checks only the files that have changed since.
     """
     if request.param == "seen":
         mark_workdir_seen(workdir)

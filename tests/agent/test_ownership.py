@@ -202,8 +202,12 @@ OF_A_TASK = [*OF_A_RUN, "job/runs/r1/hosts/n1/tasks/worker-0"]
 
 @pytest.fixture
 def run(workdir: Path, trap: Path) -> Path:
-    """Write the files of a run. They would make the run's minder (which looks after the run) and
-    supervisor (the parent process of a task) execute the forbidden code."""
+    """Write the files of a run. The task of the run is forbidden code, which creates the file
+    `trap`.
+
+    The minder (which looks after the run) or the supervisor (the parent process of a task) would
+    run the task if it believed these files.
+    """
     for path in OF_A_TASK:
         (workdir / path).mkdir(0o700, exist_ok=True)
     folder = Path(layout.host_dir(str(workdir), "job", "r1", "n1"))

@@ -12,7 +12,8 @@ from support.floors import ROOT, sources
 
 MOST_FIELDS = 4
 HELD = ("tests/", "benchmarks/")
-# test_record.py may build records without names, because it tests exactly that.
+# test_record.py may pass the fields of a record by position, because it tests how records are
+# built.
 EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")
 RECORDS = ("dataclass", "record")  # the decorators that make a class a record
 BASES = ("NamedTuple", "Struct")

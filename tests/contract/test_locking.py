@@ -88,7 +88,8 @@ def test_operators_of_different_hosts_do_not_wait_for_each_other(fleets: Any) ->
     wait_for(lambda: taking.said, 20, "anna waits")
     # anna waits for the lock on n2, and already holds the lock on n1.
     assert not ask(looker, hosts["n1"], "sync")
-    # anna does not hold the lock on n3, because hosts are locked in order and n3 comes after n2.
+    # Hosts are locked in order. anna still waits for n2, so she does not hold the lock on n3, which
+    # comes after n2.
     assert ask(bert, hosts["n3"], "sync", wait_s=20)
     assert taking.said == [
         "waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"

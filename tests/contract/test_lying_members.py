@@ -48,7 +48,7 @@ JOIN = "broadcast.join"
 
 
 def without_progress(verb: str, item: Item) -> Item | None:
-    """Drop all reports of the member except the one with its port."""
+    """Drop all reports of the member except the report with the number of its port."""
     return item if verb != JOIN or "port" in item else None
 
 

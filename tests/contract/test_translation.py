@@ -21,7 +21,8 @@ _ITEM = re.compile(r"^- ", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)]+)\)")
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _SPAN = re.compile(r"`[^`\n]+`")
-# Each page links to the other.
+# README.md links to README.zh.md and the reverse. So that the links of both pages can be compared,
+# these two count as the same link.
 _OTHER = {"README.zh.md": "README.md"}
 
 

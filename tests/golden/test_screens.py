@@ -23,7 +23,7 @@ PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves
 
 
 def shown(scene: Scene) -> str:
-    """Return the text of the screen. A character that is two columns wide occurs only once in the
+    """Return the text of the screen. A character that is two columns wide appears only once in the
     text.
     """
     screen = pyte.Screen(scene.width, scene.height)

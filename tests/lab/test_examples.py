@@ -187,7 +187,7 @@ def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) 
 
 
 def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
-    """tfdeploy must copy Keras's backup from the chief's host to the other hosts.
+    """tfdeploy must copy the backup that Keras makes from the chief's host to the other hosts.
 
     Only the chief writes the backup, but every worker reads it when the run resumes.
     """

@@ -37,7 +37,7 @@ FOREIGN_KEY = (
 @pytest.fixture
 def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     """Return an operator whose secret file, inventory and private key are in the folder of the
-    program. Each of these files also exists under a second name.
+    program. The secret file and the key also have a second name there (a hard link).
     """
     made = tfdeploy(pair)
     secrets = {"TOKEN": {"file": "./token.txt"}}

@@ -38,7 +38,9 @@ def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> 
 
 @pytest.fixture
 def new(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """Return an operator with this version on another machine, which has no record of the run."""
+    """Return an operator on another machine, who uses the tested version of tfdeploy. That machine
+    has no record of the run.
+    """
     return tfdeploy(few_hosts)
 
 

@@ -109,7 +109,8 @@ PRIVATE = {
 }
 
 
-# All rules are applied to one file before the next file, so the cache needs only one entry.
+# All rules are applied to one file before the next file is read. So the cache of parsed files needs
+# only one entry.
 @lru_cache(maxsize=1)
 def tree_of(source):
     return ast.parse(source)
@@ -348,7 +349,8 @@ RULES = {
     "notes": (note_faults, ("tfdeploy/", "tests/", "examples/", "benchmarks/", "scripts/")),
     "length": (length_faults, ("tfdeploy/",)),
 }
-# The rule about sleeps does not apply to these folders: their programs are started by tests.
+# The rule about sleeps is for tests. It does not apply to these folders, because they contain
+# programs that tests start.
 MAY_SLEEP = ("tests/lab/programs/",)
 
 

@@ -14,7 +14,8 @@ from support.waiting import in_ci
 from tfdeploy.lab import capabilities
 from tfdeploy.lab.capabilities import MissingCapability
 
-# This environment variable names what a CI machine may lack: a comma-separated list, or "all".
+# A CI machine may lack the things that this environment variable lists, separated by commas. If the
+# value is "all", a CI machine may lack everything.
 MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 # {program that only tests need: its Debian package}. In CI, scripts/setup installs them.
 TEST_PACKAGES = {"fish": "fish", "groff": "groff-base", "zsh": "zsh"}

@@ -96,7 +96,9 @@ def try_setuid(scratch: Path) -> None:
 
 
 def try_next_pid(scratch: Path) -> None:
-    """Write to the file in /proc through which a process chooses the pid of the next process."""
+    """Write to the file ns_last_pid in /proc. With this file, a process chooses the pid of the next
+    process.
+    """
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text(last.read_text())
 

@@ -239,7 +239,7 @@ def test_strangers_learn_nothing(tmp_path: Path) -> None:
         _, client = tls.make_contexts(stranger)  # type: ignore[arg-type]
         client.verify_mode = ssl.CERT_NONE
         for token in ("x", handshake_gate.server_name_token(world.certs["n1"]["ca"], "n1")):
-            with pytest.raises(OSError):  # noqa: SIM117 - either call may see the end first
+            with pytest.raises(OSError):  # noqa: SIM117 - any of the next calls may fail
                 with socket.create_connection(("127.0.0.1", world.ports["n1"]), timeout=5) as plain:
                     with client.wrap_socket(plain, server_hostname=token) as channel:
                         channel.sendall(b'{"broadcast": "b1"}\n')

@@ -264,8 +264,8 @@ def mode_view(
 ) -> HostRunView:
     """Return what host n1 knows when it decides about a committed run in this mode.
 
-    `ended`: how tasks have ended. If these endings decide the result of the run, the result has
-    been known for 70 s.
+    `ended`: how tasks have ended. If these endings decide the result of the run, the host has known
+    the result for 70 s.
     """
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
     peers = [

@@ -87,9 +87,10 @@ def test_what_is_closed_where() -> None:
 
 def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Path) -> None:
     output = scene(tmp_path, "let_in")
-    # Most values are numbers of accepted connections. The strangers try to open 10,000 connections,
-    # over IPv4 and IPv6. Another user and root each try to open 5,000 connections to "here" and
-    # 5,000 to "there". All attempts of the run's hosts and of the run's user succeed.
+    # Most values are numbers of accepted connections. "here" is this host, and "there" is the other
+    # host of the run. The strangers try to open 10,000 connections, over IPv4 and IPv6. Another
+    # user and root each try to open 5,000 connections to each of the two hosts. All attempts of the
+    # run's hosts and of the run's user succeed.
     assert output == {
         "open before": 2,
         "hosts of the run": 200,

@@ -1,5 +1,5 @@
-"""Test which attempts of a task are read from its journal (a file with a line for each event of an
-attempt), whatever else is in this file.
+"""Test that the right attempts of a task are read from its journal, whatever else is in this file.
+The journal has a line for each event of an attempt.
 """
 
 from __future__ import annotations

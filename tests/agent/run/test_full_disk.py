@@ -122,7 +122,9 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: NewC
 def test_a_pid_is_looked_at_before_it_is_believed(
     small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is full and the reserved space is used up, so no status can be written."""
+    """Test that the pid in a status is checked before the status is believed. The disk is full and
+    the reserved space is used up, so the status of a dead task still says that it is running.
+    """
     monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})

@@ -203,7 +203,7 @@ def test_two_tasks_in_one_folder_that_both_replace_it(hosts: NewCluster) -> None
     assert "old\n" in read_files(logs.parent).values()
 
 
-# --- other things in place of a link, and a death between two steps
+# --- other things in place of a link, and a process that dies between two steps of a restore
 
 
 class Left:

@@ -294,7 +294,7 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
         assert (release_manifest.load_manifest(str(path)) is not None) == whole
 
 
-# --- the check knows the shapes of all files
+# --- check_files.py has the right shape for every file
 
 
 @pytest.mark.parametrize("name", sorted(check_files.SHAPES))

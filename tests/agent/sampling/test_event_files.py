@@ -1,4 +1,6 @@
-"""Test event files that grow, are damaged, are large, follow each other, or have another format."""
+"""Test event files that grow, are damaged, are large, are followed by a newer file, or have another
+format.
+"""
 
 from __future__ import annotations
 

@@ -151,8 +151,8 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     assert names == {"env.json", "mesh.json"}
     cluster.prepare("r2", TASKS, secrets=SECRETS)
     cluster.each("run.start", "r2")
-    # r2 is not committed yet. If its launch is rolled back, r1 may be resumed, and then r1 needs
-    # its own secrets.
+    # r2 is not committed yet. If the launch of r2 is rolled back, r1 may be resumed. Then r1 needs
+    # its own secrets, so they are kept until the commit.
     assert old_secrets.list_secret_files(paths)
     cluster.each("run.commit", "r2")
     assert left(cluster) == set() and old_secrets.list_secret_files(cluster.hosts["n1"].paths("r2"))

@@ -145,7 +145,7 @@ def test_a_host_that_comes_later_gets_what_the_others_have(host: Host) -> None:
         "beta": "2.1"
     }
     assert host.call("env.make", "d2", files=wanted)["packages"] == {"beta": "3.0"}
-    # beta has no version 9.9, so the pin is ignored.
+    # The pin asks for beta 9.9. This version does not exist, so the pin is ignored.
     assert host.call("env.make", "d3", files=wanted, pins={"beta": "9.9"})["packages"] == {
         "beta": "3.0"
     }

@@ -1,5 +1,5 @@
-"""Test the prediction whether the next attempt of a task would fail in the same way. An attempt
-that made training steps does not count.
+"""Test the prediction whether the next attempt of a task would fail in the same way. If an attempt
+made training steps, no such failure is predicted.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
 
 
 def _listens(activity: TaskActivity, now: float) -> bool | None:
-    """Return whether the third observation of the task reports a listening socket.
+    """Observe the task three times. Return whether the third observation reports a listening
+    socket.
 
     An observation looks for sockets only if there is no other sign that the task lives.
     """

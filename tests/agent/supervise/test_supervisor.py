@@ -270,7 +270,8 @@ def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: NewCluster) -> No
         words = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
         )
-        # VmRSS is in kB. On a real host the goal is 20 MB, because its interpreter loads less.
+        # VmRSS is in kB. On a real host the goal is 20 MB, because the interpreter of a real host
+        # loads less than the interpreter of the tests.
         assert int(words["VmRSS"].split()[0]) < 40_000
 
 

@@ -160,7 +160,8 @@ def test_ctrl_c_ends_the_wait_and_not_the_run(operator: Tfdeploy, start: Start) 
 
 
 def test_ctrl_c_undoes_a_launch(operator: Tfdeploy, start: Start) -> None:
-    # ps:0 opens no port, so the launch waits until `ready.after` before it commits the run.
+    # ps:0 opens no port. So the launch waits for `ready.after`, which is 100 s, before it commits
+    # the run.
     ready = {"after": "100s", "timeout": "110s"}
     write_job(operator, "api-undone", "quick.py", "--unready=ps:0", ready=ready)
     script = start('import tfdeploy\ntfdeploy.launch(name="undone-1")\n')

@@ -169,10 +169,10 @@ def plan_of(operator: Tfdeploy, run: str) -> Any:
 def test_only_the_runs_own_reach_its_ports_while_minders_die(
     operator: Tfdeploy, count: int
 ) -> None:
-    """Each of three strangers tries `count` times to connect to each of six ports. This happens
-    three times during the test.
+    """Three strangers (a process on another machine, another user on a host, and root on a host)
+    each try `count` times to connect to each of six ports. They do this three times in the test.
 
-    If `count` is 600, each stranger makes 10,800 attempts in all.
+    So if `count` is 600, each stranger makes 600 * 6 * 3 = 10,800 attempts.
     """
     run = f"closed-of-{count}"
     write_job(operator, "closed", "listening.py", protect="auto", restart={"max": 3})

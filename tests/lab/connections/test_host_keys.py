@@ -76,8 +76,8 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
         "n4": "known",
     }
     assert operator.json("exec", "--", "true")["ok"]
-    # This sync fails without a job file, and sends nothing. Another test covers rsync's check of
-    # host keys.
+    # This sync has no job file, so it fails before it sends anything. Another test covers how rsync
+    # checks host keys.
     operator.run("sync", "--json", exit_code=2)
 
 

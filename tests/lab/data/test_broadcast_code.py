@@ -20,7 +20,7 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
 CODE_BYTES, KEEP_BYTES = 9 * MIB, 6 * MIB
-# Logins and requests send at most this many bytes.
+# The most bytes that logins and requests send, in addition to the code and the data.
 SLACK_BYTES = 1 * MIB
 
 

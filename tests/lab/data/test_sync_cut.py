@@ -230,7 +230,7 @@ def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
 
 
 # This script changes and truncates the file each time a process opens it. So the process reads
-# fewer bytes than the size that the file had before.
+# fewer bytes than the file had when it was opened.
 SHRINKING = """
 import ctypes, os, random, sys
 IN_OPEN = 0x20

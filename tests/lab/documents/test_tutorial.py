@@ -28,8 +28,8 @@ TFDEPLOY = """#!/bin/sh
 [ "$1" != lab ] || export XDG_STATE_HOME={state}
 exec {python} -m tfdeploy "$@"
 """
-# This command prints the exit code and the folder of the last command, and the variable that the
-# page sets.
+# These lines run after each command of the page. They write the working folder and the variable
+# that the page sets to the file $AFTER, and exit with the exit code of the command.
 REPORT = """
 code=$?
 { pwd; printf '%s\\n' "${TFDEPLOY_INVENTORY:-}"; } > "$AFTER"

@@ -52,7 +52,7 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
         assert_nothing_left(operator, run, "eight")
 
 
-# --- the program's own faults
+# --- faults of the user's program
 
 FAULTY = {
     "a syntax error": ("exec('def broken(:')\n", "SyntaxError", "failed with exit code 1"),

@@ -172,7 +172,8 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
         assert outcome(isolated_lab, "n1", "hostname") == "n1"
         assert client.poll() is None
         client.kill()
-    # The host boots only after the checks, because its new kernel resets the old connections.
+    # The host boots only after the checks, because the new kernel resets the connections from
+    # before the kill.
     isolated_lab.boot("n2")
 
 

@@ -1,4 +1,4 @@
-"""The worker's own server rejects its part of a step; a ps waits for a tensor of that part.
+"""In one step, the worker's server rejects the worker's part, and a ps waits for a tensor of that part.
 
 Run with seed.so of tests/unit/runtime/test_blocked_step.py in LD_PRELOAD: after `fix_seed(2)`, the
 next two threads draw the same request ids. TensorFlow starts one thread for each step.
@@ -43,8 +43,8 @@ with tf.Session(server.target) as session:
     session.run(step, batch)
     print("before:", session.run(total), flush=True)
     ctypes.CDLL(None).fix_seed(2)
-    # This step and the next one draw the same request id. This one is local, so only this server,
-    # and not the ps, learns the id here.
+    # This step and the next step get the same request id. This step runs only on this server, so
+    # this server knows the id before the next step, and the ps does not.
     session.run(local_step)
     session.run(step, batch)
     print("after:", session.run(total), flush=True)

@@ -8,8 +8,8 @@ worker sends bytes to ps:0 and gets an answer.
 --computes=worker:1    instead of its steps, worker:1 computes for ever
 --sleeps=worker:1      instead of its steps, worker:1 sleeps for ever
 --closed=worker:1      worker:1 also sleeps for ever, and does not listen on its port
---waits=worker:0       instead of its steps, worker:0 prints again and again that it waits for
-                       worker:1, in TensorFlow's words
+--waits=worker:0       instead of its steps, worker:0 prints TensorFlow's message that it waits for
+                       worker:1, again and again
 """
 import argparse
 import os

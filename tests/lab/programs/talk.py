@@ -45,7 +45,7 @@ def wait_until_read(pipe):
         try:
             fcntl.ioctl(pipe, termios.FIONREAD, unread)
         except OSError:
-            return  # a file or a terminal keeps what is written
+            return  # not a pipe but a file or a terminal, which keeps what is written
         if unread[0]:
             time.sleep(0.005)
 

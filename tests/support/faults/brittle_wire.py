@@ -57,7 +57,7 @@ class BrittleWire:
 
 @contextmanager
 def brittle_wire(operator: Tfdeploy, host: str) -> Iterator[BrittleWire]:
-    """Route all connections of the operator to that host through the relay."""
+    """Route all connections from the operator to `host` through a relay, which a test can break."""
     lab = operator.lab
     row = next(row for row in lab.status() if row["host"] == host)
     command = lab.operator_command(

@@ -199,8 +199,8 @@ def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def set_keep_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Move the checkpoints aside, with the verb keep.aside. tfdeploy does this on hosts on which
-    the plan has no task.
+    """Rename the checkpoints with the verb keep.aside. tfdeploy does this on hosts on which the
+    plan has no task.
     """
     holder, elsewhere = (
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},

@@ -15,9 +15,11 @@ ONLY_TENSORFLOW = 10
 
 
 class SecondTry:
-    """A pytest plugin. The first session gets the exit code ONLY_TENSORFLOW if only tests that
-    start TensorFlow have failed. The second session prints the names of the tests that passed. Only
-    the process that prints the summary uses this plugin.
+    """A pytest plugin for both sessions of `make test`. If only tests that start TensorFlow have
+    failed, the first session gets the exit code ONLY_TENSORFLOW. Then a second session repeats
+    these tests and prints the names of the tests that passed.
+
+    Only the process that prints the summary uses this plugin.
     """
 
     def __init__(self, config: pytest.Config) -> None:

@@ -102,5 +102,6 @@ def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iter
     try:
         yield
     finally:
-        # Processes that the agent has started may still need the other files.
+        # The other files of the folder stay, because processes that the agent has started may still
+        # need them.
         on_host(lab, host, f"rm -f {home}/.bashrc {folder}/added.json")

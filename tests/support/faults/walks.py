@@ -25,7 +25,8 @@ from support.waiting import wait_for
 
 ENDS_S = 120.0
 LET_BYTES, LET_S = 4000, 3.0
-# The final states of a run after `tfdeploy stop`: it may have succeeded just before.
+# The final states that a run may have after `tfdeploy stop`. It may have succeeded just before the
+# stop.
 STOPPED = ("stopped", "succeeded")
 FINAL = ("succeeded", "failed", "stopped", "lost")
 TASKS = {
@@ -36,7 +37,7 @@ PROGRAMS = {"async": ("quick.py", "--steps=150"), "mirrored": ("any_mode.py", "-
 
 
 class Walk:
-    """One run on a lab of four isolated hosts.
+    """A run with random faults and repairs, on a lab of four isolated hosts.
 
     `said` lists the steps so far, to explain a failure.
     """

@@ -1,4 +1,6 @@
-"""Write the four files of MNIST in idx format. The images come from the digits of an example."""
+"""Write the four files of MNIST in idx format. The images are made from the handwritten digits of
+examples/digits.
+"""
 
 from __future__ import annotations
 

@@ -41,9 +41,10 @@ def can_fork(env: Mapping[str, str]) -> bool:
 class ForkedClient(subprocess.Popen[str]):
     """A Popen of `python -m tfdeploy WORDS` that forks and does not exec.
 
-    The command may begin with `nsenter --net=FILE -- env NAME=VALUE`. Popen calls `_execute_child`
-    after it has made the pipes. The client is a child of this process, so Popen's own methods wait
-    for it, signal it and read its pipes. If the fork fails, Popen starts a new interpreter.
+    The command may begin with `nsenter --net=FILE -- env NAME=VALUE`. Popen makes the pipes and
+    then calls `_execute_child`. This class replaces that method, so that it forks. The client is a
+    child of this process, so Popen's own methods wait for it, signal it and read its pipes. If the
+    fork fails, Popen starts a new interpreter.
     """
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:

@@ -131,7 +131,8 @@ def run_shell(shell: str, text: str, *args: str, path: str = "/nowhere") -> list
 
 
 def offers_of_bash(lines: Sequence[str], tmp_path: Path) -> list[list[str]]:
-    # The test calls the completion function directly, where bash's `compopt` would be an error.
+    # The test calls the completion function outside of a completion. bash's `compopt` would fail
+    # there, so an empty function replaces it.
     text = """. "$0"; compopt() { :; }; COMP_WORDBREAKS=$' \\t\\n"\\'@><=;|&(:'
     for COMP_LINE; do
         COMP_POINT=${#COMP_LINE}; _tfdeploy; for each in "${COMPREPLY[@]}"; do printf '%s\\t' "$each"; done; echo
@@ -202,7 +203,7 @@ def test_fish_offers_same_words_as_other_shells(tmp_path: Path) -> None:
     wanted = {keys: args[-1:] for keys, args in TYPED if keys.index("\t") == len(keys) - 1}
     wanted["status m\t"] = []
     lines = [f"tfdeploy {keys[:-1]}" for keys in wanted]
-    # fish itself starts `ls` for names of files.
+    # fish itself runs `ls` to complete names of files, so `ls` must be in PATH.
     offers = offers_of_fish(lines, tmp_path, os.environ["PATH"])
     assert offers == list(wanted.values())
 

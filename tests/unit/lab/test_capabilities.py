@@ -34,8 +34,10 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Replace the results of all trials of this machine, and return them as {trial: result}. A test
-    may change a result before it calls tfdeploy.
+    """Replace the results of all trials on this machine by a dict {trial: result}, in which every
+    trial succeeds. Return the dict.
+
+    A test may change a result before it calls tfdeploy.
     """
     changed = dict(EVERYTHING)
     monkeypatch.setattr(capabilities, "_run_kernel_trials", lambda labs, device: changed)

@@ -85,8 +85,8 @@ def test_child_finds_modules_of_this_process(
 def test_python_m_tfdeploy_imports_nothing_of_current_folder(planted: Path) -> None:
     """Test `python -m tfdeploy`.
 
-    Modules that runpy itself imports have no file here: Python imports them before any code of
-    tfdeploy can prevent it.
+    The test first removes the files that are named like a module which runpy imports. Python
+    imports these modules before any code of tfdeploy can prevent it.
     """
     for name in _imported_by_runpy():
         (planted / f"{name}.py").unlink(missing_ok=True)

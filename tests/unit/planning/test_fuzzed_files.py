@@ -90,8 +90,8 @@ FactsOf = Callable[..., HostFacts]
 
 @dataclass
 class Series:
-    """Reads changed files. From each valid job file or inventory, and a valid file of the other
-    kind, makes a plan.
+    """Reads mutated job files and inventories. If such a file is valid, makes a plan from it and a
+    valid file of the other kind.
     """
 
     folder: Path

@@ -83,7 +83,8 @@ def test_ps_with_own_session_connects_to_no_worker(run_python, mode):
     assert done.stdout == "done: 1\n", done.stderr
 
 
-# The name of this test states two behaviours. test_main_job.py also tests both on separate hosts.
+# This test checks the two behaviours that its name states. test_main_job.py also tests both on
+# separate hosts.
 @pytest.mark.long
 def test_checkpoints_without_shared_disk_and_with_late_worker(start_cluster):
     cluster = start_cluster("async", ps=2)

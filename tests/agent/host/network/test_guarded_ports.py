@@ -235,7 +235,7 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
 ) -> None:
     with serve(port) as server:
         leave_time_wait(port, server, reuse=True)
-    # This guard protects the port for the next run.
+    # This guard belongs to the next run, which uses the same port.
     first = guard()
     assert time_waits(port) > 0
     # This server plays the role of a task of the next run.
@@ -244,7 +244,8 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
         leave_time_wait(port, server)
         kept = os.dup(first.listening_descriptors()[port])
         first.close()
-        # The new guard takes over while the task still has a socket that the first guard made.
+        # A new guard takes over the port while the task still has a socket that the first guard
+        # made.
         second = guard(may_be_bound=True, first_inode=inode(kept))
         os.close(kept)
     # This server plays the role of the next attempt of the task.
@@ -252,12 +253,12 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
     second.close()
-    # The new guard takes over while no process listens.
+    # A new guard takes over the port while no process listens on it.
     third = guard(may_be_bound=True)
     with serve(port) as server:
         third.close()
         leave_time_wait(port, server)
-        # The new guard takes over while the task listens.
+        # A new guard takes over the port while the task listens on it.
         guard(may_be_bound=True)
         assert closed_to_strangers(server, port)
     assert time_waits(port) > 0

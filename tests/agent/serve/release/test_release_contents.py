@@ -131,8 +131,9 @@ def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(
 def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another host that shares the workdir installs the same release between this host's two
-    renames."""
+    """Another host that shares the workdir installs the same release between two renames of this
+    host. The release of the other host must stay, and nothing else may be left.
+    """
     rename = os.rename
 
     def renamed(source: str, target: str) -> None:

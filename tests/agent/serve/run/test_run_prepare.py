@@ -107,7 +107,8 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     threads[0].start()
     assert begun.wait(120)
     threads[1].start()
-    # The prepare for another run gives up sooner than the second prepare for the same run.
+    # The run.prepare of another run waits for a shorter time than the second run.prepare of the
+    # same run.
     assert refused(cluster, "r2").code == "locked"
     assert threads[1].is_alive()
     go_on.set()

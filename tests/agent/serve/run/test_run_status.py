@@ -199,8 +199,8 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_pat
 
 
 def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None:
-    """Each of these runs has 1,000 tasks. If the answer had all facts of 185 such runs, it would
-    exceed the size limit of an answer.
+    """Each of these runs has 1,000 tasks. An answer with all facts of 185 such runs would exceed
+    the size limit of an answer. So the answer has fewer facts about older runs.
     """
     ended = {
         f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1}
@@ -281,7 +281,8 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     _state(tmp_path, "n1", **{**own_file_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_file_origin)
     assert _own_host(tmp_path) == "n2"
-    # A clone finds its own files by the boot id, even if the session gives it the other's name.
+    # A clone finds its own files by the boot id, even if the session calls it by the name of the
+    # other clone.
     assert _own_host(tmp_path, "n1") == "n2"
     _state(tmp_path, "n2", **{**own_file_origin, "boot_id": "b2", "place": "p2"})
     assert _own_host(tmp_path, "n2") == "n2"

@@ -1,6 +1,6 @@
 """Test that the same events lead to the same progress, however the events are divided into batches.
 
-In these tests, steps, losses and other figures come from printed lines only.
+In these tests, steps, losses and other figures are read only from lines that programs print.
 """
 
 from __future__ import annotations

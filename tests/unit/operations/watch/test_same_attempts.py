@@ -60,8 +60,8 @@ def rows_of(history: History, now: float) -> list[Attempt]:
 
 
 def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
-    """Return a dashboard that has asked the host at these times. At its start, the dashboard has
-    also asked for earlier attempts.
+    """Return a dashboard that has asked the host for its status at each of these times. At its
+    start, the dashboard has also asked the host for earlier attempts.
     """
     board = Dashboard(PLAN)
     events = events_of(history, request_times)

@@ -29,7 +29,8 @@ CASES = {
     "a>x b>y": ("", "2"),
     "a>x y>x a>y": ("xy", ""),
     "a>x a>z": ("xz", ""),
-    # x and b are at different sites, so the slow transfers to both do not show that a is slow.
+    # The transfers from a to x and to b are slow. x and b are at different sites, so this does not
+    # show that a is slow.
     "a>x a>b": ("xb", ""),
 }
 

@@ -138,7 +138,7 @@ def test_late_member_receives_from_member_with_free_capacity() -> None:
 
 def test_stopped_relay_becomes_leaf_and_its_child_moves_to_its_parent() -> None:
     chain = Broadcast().say("cde", starved_s=3.2, rate=0.0)
-    # c may still receive from b: c sends to no host, so it delays no other host.
+    # The slow host c may still receive from b: c sends to no host now, so it delays no other host.
     assert chain.next() == ">a a>b b>c b>d d>e"
     assert chain.plan.slow_hosts == {"c"}
     chain.say("de", starved_s=0.0, rate=FAST, have_bytes=510 * MIB).say("c", starved_s=5.0)

@@ -497,9 +497,9 @@ def test_flags_of_program_that_writes_tf_config(
 ) -> None:
     """Test which flags tfdeploy appends for a program that writes TF_CONFIG itself.
 
-    If the cluster has a chief or an evaluator, tfdeploy appends no flags. From such flags, the
-    program would make a TF_CONFIG that lacks the chief or the evaluator, and use it instead of the
-    planned one.
+    If the cluster has a chief or an evaluator, tfdeploy appends no flags. If it did, the program
+    would make its own TF_CONFIG from the flags. That TF_CONFIG would lack the chief or the
+    evaluator, and would replace the planned one.
     """
     job = replace(job, mode="mirrored")
     program = source.read_program(job.command, {"train.py": HEAD + MIRRORED})

@@ -188,7 +188,7 @@ def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
 def test_required_index_flag_gets_value(job: Job) -> None:
     """Test in mode mirrored that a required flag for the index gets a value.
 
-    The program gets no other flags, because it reads the rest from TF_CONFIG.
+    The program gets no other flags, because it reads everything else from TF_CONFIG.
     """
     text = (
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "

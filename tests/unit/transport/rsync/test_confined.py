@@ -59,7 +59,7 @@ def run(words: list[str], code: str, tmp_path: Path, port: int) -> int:
         timeout=30,
     )
     assert done.returncode in (0, 1), done.stderr
-    # For a hard link between two folders, the kernel reports the second of these errors.
+    # If the kernel refuses a hard link between two folders, it reports the second of these errors.
     refused = (b"PermissionError", b"Invalid cross-device link")
     assert done.returncode == 0 or any(words in done.stderr for words in refused), done.stderr
     return done.returncode

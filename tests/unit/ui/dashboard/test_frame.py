@@ -83,7 +83,7 @@ def test_table_has_hosts_before_plan() -> None:
 def test_frame_of_training() -> None:
     rows = draw_rows(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 33 s  digits  async")
-    # The tasks share one step, so only the title has the rate.
+    # All tasks share the same steps, so only the title shows the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert (
         squeeze_spaces(rows[1]) == "task state host gpu step loss trend age address pid last line"

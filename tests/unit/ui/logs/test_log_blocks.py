@@ -78,7 +78,7 @@ def test_unfinished_block_is_released_in_time() -> None:
     assert blocks.arrange([], 9.99 + HOLD_S) == [] and blocks.is_holding
     assert texts(blocks.arrange([], 10.01 + HOLD_S)) == [HEAD, "  File"]
     assert not blocks.is_holding
-    # Without a clock, the times of the lines are used.
+    # If there is no clock (None), the times of the lines are used instead.
     assert blocks.arrange([line(HEAD)], None) == []
     assert texts(blocks.arrange([line("later", "ps:0", time=0.1 + HOLD_S)], None)) == [
         HEAD,
