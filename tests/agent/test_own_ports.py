@@ -93,10 +93,10 @@ def test_it_is_held_while_its_task_is_not_alive(
     if before:
         ports.hold_all()
         assert bind_alone(port) == errno.EADDRINUSE
-    ports.hold_ports_of_ended(own(state, is_supervised))
+    ports.sync_held_ports(own(state, is_supervised))
     assert bind_alone(port) == (errno.EADDRINUSE if held else 0)
     ports.close()
-    ports.hold_ports_of_ended(own("ended", False))
+    ports.sync_held_ports(own("ended", False))
     assert bind_alone(port) == 0
 
 
@@ -109,8 +109,8 @@ def test_what_somebody_else_has_is_refused_before_the_start_and_left_to_the_star
         other.bind(("0.0.0.0", port))
         with pytest.raises(held_ports.PortTaken):
             ports.hold_all()
-        ports.hold_ports_of_ended(own("ended", False))
-    ports.hold_ports_of_ended(own("ended", False))
+        ports.sync_held_ports(own("ended", False))
+    ports.sync_held_ports(own("ended", False))
     assert bind_alone(port) == errno.EADDRINUSE
     ports.release("worker:0")
     ports.release("worker:0")

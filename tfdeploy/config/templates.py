@@ -43,7 +43,7 @@ def job_text(
     return head + "".join(_commented_key(key, stated) for key in reference.JOB)
 
 
-def stated_settings(host: Host, given: Mapping[str, LocatedValue]) -> dict[str, str]:
+def settings_as_yaml(host: Host, given: Mapping[str, LocatedValue]) -> dict[str, str]:
     """Return the settings that an inventory states for a host, as YAML. An address that equals the
     host's name is left out."""
     settings = {}

@@ -76,9 +76,9 @@ class Holdings:
                 self._changed.wait(left_s)
             return self._roots[segment]
 
-    def accept_leaves(self, segment: int, leaves: bytes, *, are_own: bool = False) -> None:
+    def accept_leaves(self, segment: int, leaves: bytes, *, has_all_pieces: bool = False) -> None:
         """Accept the leaves of a segment, which are the hashes of its pieces. Then search this
-        host's files for these pieces. If `are_own` is True, the leaves were computed from this
+        host's files for these pieces. If `has_all_pieces` is True, the leaves were computed from this
         host's files. This host then has all pieces, and no search is needed.
 
         The leaves can be sent on to other hosts before the search ends, so that all hosts search
@@ -101,7 +101,7 @@ class Holdings:
         try:
             held_pieces = (
                 self.cut.full_bitmap(segment)
-                if are_own
+                if has_all_pieces
                 else self._files.find_pieces(self.pieces_of(segment), leaves)
             )
             with self._changed:

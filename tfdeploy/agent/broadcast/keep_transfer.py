@@ -157,7 +157,9 @@ def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
 
 
 def _choose_files(value: Any, files: List[File]) -> List[File]:
-    numbers = bounded_json.check_fields(value, {"send": bounded_json.check_list}, ("send",))["send"]
+    numbers = bounded_json.pick_checked_fields(value, {"send": bounded_json.check_list}, ("send",))[
+        "send"
+    ]
     if len(numbers) > len(files):
         raise ValueError("more files are requested than are listed")
     check_number = bounded_json.integer_check(0, len(files) - 1)
@@ -165,7 +167,9 @@ def _choose_files(value: Any, files: List[File]) -> List[File]:
 
 
 def _check_files(value: Any, keep: List[str]) -> List[File]:
-    rows = bounded_json.check_fields(value, {"files": bounded_json.check_list}, ("files",))["files"]
+    rows = bounded_json.pick_checked_fields(value, {"files": bounded_json.check_list}, ("files",))[
+        "files"
+    ]
     check_row = bounded_json.fixed_list_check(
         lambda path: keep_receive.check_inside_keep(path, keep), _count, _count
     )

@@ -74,10 +74,12 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeS
     out. Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
     own_tasks = {peer.task for peer in part.peers if peer.host == host}
-    received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
+    received = bounded_json.pick_checked_fields(
+        value, {"signs": bounded_json.check_object}, ("signs",)
+    )
     checks = {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}
     return {
-        task: LifeSigns(**bounded_json.check_fields(fields, checks, ("still_s",)))
+        task: LifeSigns(**bounded_json.pick_checked_fields(fields, checks, ("still_s",)))
         for task, fields in received["signs"].items()
         if task in own_tasks
     }

@@ -145,7 +145,7 @@ def clamp_time(value: Any) -> float:
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
-def check_fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
+def pick_checked_fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
     """Return the checked fields of a JSON object. `checks`: field name -> check. `needed`: the
     fields that must be present. Raises ValueError.
 

@@ -68,7 +68,7 @@ class KnownRunState(NamedTuple):
             _choose_lower(
                 self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))
             ),
-            _merge_tables(self.ended, other.ended, _ending_sort_key),
+            _merge_tables(self.ended, other.ended, _task_ending_sort_key),
             # Keep the restart with the higher number. If both have the same number, compare the
             # task deaths that caused them, and keep the restart whose task died first.
             _choose_lower(
@@ -129,7 +129,7 @@ def _merge_tables(
     return joined
 
 
-def _ending_sort_key(ending: Ending) -> Any:
+def _task_ending_sort_key(ending: Ending) -> Any:
     """Return the sort key of an ending. The endings of the latest attempt come first. Within an
     attempt, final endings come before others; among these, the earliest ending comes first."""
     return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
@@ -173,7 +173,7 @@ def from_json(value: Any, part: wire.HostPart) -> KnownRunState:
     the value is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {address.host for address in part.mesh}
-    fields, choice = bounded_json.check_fields, bounded_json.choice_check
+    fields, choice = bounded_json.pick_checked_fields, bounded_json.choice_check
 
     def ending(task: str, received: Any) -> Any:
         checks = {**_ENDING, "host": choice((tasks[task].host,))}

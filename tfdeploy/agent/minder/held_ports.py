@@ -103,7 +103,7 @@ class ExclusivePorts:
         for task, port in self._ports.items():
             self._held[task] = _hold_port(port, may_be_bound=False)
 
-    def hold_ports_of_ended(self, local_tasks: Dict[str, LocalTask]) -> None:
+    def sync_held_ports(self, local_tasks: Dict[str, LocalTask]) -> None:
         """Hold the ports of the tasks that are not alive, and release the ports of the others. If
         another process has taken the port of a task that is not alive, this method raises no error,
         but the next start of the task will fail."""

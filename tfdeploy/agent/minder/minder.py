@@ -211,13 +211,13 @@ class Minder:
         """Observe, decide, act and save once. Return False if this changed nothing."""
         self._reap_children()
         own_tasks = self.supervisors.observe_tasks("decided" in self.state.marks)
-        self._update_shared_state(own_tasks)
+        self._merge_shared_state(own_tasks)
         view = self._make_view(own_tasks)
         self._handle_orders(view)
         self._record_restart_reasons(view)
         self.store.save()
         self.effects.send_shared_state()
-        self.own_ports.hold_ports_of_ended(own_tasks)
+        self.own_ports.sync_held_ports(own_tasks)
         changed = False
         for action in decide.decide(view):
             if action == EnterPhase("ended"):
@@ -242,7 +242,7 @@ class Minder:
         if self.state.phase == "committed":
             self.sampling.start_if_dead(time.monotonic(), ended)
 
-    def _update_shared_state(self, own_tasks: Dict[str, LocalTask]) -> None:
+    def _merge_shared_state(self, own_tasks: Dict[str, LocalTask]) -> None:
         """Add to the shared state how tasks of this host have ended, and what other minders and the
         control machine have sent. Write nothing to disk."""
         in_touch = self.mesh is None or self.mesh.has_heard_any_peer()

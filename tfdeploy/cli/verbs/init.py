@@ -22,7 +22,7 @@ from tfdeploy.cli.project import print_inventory_warnings
 from tfdeploy.config import find_job_above
 from tfdeploy.config.file_schemas import file_schema_text
 from tfdeploy.config.foreign.host_list import is_host_list
-from tfdeploy.config.templates import inventory_text, job_text, quoted, stated_settings
+from tfdeploy.config.templates import inventory_text, job_text, quoted, settings_as_yaml
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.inventory import NAME
@@ -212,7 +212,7 @@ def _make_inventory_text(text: str) -> str:
         raise UsageError(error.what, where=where, next=_HOSTS_FORM) from error
     hosts = {}
     for number, host in enumerate(print_inventory_warnings(read.inventory).hosts, 1):
-        name, settings = host.name, stated_settings(host, read.settings[host.name])
+        name, settings = host.name, settings_as_yaml(host, read.settings[host.name])
         if not is_file and is_ip(host.address):
             name, settings = f"n{number}", {"address": quoted(host.address), **settings}
         hosts[name] = settings

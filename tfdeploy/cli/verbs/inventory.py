@@ -14,7 +14,7 @@ from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import find_inventory_file, load_job_if_any, print_inventory_warnings
 from tfdeploy.cli.state import remember_inventory
 from tfdeploy.config.reference import HOST
-from tfdeploy.config.templates import quoted, roles_text, stated_settings
+from tfdeploy.config.templates import quoted, roles_text, settings_as_yaml
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import settings_of
 from tfdeploy.model.selection import select_hosts
@@ -77,7 +77,7 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
     Settings that all hosts share are under `defaults`.
     """
     stated = {
-        host.name: stated_settings(host, file.settings[host.name]) for host in inventory.hosts
+        host.name: settings_as_yaml(host, file.settings[host.name]) for host in inventory.hosts
     }
     shared = set.intersection(*(set(settings.items()) for settings in stated.values()))
     lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []

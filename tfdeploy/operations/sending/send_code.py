@@ -70,7 +70,7 @@ def send_code(
         return send(begun)
 
     def send(begun: ReadyHost) -> SyncResult:
-        _send_missing(begun, shipment, outcomes[begun.session.host.name], emit)
+        _send_missing_and_commit(begun, shipment, outcomes[begun.session.host.name], emit)
         return commit_and_release(begun.session)
 
     def put_in_place(session: Session) -> None:
@@ -127,7 +127,9 @@ def _begin_release(session: Session, shipment: Shipment, outcome: SyncResult) ->
     return ReadyHost(session, check_below_workdir(session, begun.staging), tuple(missing))
 
 
-def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: SyncResult, emit: Emit) -> None:
+def _send_missing_and_commit(
+    begun: ReadyHost, shipment: Shipment, outcome: SyncResult, emit: Emit
+) -> None:
     """Send the missing files from this machine. Raises CodeChanged if the code has changed."""
     code, session, missing = shipment.code, begun.session, begun.missing_paths
     total = code.size_bytes(missing)

@@ -227,7 +227,7 @@ class ViewState:
     def _use_next_order(self) -> None:
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
-    def _toggle_fold(self) -> None:
+    def _toggle_fold_all(self) -> None:
         if self.fold is None:
             self.fold = any(item.is_folded for item in self.items)
         self.fold, self.open = not self.fold, None
@@ -255,7 +255,7 @@ _KEYS: dict[str, Callable[[ViewState], None]] = {
     "enter": ViewState._open_or_unfold,
     "/": ViewState._start_typing_filter,
     "s": ViewState._use_next_order,
-    "e": ViewState._toggle_fold,
+    "e": ViewState._toggle_fold_all,
     "w": ViewState._toggle_wrap,
     "y": ViewState._copy_log,
     "c": lambda state: state._show_page("curves"),

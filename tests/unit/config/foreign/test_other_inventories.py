@@ -34,7 +34,7 @@ def read(name: str, text: str, **other_files: str) -> Inventory:
     return load_inventory(Path.cwd() / name)
 
 
-def stated_settings(host: Host) -> dict[str, object]:
+def settings_as_yaml(host: Host) -> dict[str, object]:
     """Return those settings of the host that differ from the defaults. The host's position in the
     file is left out.
     """
@@ -66,7 +66,7 @@ def names(inventory: Inventory) -> list[str]:
 )
 def test_list_of_hosts(text: str, expected: list[object]) -> None:
     hosts = read_list(text).hosts
-    assert [(host.name, host.address, stated_settings(host)) for host in hosts] == expected
+    assert [(host.name, host.address, settings_as_yaml(host)) for host in hosts] == expected
 
 
 def test_hosts_of_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ nothing_of_ours = {{ x }}
 def test_ansible_ini() -> None:
     inventory = read("hosts.ini", INI)
     assert names(inventory) == ["login", "gpu01", "gpu02", "gpu03", "big", "p1"]
-    hosts = {host.name: stated_settings(host) for host in inventory.hosts}
+    hosts = {host.name: settings_as_yaml(host) for host in inventory.hosts}
     key = {"identity_file": "/keys/lab"}
     assert hosts["login"] == {}
     assert hosts["gpu02"] == {"user": "ml", **key}
@@ -188,7 +188,7 @@ def test_variable_files_next_to_ansible_inventory() -> None:
         group_vars__worker="ansible_user: group\n",
         host_vars__n1="ansible_port: 2201\n",
     )
-    assert [stated_settings(host) for host in inventory.hosts] == [
+    assert [settings_as_yaml(host) for host in inventory.hosts] == [
         {"user": "own", "port": 2201},
         {"user": "group", "port": 2200},
     ]
