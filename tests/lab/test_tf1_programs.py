@@ -171,13 +171,16 @@ OTHERS = (
         name="own_host",
         mode="async",
         said={"worker:0": r"worker 0: step \d+ loss 0\.0", "worker:1": r"worker 1: step"},
-        notes=("finds its place by its own host (own_host.py:9)", "worker:1 is 10.100.68.183"),
+        notes=(
+            "finds its task by the name of its host (own_host.py:9)",
+            "worker:1 is 10.100.68.183",
+        ),
     ),
     Program(
         name="hello_local_job",
         mode="async",
         said={"worker:0": r"the sum of squares is 25\.0"},
-        notes=("its job local stands for worker",),
+        notes=("the program's job local means the role worker",),
     ),
 )
 
