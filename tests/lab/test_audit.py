@@ -228,7 +228,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
 def check_log(operator: Tfdeploy, answer: dict[str, Any]) -> None:
     """Check the entries of the run in the audit log of each host.
 
-    If a line of the log is not an entry, `audit` reports it and still shows the other entries.
+    Also check that `audit` reports a line that is not an entry, and still shows the other entries.
     """
     assert (
         answer["ok"]

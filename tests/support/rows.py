@@ -1,4 +1,4 @@
-"""Convert rows that tfdeploy/ui draws to plain text, which tests compare."""
+"""Make plain text, which tests can compare, of the rows that tfdeploy/ui draws."""
 
 from __future__ import annotations
 

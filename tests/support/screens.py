@@ -315,7 +315,7 @@ def dashboard_of(scene: Scene) -> tuple[Dashboard, float]:
 
 
 def terminal_bytes(scene: Scene) -> str:
-    """Return the bytes that a terminal of that size receives for the last frame."""
+    """Return the bytes that a terminal of the scene's size receives for the last frame."""
     board, now = dashboard_of(scene)
     out = io.StringIO()
     console = Console(

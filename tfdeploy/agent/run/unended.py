@@ -1,9 +1,8 @@
-"""Find which releases, environments and data sets are used by runs that have not ended on all their
-hosts. A cleanup must not remove them.
+"""Find the releases, environments and data sets that a cleanup must keep, because a run uses them
+that has not ended on all its hosts.
 
-In a shared workdir, such a run may belong to another host. A damaged run may be alive. So if its
-files can still be read in part, the releases, environments and data sets that they name count as
-used too.
+In a shared workdir, such a run may belong to another host. A run of which some files are damaged
+may still be alive. So whatever its readable files name counts as used too.
 """
 
 from __future__ import annotations

@@ -85,9 +85,9 @@ def forecast_sync(
 class _MissingRows:
     """The files of a data set that a host lacks.
 
-    A file is named by its row number in the list of all files of the data set. `wanted_rows` are
-    all files that the host should have. Hosts with the same `folder` share one folder, for example
-    by NFS.
+    A file is named by its row number in the list of all files of the data set. `wanted_rows`: the
+    row numbers of all files that the host should have. `folder` identifies the folder on disk: if
+    it is equal for two hosts, they store the data set in one place, for example by NFS.
     """
 
     rows: RowSelection

@@ -100,8 +100,8 @@ def decide_cluster_variables(job: Job, program: Program) -> ClusterVariables:
     if len(kinds) < 2 and not any(name.upper() in _CERTAIN for name in names):
         names = {}
     unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS.split()}
-    # The text "cluster" in a program shows that it expects a CLUSTER_SPEC with an entry "cluster"
-    # beside the task. But if the program reads TF_CONFIG, the text shows nothing.
+    # A program that contains the text "cluster" expects an entry "cluster" in CLUSTER_SPEC, next to
+    # the entry "task". If it also reads TF_CONFIG, which has such an entry, the text proves nothing.
     with_task = program.has_string_constant("cluster") and not program.has_string_constant(
         "TF_CONFIG"
     )

@@ -102,8 +102,8 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     defined = [sign for sign in signs if sign.is_flag]
     used = [sign for sign in signs if not sign.is_flag]
     certain = [sign for sign in used if sign.certain or sign.by_default]
-    # If a program has flags about its cluster, a further flag may decide whether it trains
-    # synchronously. So a sign of synchronous training counts only if it is certain or a default.
+    # In a program with flags about its cluster, a further flag may switch synchronous training on.
+    # So its use counts only if every run reaches it, or if the default of that flag is on.
     considered = certain or [sign for sign in used if not defined or sign.modes != ("sync",)]
     if not certain and len({sign.modes[0] for sign in considered}) > 1:
         return None

@@ -197,7 +197,7 @@ def _write_requirements(call: Call, folder: str) -> List[str]:
 
 
 def _write_constraints(call: Call, folder: str) -> List[str]:
-    """Write the versions that a similar host has installed to a file of constraints. Return the
+    """Write a constraints file with the versions that are installed on a similar host. Return the
     options by which the installer reads this file."""
     pins = sorted(call.table("pins").items())
     if not all(is_valid_pin(*pin) for pin in pins):

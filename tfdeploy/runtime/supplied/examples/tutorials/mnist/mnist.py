@@ -1,5 +1,5 @@
-"""Supply the network of the MNIST tutorial, with two hidden layers: inference, loss, training and
-evaluation."""
+"""Supply the functions inference, loss, training and evaluation of the MNIST tutorial, whose network
+has two hidden layers."""
 
 import math
 
