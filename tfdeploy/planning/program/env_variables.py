@@ -101,7 +101,7 @@ def decide_cluster_variables(job: Job, program: Program) -> ClusterVariables:
         names = {}
     unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS.split()}
     # A program that contains the text "cluster" expects an entry "cluster" in CLUSTER_SPEC, next to
-    # the entry "task". If it also reads TF_CONFIG, which has such an entry, the text proves nothing.
+    # the entry "task". If it also reads TF_CONFIG, which has this entry, the text proves nothing.
     with_task = program.has_string_constant("cluster") and not program.has_string_constant(
         "TF_CONFIG"
     )

@@ -1,5 +1,5 @@
-"""Supply the functions inference, loss, training and evaluation of the MNIST tutorial, whose network
-has two hidden layers."""
+"""Supply the functions inference, loss, training and evaluation of the MNIST tutorial, whose
+network has two hidden layers."""
 
 import math
 
