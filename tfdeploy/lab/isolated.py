@@ -68,7 +68,8 @@ class IsolatedLab(Lab):
         """
         self._end_unrecorded_processes()
         if not all(
-            processes.is_alive(self.state.networks.get(name)) for name in self._network_orders()
+            processes.is_alive(self.state.networks.get(name))
+            for name in self._shared_network_orders()
         ):
             processes.end_all(self._live_first_pids)
             self.state.networks.clear()
@@ -146,13 +147,13 @@ class IsolatedLab(Lab):
         )
         orders = [self._host_order(host, read_only) for host in hosts]
         if not self.state.networks:
-            self._bring_up(orders, self._network_orders())
+            self._bring_up(orders, self._shared_network_orders())
         elif hosts:
             for host in hosts:
                 network.delete_link(self._switch_pid, host.name)
             self._bring_up(orders, switch=self._switch_pid)
 
-    def _network_orders(self) -> dict[str, NetworkOrder]:
+    def _shared_network_orders(self) -> dict[str, NetworkOrder]:
         """Return the orders that start the switch, the operator's network and the router."""
         networks: dict[str, NetworkOrder] = {
             "switch": {"bridges": network.bridge_lines(self.state.sites)},

@@ -60,14 +60,14 @@ class CleanCandidates:
 class RemovalResult:
     """The items that are gone, and the items that could not be removed (`failed_items`).
 
-    `errors` has the hosts that failed. `runs_still_present` has (job, run) of the candidate runs
+    `errors` has the hosts that failed. `job_runs_still_present` has (job, run) of the candidate runs
     that may still be on a host.
     """
 
     removed_items: Items
     failed_items: Items
     errors: Mapping[str, TfdeployError]
-    runs_still_present: frozenset[tuple[str, str]]
+    job_runs_still_present: frozenset[tuple[str, str]]
 
 
 def find_candidates(
@@ -211,7 +211,7 @@ class _Removal:
 
     def result(self) -> RemovalResult:
         gone, remaining = {}, {}
-        runs_still_present: set[tuple[str, str]] = set()
+        job_runs_still_present: set[tuple[str, str]] = set()
         for host, items in self._reported.items():
             gone[host] = tuple(item for item in items if not item.stays)
             remaining[host] = tuple(item for item in items if item.stays not in ("", *_NO_FAULT))
@@ -219,8 +219,8 @@ class _Removal:
                 problem = f"{first.kind} {first.name} stays: {first.stays}"
                 self.errors.setdefault(host, HostFailed(problem, where=host))
             absent = [item for item in items if item.stays in ("", _GONE_ALREADY)]
-            runs_still_present |= _runs_in([self._going[host]]) - _runs_in([absent])
-        return RemovalResult(gone, remaining, self.errors, frozenset(runs_still_present))
+            job_runs_still_present |= _runs_in([self._going[host]]) - _runs_in([absent])
+        return RemovalResult(gone, remaining, self.errors, frozenset(job_runs_still_present))
 
 
 @dataclass(frozen=True)

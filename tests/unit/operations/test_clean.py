@@ -177,7 +177,7 @@ def test_record_stays_if_one_host_did_not_remove_run(tmp_path: Path) -> None:
     removed = remove_everything(AnsweringFleet(items_by_host), candidates, HOSTS[:2], HOLDER)
     local = sort_local_runs(store, candidates, HOSTS, None, CleanRules(), NOW)
     assert set(local.removable_records) == {"goes", "half", "again"}
-    assert set(local.removable_sizes(removed.runs_still_present)) == {"goes", "again"}
+    assert set(local.removable_sizes(removed.job_runs_still_present)) == {"goes", "again"}
 
 
 class AnsweringFleet:

@@ -263,7 +263,7 @@ def run_success_time(peers: List[wire.Peer], known: KnownRunState) -> Optional[f
     return max(times, default=None)
 
 
-def select_run_end_fields(peers: List[wire.Peer], known: KnownRunState) -> KnownRunState:
+def keep_only_run_end_fields(peers: List[wire.Peer], known: KnownRunState) -> KnownRunState:
     """Return only the fields of `known` that say why the run is over. Another host needs only these
     fields to end its tasks."""
     death = first_fatal_death(peers, known)

@@ -72,7 +72,7 @@ def run(flags: Flags) -> int:
         else:
             view = make_plain_view(flags)
             removed = remove_candidates(fleet, candidates, hosts, jobs, rules, lock_holder(), view)
-    records = local_records.removable_sizes(removed.runs_still_present)
+    records = local_records.removable_sizes(removed.job_runs_still_present)
     forgotten = {run: size for run, size in records.items() if store.remove_run(run)}
     removed_rows = _make_rows(removed.removed_items, forgotten)
     shown = candidates.errors.keys()

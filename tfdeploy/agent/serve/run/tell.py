@@ -29,7 +29,7 @@ def report_known_end(call: Call) -> Answer:
     knowledge = shared_state.from_json(paths.stored_shared_state() or {}, part)
     if not knowledge.is_over:
         return {"known": None}
-    end = shared_state.select_run_end_fields(part.peers, knowledge)
+    end = shared_state.keep_only_run_end_fields(part.peers, knowledge)
     return {"known": json_text.encode(end.as_json()).decode()}
 
 
