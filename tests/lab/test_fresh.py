@@ -74,7 +74,9 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
 
     line = next(line for line in shown.splitlines() if "tfdeploy exec" in line)
     for _ in range(2):
-        operator.run(*shlex.split(line.split("`")[1])[1:], exit_code=0)
+        operator.run(
+            *shlex.split(line[line.index("`tfdeploy exec") :].split("`")[1])[1:], exit_code=0
+        )
         assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
     # This run's worker is on n2. n3 has a role in the inventory, but no task.
     assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
