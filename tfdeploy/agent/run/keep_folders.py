@@ -139,11 +139,16 @@ def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[File
 
 def walk_files(root: str, top: str) -> Iterator[str]:
     """Yield the path of each file and link below `top`, relative to `root`. In each folder, the
-    `checkpoint` record comes first, so that it is read before the files that it names."""
+    `checkpoint` record comes first, and the other files are listed only when the caller asks for
+    the next path. So if the caller reads each row at once, the list has the files that the record
+    names."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
+        if RECORD in names:
+            yield os.path.relpath(os.path.join(folder, RECORD), root)
+            names = next(os.walk(folder), (folder, folders, names))[2]
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = sorted(name for name in folders if name not in links)
-        for name in sorted(names + links, key=lambda each: (each != RECORD, each)):
+        for name in sorted({*names, *links} - {RECORD}):
             yield os.path.relpath(os.path.join(folder, name), root)
 
 
