@@ -19,6 +19,7 @@ from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.flags.required_flags import reads_flags_elsewhere
 from tfdeploy.planning.source.entry_point import Command, flags_end_index, program_index
 from tfdeploy.planning.source.expressions import argument, last_name
+from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 
 _PARSERS = ("ArgumentParser", "OptionParser")
@@ -66,12 +67,15 @@ def refuse_wrong_arguments(job: Job, program: Program, given_flags: Flags) -> No
 def _required_arguments(program: Program, given: Collection[str]) -> list[tuple[str, str]]:
     """Return (name, "train.py:12") of each argument without a flag that argparse requires.
 
-    Leaves out those in `given`.
+    Leaves out those in `given`, and those that the program may define only in some runs.
     """
+    certain_nodes = certainly_reached(program, has_workers=True).nodes
     return [
         (name, f"{path}:{call.lineno}")
         for path, call in flag_definitions.executed_calls(program)
-        if flag_definitions.is_argparse_definition(call) and argument(call, "nargs") is None
+        if flag_definitions.is_argparse_definition(call)
+        and id(call) in certain_nodes
+        and argument(call, "nargs") is None
         for name in flag_definitions.literal_arguments(call)[:1]
         if not name.startswith("-") and name not in given
     ]
@@ -107,6 +111,7 @@ def _accepted_flags(program: Program) -> list[str] | None:
         or argument(made[0], "parents")
         or program.uses_any_name(*_OTHER_WAYS)
         or program.has_string_constant("...")
+        or any(last_name(each.func) == "parse_args" and each.args for each in calls)
         or _passes_parser_on(program, made[0], calls)
     ):
         return None

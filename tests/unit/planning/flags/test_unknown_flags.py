@@ -67,6 +67,7 @@ def test_flags_that_the_program_defines_pass(job: Job, words: tuple[str, ...]) -
         "p.add_argument('rest', nargs='...')",
         "for name in NAMES:\n  p.add_argument('--' + name)",
         "p.add_subparsers()",
+        "p.parse_args(open('arguments').read().split())",
         "q = argparse.ArgumentParser(parents=[p])",
         "from absl import flags\nflags.DEFINE_string('x', '', '')",
     ],
@@ -100,3 +101,8 @@ def test_a_missing_argument_is_refused(job: Job) -> None:
 )
 def test_a_given_argument_passes(job: Job, words: tuple[str, ...]) -> None:
     check(job, POSITION, *words)
+
+
+def test_an_argument_that_only_some_runs_define_is_not_required(job: Job) -> None:
+    text = PROGRAM.format("import os\nif os.environ.get('DATA') is None:\n  p.add_argument('data')")
+    check(job, text, "--epochs", "3")
