@@ -59,7 +59,7 @@ def _default_color(field_name: str) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class VerbFlags:
-    """The base class of the classes that hold a verb's flags.
+    """The flags of a verb. Each verb has a subclass, whose fields are its flags.
 
     The class variables hold the verb's help texts, and say which arguments the verb accepts. Each
     subclass becomes a frozen dataclass, whose constructor takes only keyword arguments.
