@@ -1,7 +1,8 @@
 """Fetch one folder of a host.
 
-The host lists the folder, and rsync pulls the files into a staging folder. The files are compared
-with the host's hashes and then put in place.
+The host lists the folder, and rsync pulls the files into a staging folder and compares their
+contents. Then the host lists the folder again. Files with the size and time of this second list are
+put in place. The other files are first compared with the host's hashes.
 
 The program may write at the same time. A file that has changed is fetched again. A file that has
 only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is put
@@ -175,7 +176,7 @@ def fetch_folder(
 class _FolderFetch:
     """One fetch of a folder.
 
-    `verified_files` is {path: size and mtime} of those files in `staging` whose hash equals the
+    `verified_files` is {path: size and mtime} of those files in `staging` whose content equals the
     host's.
     `received` is the number of received bytes.
     """
@@ -200,12 +201,15 @@ class _FolderFetch:
             self.listing = list_files(self.session, self.source)
             missing = self._missing_files()
             if missing:
-                self._pull(missing)
+                for file in missing:
+                    self.verified_files.pop(file.path, None)
+                self._mark_unchanged(self._pull(missing))
                 self._verify_or_delete_files(
                     [
                         (file.path, stamp[0])
                         for file in missing
-                        if (stamp := _read_size_and_mtime(self.staging, file.path))
+                        if file.path not in self.verified_files
+                        and (stamp := _read_size_and_mtime(self.staging, file.path))
                     ]
                 )
             self.changing = {file.path for file in self._missing_files()}
@@ -223,8 +227,8 @@ class _FolderFetch:
     def _is_received(self, file: FoundFile) -> bool:
         """Return whether this machine has the file, in `staging` or at its destination.
 
-        A file in `staging` counts as received if its hash matched the host's, even if the host has
-        changed the file since then. Only a file named `checkpoint` must still have the size and the
+        A file in `staging` counts as received if its content matched the host's, even if the host
+        has changed the file since then. Only a file named `checkpoint` must still have the size and the
         time that the host lists.
         """
         listed = (file.size, file.mtime_ns)
@@ -232,14 +236,28 @@ class _FolderFetch:
             return not file.is_checkpoint_record or self.verified_files[file.path] == listed
         return _read_size_and_mtime(self.destination, file.path) == listed
 
+    def _mark_unchanged(self, pulled: list[FoundFile]) -> None:
+        """Mark the pulled files whose size and time on the host are still those that rsync read.
+
+        rsync has compared the contents of these files, so they are not hashed again.
+        """
+        if not pulled:
+            return
+        listed = {
+            file.path: (file.size, file.mtime_ns)
+            for file in list_files(self.session, self.source).files
+        }
+        for file in pulled:
+            stamp = _read_size_and_mtime(self.staging, file.path)
+            if stamp is not None and stamp == listed.get(file.path):
+                self.verified_files[file.path] = stamp
+
     def _verify_or_delete_files(self, files: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the files of the host, by their hashes.
 
         `files`: pairs (path, size in `staging`). The host hashes only that many bytes of its file,
         which may have grown. Each equal file is marked as checked, and the others are deleted.
         """
-        for path, _ in files:
-            self.verified_files.pop(path, None)
         for start in range(0, len(files), SUMS_PER_REQUEST):
             batch = dict(files[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)
@@ -250,8 +268,8 @@ class _FolderFetch:
                 elif stamp is not None:
                     self.staging.unlink(path)
 
-    def _pull(self, missing: list[FoundFile]) -> None:
-        """Pull the files by rsync.
+    def _pull(self, missing: list[FoundFile]) -> list[FoundFile]:
+        """Pull the files by rsync, and return the pulled ones.
 
         A file that `staging` already has, with the listed size and time, is skipped.
         """
@@ -261,7 +279,7 @@ class _FolderFetch:
             if _read_size_and_mtime(self.staging, file.path) != (file.size, file.mtime_ns)
         ]
         if not missing:
-            return
+            return []
         total = sum(file.size for file in missing)
         self.budget.check_fits(total, self.staging.path)
 
@@ -297,6 +315,7 @@ class _FolderFetch:
         self.received += received
         self.budget.count_received(min(received, total))
         report("done", total)
+        return missing
 
 
 def _host_checksums(
