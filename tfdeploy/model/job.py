@@ -142,5 +142,10 @@ class Job:
     # key -> file:line:key, for keys whose values may contain a secret, and for data sets
     places: dict[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def command_place(self) -> str:
+        """Return where the command is written, for errors: "command" if that is not known."""
+        return self.places.get("command") or self.source or "command"
+
 
 DEFAULT_METRICS = {"step": metric_patterns.STEP, "loss": metric_patterns.LOSS}

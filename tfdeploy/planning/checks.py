@@ -175,7 +175,7 @@ def refuse_missing_file(
     check = f"check that the code ({job.code}) contains the file, and that git does not ignore it"
     raise Refused(
         f"the program {path} is not in the code",
-        where=_command_location(job),
+        where=job.command_place,
         next=did_you_mean(path, sorted(files), check),
     )
 
@@ -208,7 +208,7 @@ def refuse_missing_program(
             install = f"write python {name}"
         raise Refused(
             f"there is no program {name} on PATH of {fold_names(lacking)}",
-            where=_command_location(job),
+            where=job.command_place,
             next=did_you_mean(name, _COMMON_PROGRAMS, install),
         )
 
@@ -225,14 +225,9 @@ def refuse_missing_module(job: Job, facts_by_host: FactsByHost, files: Collectio
         )
         raise Refused(
             f"the module {name} is neither in the code nor in the Python of {fold_names(lacking)}",
-            where=_command_location(job),
+            where=job.command_place,
             next=did_you_mean(name, own, install),
         )
-
-
-def _command_location(job: Job) -> str:
-    """Return the location of the command: its line in the job file, or "command" if unknown."""
-    return job.places.get("command") or job.source or "command"
 
 
 def _started_file(job: Job, program: Program) -> str | None:

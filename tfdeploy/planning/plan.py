@@ -237,7 +237,7 @@ def _make_commands(
         job, program, placed.used, version1=read.compat.choice == "v1"
     )
     by_flag = any(
-        flag.name == "task_index" for each in programs.values() for flag in each.cluster_flags
+        flag.name == "task_index" for each in programs.values() for flag in each.added.given
     )
     shared = SharedByTasks(
         job,

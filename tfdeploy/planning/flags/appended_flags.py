@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import ModeRules, rules_of
@@ -12,7 +12,7 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.flags.flags import ClusterFlags
-from tfdeploy.planning.source.entry_point import Command, flags_end_index, program_index
+from tfdeploy.planning.source.entry_point import flags_end_index
 from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
@@ -23,14 +23,17 @@ NAME_THEM = "write what it needs into the command, as in `python train.py {job_n
 class AppendedFlags:
     """The flags that are appended to every task's command, and a note that explains the choice.
 
-    `in_command`: flags about the cluster that the command already contains. `cluster_flags`: all
-    flags that can tell the program about its cluster.
+    `in_command`: flags about the cluster that the command already contains.
     """
 
     flags: Flags
     note: str
     in_command: Flags = ()
-    cluster_flags: Flags = ()
+
+    @property
+    def given(self) -> Flags:
+        """Return all flags about the cluster that the tasks get."""
+        return (*self.flags, *self.in_command)
 
 
 def choose_flags(
@@ -41,26 +44,9 @@ def choose_flags(
     The key selects no flags, the flags of the TensorFlow tutorials, or the flags that the program
     defines. `roles`: the roles that have tasks.
     """
-    clustered = not (rules_of(job.mode).single or rules_of(job.mode).ranks)
-    asked = job.flags == "auto" or (job.flags is None and clustered)
-    offered = flags.cluster_flags(program) if asked else ClusterFlags(flags.classic_flags())
-    return replace(
-        _choose_from_offered(job, program, roles, offered),
-        cluster_flags=offered.flags if asked and clustered else (),
-    )
-
-
-def _choose_from_offered(
-    job: Job, program: Program, roles: Collection[str], offered: ClusterFlags
-) -> AppendedFlags:
-    named = [
-        name
-        for word in job.command
-        for name in placeholders.placeholder_names(word)
-        if name in _OF_CLUSTER
-    ]
-    if named:
-        return AppendedFlags((), f"no flags appended: the command names {{{named[0]}}} itself")
+    used = (name for word in job.command for name in placeholders.placeholder_names(word))
+    if named := next((name for name in used if name in _OF_CLUSTER), None):
+        return AppendedFlags((), f"no flags appended: the command names {{{named}}} itself")
     if job.flags == "none":
         return AppendedFlags((), "no flags appended, because the setting is `flags: none`")
     mode_rules = rules_of(job.mode)
@@ -68,6 +54,9 @@ def _choose_from_offered(
         return _local_rank_flags(job, program)
     if job.flags is None and mode_rules.single:
         return AppendedFlags((), f"no flags appended: mode {job.mode} has no cluster")
+    offered = flags.cluster_flags(program)
+    if job.flags == "classic":
+        offered = ClusterFlags(flags.classic_flags())
     if job.flags is None and not mode_rules.takes_flags:
         offered = _certain_flags(offered, mode_rules, roles)
         if not offered.flags:
@@ -78,7 +67,16 @@ def _choose_from_offered(
             )
     command = job.command[: flags_end_index(job.command)]
     chosen = [flag for flag in offered.flags if _fits_roles(flag, roles)]
-    own = tuple(flag for flag in chosen if _is_in_command(flag, command, program))
+    has_positional = bool(flag_definitions.positional_words(command, program)[0])
+    own = tuple(
+        flag
+        for flag in chosen
+        if (
+            has_positional
+            if flag.form == "position"
+            else flag_definitions.is_in_command(flag, command)
+        )
+    )
     added = tuple(flag for flag in chosen if flag not in own)
     note = _appended_note(job, program, added, own)
     if offered.unknown_positionals:
@@ -117,26 +115,6 @@ def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str
     if whole and typed and "task_index" in names:
         return ClusterFlags(certain, offered.unknown_positionals)
     return ClusterFlags()
-
-
-def _is_in_command(flag: Flag, command: Command, program: Program) -> bool:
-    if flag.form == "position":
-        return bool(_positional_arguments(command, program))
-    given = flag_definitions.flags_in_command(command)
-    return any(each.lstrip("-") in given for each in (flag.spelling, *flag.spellings, flag.off))
-
-
-def _positional_arguments(command: Command, program: Program) -> tuple[str, ...]:
-    """Return the positional arguments that the command contains after the program's name."""
-    takes = {
-        spelling
-        for flag in flag_definitions.defined_flags(program)
-        for spelling in flag.spellings
-        if flag.form in ("value", "list", "truthy") and flag.kind != "nothing"
-    }
-    behind = command[(program_index(command) or 0) + 1 :]
-    pairs = zip(("", *behind), behind, strict=False)
-    return tuple(word for before, word in pairs if not word.startswith("-") and before not in takes)
 
 
 def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tfdeploy.model.text import placeholders
-from tfdeploy.planning.source.entry_point import Command
+from tfdeploy.planning.source.entry_point import Command, program_index
 from tfdeploy.planning.source.expressions import (
     argument,
     elements,
@@ -99,6 +99,7 @@ class Flag:
     because: str = ""
     # For a positional argument: its index in sys.argv, which is 1 or more. For others: 0.
     position: int = 0
+    call: ast.Call | None = field(default=None, compare=False, repr=False)  # defines the flag
 
     @property
     def plain_name(self) -> str:
@@ -169,12 +170,44 @@ def flags_in_command(command: Command) -> dict[str, str]:
     return values
 
 
+def is_in_command(flag: Flag, command: Command) -> bool:
+    """Return whether the command contains the flag in one of its spellings, written in full."""
+    given = flags_in_command(command)
+    return any(each.lstrip("-") in given for each in (flag.spelling, *flag.spellings, flag.off))
+
+
+def positional_words(command: Command, program: Program) -> tuple[list[str], bool]:
+    """Return the words after the program that are no flags and no values of flags.
+
+    The second value is False if that is not certain, for example because a flag takes a list.
+    """
+    flags = {each: flag for flag in reversed(defined_flags(program)) for each in flag.spellings}
+    positional: list[str] = []
+    is_certain = True
+    words = iter(command[(program_index(command) or 0) + 1 :])
+    for word in words:
+        if not word.startswith("-"):
+            positional.append(word)
+            continue
+        name, has_value, _ = word.partition("=")
+        flag = flags.get(name)
+        is_certain &= flag is not None and flag.form != "list" and flag.count == 1
+        takes_value = flag and flag.form in ("value", "list", "truthy") and flag.kind != "nothing"
+        if takes_value and not has_value:
+            next(words, None)
+    return positional, is_certain
+
+
 # Cached, because one plan asks for the flags of the same program several times.
 @lru_cache(maxsize=1)
 def defined_flags(program: Program) -> Flags:
     """Return the flags that the program and its modules define, sorted by file and line."""
     flags = ((path, call, read_definition(call)) for path, call in executed_calls(program))
-    return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
+    return tuple(
+        replace(flag, where=f"{path}:{call.lineno}", call=call)
+        for path, call, flag in flags
+        if flag
+    )
 
 
 def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:

@@ -101,7 +101,7 @@ def _uses_in_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterat
                 # The flag may contain the whole cluster as JSON, and the program may use only one
                 # entry of it.
                 whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
-                yield FlagUse("cluster" if whole else name, origin, _location(value, module))
+                yield FlagUse("cluster" if whole else name, origin, f"{module.path}:{value.lineno}")
 
 
 def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -154,7 +154,7 @@ def _role_comparisons(node: ast.Compare, origins: Origins, module: ParsedFile) -
             origin for side in sides for origin in origins.origins_of(side, module)
         ):
             if _can_become_value("job_name", origin):
-                yield FlagUse("job_name", origin, _location(node, module))
+                yield FlagUse("job_name", origin, f"{module.path}:{node.lineno}")
 
 
 def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
@@ -168,7 +168,7 @@ def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iter
         for origin, compared_values in _flags_in_condition(
             test, module, origins, is_true_for_sync=holds
         ):
-            yield FlagUse("issync", origin, _location(test, module), compared_values)
+            yield FlagUse("issync", origin, f"{module.path}:{test.lineno}", compared_values)
 
 
 def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
@@ -237,7 +237,3 @@ def _async_and_sync_values(value: str, *, equal: bool) -> tuple[str, str]:
         other.upper() if value.isupper() else other.capitalize() if value[:1].isupper() else other
     )
     return (other, value) if equal else (value, other)
-
-
-def _location(node: ast.expr, module: ParsedFile) -> str:
-    return f"{module.path}:{node.lineno}"

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tfdeploy.planning.flags import flag_definitions, flag_uses, sync_values
 from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, Flags, plain_name
 from tfdeploy.planning.flags.flag_uses import FlagUse
-from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.source import Program
 
@@ -61,13 +61,14 @@ def classic_flags() -> Flags:
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
+@lru_cache(maxsize=4)
 def cluster_flags(program: Program) -> ClusterFlags:
     """Return the flags by which the program and the modules it imports learn about the cluster."""
     definitions = flag_definitions.defined_flags(program)
     cluster = flag_uses.makes_cluster(program)
     candidates = _flags_by_use(program, definitions) if cluster else {}
     for name in NAMES:
-        own = _flags_spelled(name, definitions)
+        own = flags_spelled(name, definitions)
         same = [
             each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}
         ]
@@ -88,7 +89,7 @@ def cluster_flags(program: Program) -> ClusterFlags:
     return _positionals_first(ordered, definitions)
 
 
-def _flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
+def flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
     """Return the flags of which `name` is one spelling, each with this spelling selected."""
     return [
         replace(flag, spelling=each)
@@ -96,21 +97,6 @@ def _flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
         for each in flag.spellings
         if plain_name(each) == name
     ]
-
-
-def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
-    """Yield (flag, where it is defined) for each flag of which `--NAME` is an abbreviation.
-
-    argparse and optparse accept a prefix of a flag in place of the flag.
-    """
-    calls = list(flag_definitions.executed_calls(program))
-    if any(argument(call, "allow_abbrev") for _, call in calls):
-        return
-    for path, call in calls:
-        if flag_definitions.is_argparse_definition(call):
-            for spelling in flag_definitions.literal_arguments(call):
-                if spelling.startswith(f"--{name}"):
-                    yield spelling, f"{path}:{call.lineno}"
 
 
 def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
@@ -190,7 +176,7 @@ def _add_unusual_flags(
             flag
             for other in others.split()
             if other in _ALWAYS or (cluster and always)
-            for flag in _flags_spelled(other, definitions)
+            for flag in flags_spelled(other, definitions)
             if flag.dest not in taken and _definition_fits(name, flag)
         ]
         if fitting:

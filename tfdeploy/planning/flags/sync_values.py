@@ -37,24 +37,22 @@ def _accepts_true_not_one(parser: ast.expr, program: Program) -> bool:
     """Return whether the function that converts the flag's text accepts "true" but not "1"."""
     constants = {
         str(node.value).lower()
-        for path, function in _converter_functions(parser, program)
-        for node in program.by_path[path].subtree(function)
+        for function in _converter_functions(parser, program)
+        for node in ast.walk(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int)
     }
     return bool(constants & {"true", "t"}) and "1" not in constants
 
 
-def _converter_functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (file, function) for each function that the argument `type` of a flag may mean.
+def _converter_functions(parser: ast.expr, program: Program) -> Iterator[ast.AST]:
+    """Yield each function that the argument `type` of a flag may mean.
 
     `type` is a lambda, the name of a function, or a text for which the program registers a
     function, as in `p.register("type", "bool", f)`.
     """
-    name = last_name(parser)
-    yield from ((path, node) for path, node in program.find(ast.Lambda) if node is parser)
-    yield from (
-        (path, node) for path, node in program.find(ast.FunctionDef) if name and node.name == name
-    )
+    if isinstance(parser, ast.Lambda):
+        yield parser
+    yield from (node for _, node in program.find(ast.FunctionDef) if node.name == last_name(parser))
     for _, call in program.find(ast.Call) if literal_text(parser) else ():
         match call.args:
             case [_, kind, function] if last_name(call.func) == "register":

@@ -18,8 +18,8 @@ from itertools import pairwise
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.job import Job
 from tfdeploy.model.text import placeholders
-from tfdeploy.planning.flags import flag_definitions
-from tfdeploy.planning.flags.flag_definitions import Flags, plain_name
+from tfdeploy.planning.flags import flag_definitions, flags
+from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program
@@ -66,13 +66,11 @@ def local_rank_flag(program: Program, command: Command) -> Flags:
 
     Returns () if the program defines neither, or if the command already contains the flag.
     """
-    given = flag_definitions.flags_in_command(command)
-    for flag in flag_definitions.defined_flags(program):
-        spelling = next((each for each in flag.spellings if plain_name(each) == "local_rank"), None)
-        is_given = any(each.lstrip("-") in given for each in flag.spellings)
-        if spelling is not None and flag.form == "value" and not is_given:
-            return (replace(flag, name="local_rank", spelling=spelling),)
-    return ()
+    return tuple(
+        replace(flag, name="local_rank")
+        for flag in flags.flags_spelled("local_rank", flag_definitions.defined_flags(program))
+        if flag.form == "value" and not flag_definitions.is_in_command(flag, command)
+    )[:1]
 
 
 def spawning_note(program: Program) -> str | None:

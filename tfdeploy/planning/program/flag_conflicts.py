@@ -7,15 +7,17 @@ value but may mean something else, there is only a note.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
-from tfdeploy.planning.flags import flag_definitions, flags
+from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.appended_flags import AppendedFlags
-from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.flags.flag_definitions import Flag, Flags
+from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.source import Program
 
 # Task -> placeholder -> value for this task.
@@ -35,7 +37,7 @@ def refuse_unaccepted_values(
             flag, [each for each in defined if _is_definition_of(each, flag)], values
         )
         if not flag.where:
-            _refuse_abbreviation(flag, program)
+            _refuse_abbreviation(flag, defined, program)
     for flag in added.in_command:
         _refuse_fixed_identity(flag, job, values)
 
@@ -90,13 +92,20 @@ def _refuse_unaccepted_value(flag: Flag, definitions: list[Flag], values: Values
             )
 
 
-def _refuse_abbreviation(flag: Flag, program: Program) -> None:
+def _refuse_abbreviation(flag: Flag, defined: Flags, program: Program) -> None:
     """Raise Refused if argparse would read an appended flag as an abbreviation of a longer one.
 
     For example, argparse reads --worker_hosts as --worker_hosts_file if the program defines only
     the latter.
     """
-    longer = dict(flags.abbreviated_flags(program, flag.name))
+    if any(argument(call, "allow_abbrev") for _, call in program.find(ast.Call)):
+        return
+    longer = {
+        spelling: each.where
+        for each in defined
+        for spelling in each.spellings
+        if each.library == "argparse" and spelling.startswith(flag.spelling)
+    }
     for spelling, where in longer.items() if flag.spelling not in longer else ():
         what = f"the program has no {flag.spelling}, and would take it for its {spelling}"
         raise _refusal(what, where, flag.name)
@@ -114,7 +123,7 @@ def _refuse_fixed_identity(flag: Flag, job: Job, values: Values) -> None:
         if flag.value_for_task(each) != given:
             raise Refused(
                 f"the command gives {flag.spelling}={given} to every task, {task} too",
-                where=job.source or "command",
+                where=job.command_place,
                 next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the "
                 "command as it stands",
             )

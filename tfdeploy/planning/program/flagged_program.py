@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.cluster.layout import Layout
-from tfdeploy.planning.flags import appended_flags, required_flags, unknown_flags
+from tfdeploy.planning.flags import appended_flags, command_arguments
 from tfdeploy.planning.flags.appended_flags import AppendedFlags
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.flags.role_programs import RoleProgram
@@ -28,12 +28,6 @@ class FlaggedProgram:
     added: AppendedFlags
     notes: Notes
 
-    @property
-    def cluster_flags(self) -> Flags:
-        """Return the flags about the cluster: those that tfdeploy appends to the job's command, and
-        those that the command already contains."""
-        return (*self.added.flags, *self.added.in_command)
-
 
 def add_flags(
     role_program: RoleProgram,
@@ -47,31 +41,20 @@ def add_flags(
     `roles`: the roles of the whole run. `renamed_values`: role -> placeholder values that use the
     program's own names for the roles.
     """
-    added = appended_flags.choose_flags(role_program.job, role_program.program, roles)
-    seats = [seat for seat in layout.seats if seat.role in role_program.roles]
-    given = {
+    job, program = role_program.job, role_program.program
+    added = appended_flags.choose_flags(job, program, roles)
+    values = {
         seat.task: {
-            **command_line.placeholder_values(layout, seat, role_program.job, run),
+            **command_line.placeholder_values(layout, seat, job, run),
             **renamed_values.get(seat.role, {}),
         }
-        for seat in seats
+        for seat in layout.seats
+        if seat.role in role_program.roles
     }
-    unknown_flags.refuse_wrong_arguments(
-        role_program.job, role_program.program, (*added.flags, *added.in_command)
-    )
-    flag_conflicts.refuse_unaccepted_values(role_program.job, role_program.program, added, given)
-    required = required_flags.supply_flags(
-        role_program.job,
-        role_program.program,
-        added.cluster_flags,
-        (*added.flags, *added.in_command),
-    )
+    flag_conflicts.refuse_unaccepted_values(job, program, added, values)
+    required = command_arguments.supply_flags(job, program, added.given)
     workers = len(layout.cluster.get("worker", ())) if "worker" in role_program.roles else 0
-    alone = (
-        task_identity.isolation_note(role_program.job, role_program.program, added, workers)
-        if workers
-        else None
-    )
+    alone = task_identity.isolation_note(job, program, added, workers)
     notes = (added.note, alone, *required.notes, *flag_conflicts.notes(added))
     return FlaggedProgram(
         role_program, (*added.flags, *required.flags), added, tuple(filter(None, notes))

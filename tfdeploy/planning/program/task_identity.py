@@ -61,17 +61,17 @@ def decide_task_identity(
 def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: int) -> str | None:
     """Return a note if the program has no way to learn about its cluster, else None.
 
-    Each worker of such a program would train alone, and no error would show this.
+    Each worker of such a program would train alone, and no error would show this. `workers`: the
+    number of workers that run the program.
     """
     mode = rules_of(job.mode)
     clustered = job.flags in (None, "auto") and not (
         mode.single or mode.ranks or "one_client" in mode.traits
     )
     if (
-        not clustered
+        not (clustered and workers)
         or any(placeholders.placeholder_names(word) for word in (*job.command, *job.env.values()))
-        or added.flags
-        or added.in_command
+        or added.given
         or program.unread_reason
         or not (mode.takes_flags or program.imports_tensorflow)
         or hardcoded_cluster.finds_role_itself(program)

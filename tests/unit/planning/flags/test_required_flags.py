@@ -13,7 +13,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import DataSource, Job
-from tfdeploy.planning.flags import appended_flags, required_flags
+from tfdeploy.planning.flags import appended_flags, command_arguments
 from tfdeploy.planning.source import source
 
 ARGS = "import argparse, sys\np = argparse.ArgumentParser()\n"
@@ -25,14 +25,14 @@ KEEP: dict[str, Any] = {"keep": ("train",)}
 DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 
 
-def supply_flags(job: Job, text: str, *words: str, **fields: Any) -> required_flags.SuppliedFlags:
+def supply_flags(
+    job: Job, text: str, *words: str, **fields: Any
+) -> command_arguments.SuppliedFlags:
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread_reason
     added = appended_flags.choose_flags(job, program)
-    return required_flags.supply_flags(
-        job, program, added.cluster_flags, (*added.flags, *added.in_command)
-    )
+    return command_arguments.supply_flags(job, program, added.given)
 
 
 WRITTEN = {
@@ -92,8 +92,8 @@ def test_required_folder_flag(job: Job, text: str) -> None:
     )
     assert str(refused.value.where)
     for words in (("--train_dir=/x",), ("--train_dir", "/x"), ("--train=/x",)):
-        assert supply_flags(job, text, *words) == required_flags.SuppliedFlags()
-    assert supply_flags(job, text, flags="none") == required_flags.SuppliedFlags()
+        assert supply_flags(job, text, *words) == command_arguments.SuppliedFlags()
+    assert supply_flags(job, text, flags="none") == command_arguments.SuppliedFlags()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ NOT_SURE = {
 
 @pytest.mark.parametrize("text", NOT_SURE.values(), ids=NOT_SURE)
 def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
-    assert supply_flags(job, text) == required_flags.SuppliedFlags()
+    assert supply_flags(job, text) == command_arguments.SuppliedFlags()
 
 
 def test_required_index_flag_gets_value(job: Job) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.planning.flags import unknown_flags
+from tfdeploy.planning.flags import command_arguments
 from tfdeploy.planning.source import source
 
 PROGRAM = (
@@ -23,7 +23,7 @@ def check(job: Job, text: str, *words: str, **fields: Any) -> None:
     job = replace(job, command=("python", "train.py", *words), **fields)
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread_reason
-    unknown_flags.refuse_wrong_arguments(job, program, ())
+    command_arguments.supply_flags(job, program, ())
 
 
 def test_an_unknown_flag_is_refused_with_the_one_that_is_meant(job: Job) -> None:

@@ -1,4 +1,8 @@
-"""Supplies flags without which the program would exit at once.
+"""Refuses a command whose arguments end the program at once, and supplies flags that it lacks.
+
+argparse and optparse end a program if the command contains a flag that the program does not define,
+or lacks a required argument. Nothing is refused if the program may accept flags that its syntax
+tree does not show, for example if another library adds flags to its parser.
 
 Some programs declare such a flag as required in argparse, absl or click. Others test the flag in
 code that every run reaches, as in `if not FLAGS.train_dir: raise ...`. If the job has one `keep`
@@ -18,8 +22,10 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
+from tfdeploy.model.text.nexts import most_similar
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
+from tfdeploy.planning.flags.flags import cluster_flags
 from tfdeploy.planning.source import reached
 from tfdeploy.planning.source.entry_point import flags_end_index, program_index
 from tfdeploy.planning.source.expressions import (
@@ -43,7 +49,13 @@ _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
 _EXITS = (*EXITS, "error")
 # In modes with ranks, a flag with one of these names gets the placeholder of the same name.
 _RANKS = ("rank", "world_size", "local_rank")
-_PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
+_LIBRARIES = ("configargparse", "jsonargparse", "docopt", "fire")
+_PARSERS = ("ArgumentParser", "OptionParser")
+# If a program contains one of these names, it may accept or ignore flags that `add_argument` does
+# not define.
+_OTHER_WAYS = ("parse_known_args", "parse_known_intermixed_args", "argv", "REMAINDER", "option")
+_FLAG = re.compile(r"(--[\w-]+)(=.*)?", re.DOTALL)
+_AS_IT_STANDS = "`flags: none` runs the command as it stands"
 
 
 @dataclass(frozen=True)
@@ -54,48 +66,132 @@ class SuppliedFlags:
     notes: Notes = ()
 
 
-def supply_flags(
-    job: Job, program: Program, cluster_flags: Flags, given_flags: Flags
-) -> SuppliedFlags:
+def supply_flags(job: Job, program: Program, given_flags: Flags) -> SuppliedFlags:
     """Return those required flags, with values, that the program's tasks would not get otherwise.
 
-    Raises Refused if the value of such a flag is not known. `cluster_flags`: the flags that
-    describe the cluster. `given_flags`: the flags that the tasks already get.
+    Raises Refused if the value of such a flag is not known, if the command lacks an argument that
+    the program requires, or if it has a flag that the program does not define. `given_flags`: the
+    flags and arguments about the cluster that the tasks get.
     """
-    if job.flags not in (None, "auto") or program.unread_reason or len(program.entry_files) > 1:
+    if (
+        job.flags not in (None, "auto")
+        or program.unread_reason
+        or len(program.entry_files) > 1
+        or _reads_flags_elsewhere(job, program)
+    ):
         return SuppliedFlags()
     settled = {flag.dest for flag in given_flags}
+    if (accepted := _accepted_flags(program)) is not None:
+        _refuse_unknown_flags(job, program, accepted)
+        _refuse_missing_argument(job, program, settled)
     lacking = {
         flag: where
         for flag, where in _required_flags(program).items()
         if flag.dest not in settled and not _is_given(flag, job)
     }
-    if not lacking or reads_flags_elsewhere(job, program):
-        return SuppliedFlags()
     flags, notes = [], []
     for each, where in lacking.items():
-        flag = _with_value_template(each, job, cluster_flags, lacking)
+        flag = _with_value_template(each, job, program, lacking)
         if not flag.template:
-            raise Refused(
-                f"{program.path} ends at once without {flag.spelling} ({where}), and the command "
-                "does not contain this flag",
-                where=job.places.get("command") or job.source or "command",
-                next=_how_to_add(flag, job),
-            )
+            raise _lacking_error(job, program, flag.spelling, where, _how_to_add(flag, job))
         flags.append(flag)
         notes.append(f"{flag.spelling}={flag.template}: the program requires this flag ({where})")
     return SuppliedFlags(tuple(flags), tuple(notes))
 
 
-def _with_value_template(flag: Flag, job: Job, known: Flags, lacking: Collection[Flag]) -> Flag:
+def _refuse_unknown_flags(job: Job, program: Program, accepted: list[str]) -> None:
+    words = job.command[(program_index(job.command) or 0) + 1 : flags_end_index(job.command)]
+    for flag in (match[1] for word in words if (match := _FLAG.fullmatch(word))):
+        if not any(each.startswith(flag) for each in accepted):
+            near = most_similar(flag[2:], (each[2:] for each in accepted))
+            hint = f"did you mean --{near}?" if near else f"it defines {' '.join(accepted)}."
+            raise Refused(
+                f"the command contains {flag}, which {program.path} does not define",
+                where=job.command_place,
+                next=f"{hint} {_AS_IT_STANDS}",
+            )
+
+
+def _refuse_missing_argument(job: Job, program: Program, settled: Collection[str]) -> None:
+    """Raise Refused if the command has too few arguments without a flag for argparse.
+
+    Arguments in `settled` are not needed, nor are those that the program may define only in some
+    runs.
+    """
+    certain_nodes = reached.certainly_reached(program, has_workers=True).nodes
+    required = [
+        flag
+        for flag in flag_definitions.defined_flags(program)
+        if flag.form == "position" and flag.dest not in settled
+        if flag.call and id(flag.call) in certain_nodes and argument(flag.call, "nargs") is None
+    ]
+    words, is_certain = flag_definitions.positional_words(job.command, program)
+    for flag in required[len(words) :][:1] if is_certain else ():
+        how = f"add it to the command, such as {{data.NAME}} for a data set. {_AS_IT_STANDS}"
+        raise _lacking_error(job, program, f"its argument {flag.dest}", flag.where, how)
+
+
+def _lacking_error(
+    job: Job, program: Program, lacking: str, where: str, how_to_add: str
+) -> Refused:
+    return Refused(
+        f"{program.path} ends at once without {lacking} ({where}), and the command does not "
+        "contain it",
+        where=job.command_place,
+        next=how_to_add,
+    )
+
+
+def _accepted_flags(program: Program) -> list[str] | None:
+    """Return all flags that the program accepts, or None if they are not known for certain."""
+    calls = [call for _, call in flag_definitions.executed_calls(program)]
+    made = [call for call in calls if last_name(call.func) in _PARSERS]
+    definitions = [call for call in calls if flag_definitions.is_argparse_definition(call)]
+    flags = flag_definitions.defined_flags(program)
+    if (
+        len(made) != 1
+        or argument(made[0], "parents")
+        or program.uses_any_name(*_OTHER_WAYS)
+        or program.has_string_constant("...")
+        or any(last_name(each.func) == "parse_args" and each.args for each in calls)
+        or _passes_parser_on(program, made[0], calls)
+        or any(
+            len(flag_definitions.literal_arguments(each)) < len(each.args) for each in definitions
+        )
+        or [flag.call for flag in flags] != definitions
+    ):
+        return None
+    known = ("--help", *(each for flag in flags for each in (*flag.spellings, flag.off)))
+    return [each for each in known if each.startswith("--")]
+
+
+def _passes_parser_on(program: Program, parser_call: ast.Call, calls: list[ast.Call]) -> bool:
+    """Return whether another library gets the parser that the call `parser_call` makes."""
+    own = {node.name for _, node in program.find(ast.FunctionDef)}
+    names = {
+        last_name(target)
+        for _, node in program.find(ast.Assign)
+        if node.value is parser_call
+        for target in node.targets
+    }
+    return not names or any(
+        last_name(word) in names and last_name(call.func) not in own
+        for call in calls
+        for word in (*call.args, *(keyword.value for keyword in call.keywords))
+    )
+
+
+def _with_value_template(flag: Flag, job: Job, program: Program, lacking: Collection[Flag]) -> Flag:
     """Return the flag with `template` set to its value, such as "{keep.train}".
 
     If the value is not known, `template` is empty.
     """
-    for each in known:
+    mode = rules_of(job.mode)
+    clustered = not (mode.single or mode.ranks)
+    for each in cluster_flags(program).flags if clustered else ():
         if each.dest == flag.dest and each.name != "issync":
             return replace(each, template=each.template or f"{{{each.name}}}")
-    if rules_of(job.mode).ranks and flag.dest in _RANKS:
+    if mode.ranks and flag.dest in _RANKS:
         return replace(flag, template=f"{{{flag.dest}}}")
     kind = _folder_kind(flag)
     folders = _job_folders(job, kind)
@@ -148,7 +244,7 @@ def _is_given(flag: Flag, job: Job) -> bool:
     )
 
 
-def reads_flags_elsewhere(job: Job, program: Program) -> bool:
+def _reads_flags_elsewhere(job: Job, program: Program) -> bool:
     """Return whether a required flag may be unnecessary on the command line.
 
     It may be unnecessary if the program can read flags from a file or from a list in its code, or
@@ -169,7 +265,7 @@ def reads_flags_elsewhere(job: Job, program: Program) -> bool:
     ]
     return (
         len(commands) > 1
-        or not imported.isdisjoint(_PARSERS)
+        or not imported.isdisjoint(_LIBRARIES)
         or any(_call_reads_flags_elsewhere(call) for _, call in program.find(ast.Call))
     )
 
