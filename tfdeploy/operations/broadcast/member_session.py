@@ -253,8 +253,8 @@ class MemberSession:
         """Return the member as the planner needs it. `is_expected`: the member will join soon."""
         waits = self.is_complete or self._feeds is None
         return Member(
-            self.name,
-            self.site,
+            name=self.name,
+            site=self.site,
             serves=(self.port is not None or is_expected)
             and self.address is not None
             and len(self.accused) < 2,
@@ -265,11 +265,11 @@ class MemberSession:
             flowing_s=self._received.flowing_s,
             intakes=tuple(
                 StripeProgress(
-                    wanted if self.is_complete else log.have_bytes,
-                    wanted,
-                    log.bytes_per_s,
-                    0.0 if waits else log.idle_s,
-                    log.flowing_s,
+                    have_bytes=wanted if self.is_complete else log.have_bytes,
+                    wanted_bytes=wanted,
+                    rate=log.bytes_per_s,
+                    starved_s=0.0 if waits else log.idle_s,
+                    flowing_s=log.flowing_s,
                 )
                 for wanted, log in zip(self._wanted, self._stripes, strict=True)
             ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from statistics import median
 
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, StripeProgress
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
@@ -72,7 +72,8 @@ class _ParentChooser:
                 for each in range(self._forest.stripes)
             ]
         rooted = self._rooted[stripe]
-        for child in sorted(children, key=lambda name: self._attach_sort_key(name, stripe)):
+        by_data = sorted(children, key=lambda name: -self._progress(name, stripe).have_bytes)
+        for child in sorted(by_data, key=lambda name: name not in self._relays):
             self._attach(child, self._best_parent(child, stripe, rooted), stripe)
             rooted.update(self._forest.count_descendants([child], stripe))
 
@@ -114,12 +115,8 @@ class _ParentChooser:
         is_above = self._members[parent].is_complete or not descendants
         return has_room and is_near and is_above and self._may_send(parent, child, stripe)
 
-    def _attach_sort_key(self, child: str, stripe: int) -> tuple[bool, int, int]:
-        return (
-            child not in self._relays,
-            -self._members[child].progress_in(stripe).have_bytes,
-            self._number[child],
-        )
+    def _progress(self, name: str, stripe: int) -> StripeProgress:
+        return self._members[name].progress_in(stripe)
 
     def _load_on_parent(self, child: str, stripe: int) -> float:
         """Return the load that the child puts on its parent: 1, or less for a slow child.
@@ -128,9 +125,7 @@ class _ParentChooser:
         """
         if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0
-        return min(
-            1.0, (self._members[child].progress_in(stripe).rate or 0.0) / self._usual[stripe]
-        )
+        return min(1.0, (self._progress(child, stripe).rate or 0.0) / self._usual[stripe])
 
     def _count_child(self, parent: str, child: str, stripe: int, change: int) -> None:
         self._children[parent] += change
@@ -150,10 +145,10 @@ class _ParentChooser:
         ancestor_ranks = {
             name: rank for rank, name in enumerate(self._forest.former_ancestors(child, stripe))
         }
-        return (
-            min(able, key=lambda name: self._parent_sort_key(name, child, stripe, ancestor_ranks))
-            if able
-            else CONTROL_MACHINE
+        return min(
+            able,
+            key=lambda name: self._parent_sort_key(name, child, stripe, ancestor_ranks),
+            default=CONTROL_MACHINE,
         )
 
     def _may_send(self, parent: str, child: str, stripe: int) -> bool:
@@ -193,12 +188,9 @@ class _ParentChooser:
     def _has_less_data(self, parent: str, child: str, stripe: int) -> bool:
         if self._members[parent].is_complete:
             return False
-        parent_intake, intake = (
-            self._members[parent].progress_in(stripe),
-            self._members[child].progress_in(stripe),
-        )
-        rate = max(parent_intake.rate or 0.0, intake.rate or 0.0)
-        return intake.have_bytes - parent_intake.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
+        of_parent, progress = self._progress(parent, stripe), self._progress(child, stripe)
+        rate = max(of_parent.rate or 0.0, progress.rate or 0.0)
+        return progress.have_bytes - of_parent.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
 
 
 def _usual_rate(forest: Forest) -> list[float]:

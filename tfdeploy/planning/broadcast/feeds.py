@@ -12,34 +12,25 @@ from tfdeploy.model.text.folding import group_by_key
 CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StripeProgress:
-    """A member's progress in one stripe (a share of the pieces that is distributed separately).
+    """A member's progress in one stripe (a share of the pieces that is distributed separately)."""
 
-    `rate`: bytes a second. `starved_s`: seconds since the member last received data. `flowing_s`:
-    seconds during which the member has received data without a break until now.
-    """
-
-    have_bytes: int = 0
-    wanted_bytes: int = 0
-    rate: float | None = None
-    starved_s: float = 0.0
-    flowing_s: float = math.inf
-
-
-@dataclass(frozen=True)
-class Member:
-    """One host of the broadcast, with its progress."""
-
-    name: str
-    site: str = ""  # group of hosts near each other (same subnet, or short round trips)
-    serves: bool = True  # True if the member listens and is not known to be unreachable
-    have_bytes: int = 0  # bytes of the broadcast that are verified and on the member's disk
-    wanted_bytes: int = 0  # all bytes of the broadcast that the member needs
+    have_bytes: int = 0  # bytes that are verified and on the member's disk
+    wanted_bytes: int = 0  # all bytes that the member needs
     rate: float | None = None  # bytes a second received lately; None: not known
     starved_s: float = 0.0  # seconds since an incomplete member last received data
     # For how many seconds, up to now, data has arrived without interruption.
     flowing_s: float = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member(StripeProgress):
+    """One host of the broadcast, with its progress in the whole broadcast."""
+
+    name: str
+    site: str = ""  # group of hosts near each other (same subnet, or short round trips)
+    serves: bool = True  # True if the member listens and is not known to be unreachable
     # The progress in each stripe. Empty if it is not known, or if there is only one stripe.
     intakes: tuple[StripeProgress, ...] = ()
 
@@ -49,11 +40,7 @@ class Member:
 
     def progress_in(self, stripe: int) -> StripeProgress:
         """Return the member's progress in this stripe, or in total if only the total is known."""
-        if self.intakes:
-            return self.intakes[stripe]
-        return StripeProgress(
-            self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s
-        )
+        return self.intakes[stripe] if self.intakes else self
 
 
 @dataclass(frozen=True)
@@ -115,10 +102,6 @@ class FeedPlan:
         for feed in self.feeds:
             feeds_by_child[feed.child] = (*feeds_by_child.get(feed.child, ()), feed)
         return feeds_by_child
-
-    def parents(self, stripe: int) -> dict[str, str]:
-        """Return host -> the parent that sends this stripe to it."""
-        return {feed.child: feed.parent for feed in self.feeds if feed.stripe == stripe}
 
 
 def make_move(child: Member, stripe: int, parent: Member | None) -> Move:

@@ -44,12 +44,10 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     members_by_name = {member.name: member for member in members}
     # The receiving host of each of these connections had already waited for data before this plan.
     # A Move records how long, so that this time is not blamed on the connection.
-    waited = (
-        feed for feed in feeds if members_by_name[feed.child].progress_in(feed.stripe).starved_s
-    )
     moves = tuple(
         make_move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
-        for feed in waited
+        for feed in feeds
+        if members_by_name[feed.child].progress_in(feed.stripe).starved_s
     )
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
 

@@ -62,19 +62,18 @@ def judge_feeds(plan: FeedPlan, forest: Forest) -> Verdict:
         for doubt in plan.doubts
         if doubt.child in known_names and doubt.parent in known_names
     }
-    evaluator = _FeedEvaluator(plan, forest, assign_blame(doubts, forest.members))
+    before = assign_blame(doubts, forest.members)
+    evaluators = [_StripeEvaluator(plan, forest, before, each) for each in range(plan.stripes)]
     starved, needs_new_parent = set(), set()
-    for stripe in range(plan.stripes):
-        for child, parent in evaluator.starved_feeds(stripe):
-            starved.add((child, stripe))
-            if SuspectFeed(child, parent) in doubts or evaluator.feeds_nobody(child):
-                needs_new_parent.add((child, stripe))
-            doubts[SuspectFeed(child, parent)] = None
-        doubts |= {
-            SuspectFeed(child, parent): None for child, parent in evaluator.slow_feeds(stripe)
-        }
+    for stripe, evaluator in enumerate(evaluators):
+        for feed in evaluator.starved_feeds():
+            starved.add((feed.child, stripe))
+            if feed in doubts or evaluator.feeds_nobody(feed.child):
+                needs_new_parent.add((feed.child, stripe))
+            doubts[feed] = None
+        doubts |= dict.fromkeys(evaluator.slow_feeds())
     if plan.stripes == 1:
-        doubts |= dict.fromkeys(evaluator.suspect_first_host(list(doubts)))
+        doubts |= dict.fromkeys(evaluators[0].suspect_first_host(list(doubts)))
     return Verdict(
         doubts=tuple(doubts),
         blame=assign_blame(doubts, forest.members),
@@ -83,75 +82,72 @@ def judge_feeds(plan: FeedPlan, forest: Forest) -> Verdict:
     )
 
 
-class _FeedEvaluator:
-    """Compares what each connection of a plan delivers with what it should deliver.
+class _StripeEvaluator:
+    """Compares what each connection of one stripe delivers with what it should deliver.
 
     `before`: the hosts and sites that were already known to be slow.
     """
 
-    def __init__(self, plan: FeedPlan, forest: Forest, before: Blame) -> None:
+    def __init__(self, plan: FeedPlan, forest: Forest, before: Blame, stripe: int) -> None:
         self._forest, self._members, self._before = forest, forest.members, before
-        self._moves = {(move.child, move.stripe): move for move in plan.moves}
+        self._parents = forest.parents[stripe]
+        self._progress = {name: each.progress_in(stripe) for name, each in forest.members.items()}
+        self._moves = {move.child: move for move in plan.moves if move.stripe == stripe}
         self._children = Counter(parent for _, parent, _ in forest.feeds())
+        # A host that receives from a host with all data should reach the median rate.
+        rates = [self._progress[child].rate for child in self._parents]
+        self._usual_rate = median([rate for rate in rates if rate is not None] or [0.0])
 
     def feeds_nobody(self, name: str) -> bool:
         return not self._children[name]
 
-    def starved_feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """Yield (child, parent) for each child that gets no data although its parent could send."""
-        usual = self._usual_rate(stripe)
-        for child, parent in self._feeds(stripe):
-            intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
-            since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
+    def starved_feeds(self) -> Iterator[SuspectFeed]:
+        """Yield the connection of each child that gets no data although its parent could send."""
+        usual = self._usual_rate
+        for child, parent in self._feeds():
+            progress, move = self._progress[child], self._moves.get(child)
+            since = move.starved_s if move and move.have_bytes == progress.have_bytes else 0.0
+            has_all = self._is_control_or_complete(parent)
             may_be_slow = child in self._before.slow_hosts or (
-                self._is_control_or_complete(parent, stripe) and not usual and not intake.have_bytes
+                has_all and not usual and not progress.have_bytes
             )
-            rate = min(usual, intake.rate or usual)
+            rate = min(usual, progress.rate or usual)
             pieces_s = min(STARVED_PIECES * PIECE_BYTES / rate, LONGEST_S) if rate else 0.0
             patience_s = max(SLOW_STARVED_S if may_be_slow else STARVED_S, pieces_s)
-            is_still = not self._has_whole_stripe(
-                child, stripe
-            ) and intake.starved_s >= since + max(since, patience_s)
-            if is_still and (
-                self._is_control_or_complete(parent, stripe)
-                or self._withholds(parent, intake, stripe, patience_s)
-            ):
-                yield child, parent
+            is_still = not self._has_whole_stripe(child) and progress.starved_s >= since + max(
+                since, patience_s
+            )
+            if is_still and (has_all or self._withholds(parent, progress, patience_s)):
+                yield SuspectFeed(child, parent)
 
-    def _withholds(
-        self, parent: str, intake: StripeProgress, stripe: int, patience_s: float
-    ) -> bool:
+    def _withholds(self, parent: str, progress: StripeProgress, patience_s: float) -> bool:
         """Return whether the parent receives data but does not send it on to this child.
 
         This is assumed only if the parent has received data without a break for `patience_s`
         seconds, or is many bytes ahead of the child.
         """
-        parent_intake = self._intake(parent, stripe)
-        ahead = parent_intake.have_bytes - intake.have_bytes
-        is_long = parent_intake.flowing_s >= patience_s or ahead >= BEHIND_BYTES
-        return parent_intake.starved_s <= FED_S and ahead > 0 and is_long
+        of_parent = self._progress[parent]
+        ahead = of_parent.have_bytes - progress.have_bytes
+        is_long = of_parent.flowing_s >= patience_s or ahead >= BEHIND_BYTES
+        return of_parent.starved_s <= FED_S and ahead > 0 and is_long
 
-    def slow_feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
-        """Yield (child, parent) if the child has been far behind its parent for some time."""
-        usual = self._usual_rate(stripe)
-        for child, parent in self._feeds(stripe):
+    def slow_feeds(self) -> Iterator[SuspectFeed]:
+        """Yield the connection of each child that has been far behind its parent for some time."""
+        for child, parent in self._feeds():
             if child in self._before.slow_hosts or self._crosses_slow_link(child, parent):
                 continue
-            rate = (
-                usual
-                if self._is_control_or_complete(parent, stripe)
-                else self._rate(parent, stripe)
-            )
+            has_all = self._is_control_or_complete(parent)
+            rate = self._usual_rate if has_all else self._rate(parent)
             # A parent can serve as many children at its full rate as there are stripes. If it has
             # more children, each of them can expect only a part of this rate.
             stripes = self._forest.stripes
             due = rate * stripes / max(stripes, self._children[parent])
             if (
                 due
-                and self._is_behind(child, parent, stripe, due)
-                and self._is_connected_long_enough(child, parent, stripe, due)
+                and self._is_behind(child, parent, due)
+                and self._is_connected_long_enough(child, parent, due)
             ):
-                yield child, parent
+                yield SuspectFeed(child, parent)
 
     def suspect_first_host(self, doubts: list[SuspectFeed]) -> Iterator[SuspectFeed]:
         """Yield the connection of a chain's first host as suspect, so that the host is moved.
@@ -162,36 +158,29 @@ class _FeedEvaluator:
         suspect, too. Two suspect connections show that the first position itself is slow. Neither
         of the two hosts then counts as slow.
         """
-        heads = [
-            child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE
-        ]
-        of_here = [doubt.child for doubt in doubts if doubt.parent == CONTROL_MACHINE]
-        if len(heads) != 1 or len(of_here) > 1:
+        heads = [child for child, parent in self._parents.items() if parent == CONTROL_MACHINE]
+        suspects = [doubt.child for doubt in doubts if doubt.parent == CONTROL_MACHINE]
+        if len(heads) != 1 or len(suspects) > 1:
             return
-        if of_here:
-            first = of_here[0]
-            parent = self._forest.parents[0].get(first, CONTROL_MACHINE)
-            if (
-                parent in self._members
-                and first != heads[0]
-                and [doubt.child for doubt in doubts].count(first) == 1
-            ):
-                parent_rate = self._rate(parent, 0)
-                if self._rate(
-                    first, 0
-                ) >= SLOWER * parent_rate > 0 and self._is_connected_long_enough(
-                    first, parent, 0, parent_rate
-                ):
-                    yield SuspectFeed(heads[0], CONTROL_MACHINE)
+        head = heads[0]
+        if suspects:
+            moved = suspects[0]
+            parent = self._parents.get(moved, CONTROL_MACHINE)
+            is_moved = parent in self._members and moved != head
+            if is_moved and [doubt.child for doubt in doubts].count(moved) == 1:
+                rate = self._rate(parent)
+                is_fast = self._rate(moved) >= SLOWER * rate > 0
+                if is_fast and self._is_connected_long_enough(moved, parent, rate):
+                    yield SuspectFeed(head, CONTROL_MACHINE)
             return
-        intake, rate = self._intake(heads[0], 0), self._rate(heads[0], 0)
+        progress, rate = self._progress[head], self._rate(head)
         if (
             rate
-            and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * rate
-            and intake.have_bytes >= TRIED_AFTER_S * rate
-            and self._can_replace_head(heads[0])
+            and progress.wanted_bytes - progress.have_bytes >= TRIED_FOR_S * rate
+            and progress.have_bytes >= TRIED_AFTER_S * rate
+            and self._can_replace_head(head)
         ):
-            yield SuspectFeed(heads[0], CONTROL_MACHINE)
+            yield SuspectFeed(head, CONTROL_MACHINE)
 
     def _can_replace_head(self, head: str) -> bool:
         """Return whether `head`, the first host of a chain, can be moved to the end.
@@ -208,35 +197,33 @@ class _FeedEvaluator:
             for name, member in self._members.items()
         )
 
-    def _feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
-        for child, parent in self._forest.parents[stripe].items():
+    def _feeds(self) -> Iterator[tuple[str, str]]:
+        for child, parent in self._parents.items():
             if parent == CONTROL_MACHINE or parent in self._members:
                 yield child, parent
 
-    def _is_behind(self, child: str, parent: str, stripe: int, due_rate: float) -> bool:
-        intake = self._intake(child, stripe)
-        if intake.rate is None or intake.rate >= SLOWER * due_rate:
+    def _is_behind(self, child: str, parent: str, due_rate: float) -> bool:
+        progress = self._progress[child]
+        if progress.rate is None or progress.rate >= SLOWER * due_rate:
             return False
-        is_full = self._is_control_or_complete(parent, stripe)
-        ahead = intake.wanted_bytes if is_full else self._intake(parent, stripe).have_bytes
-        return ahead - intake.have_bytes >= max(BEHIND_S * due_rate, BEHIND_BYTES)
+        has_all = self._is_control_or_complete(parent)
+        ahead = progress.wanted_bytes if has_all else self._progress[parent].have_bytes
+        return ahead - progress.have_bytes >= max(BEHIND_S * due_rate, BEHIND_BYTES)
 
-    def _is_connected_long_enough(
-        self, child: str, parent: str, stripe: int, due_rate: float
-    ) -> bool:
+    def _is_connected_long_enough(self, child: str, parent: str, due_rate: float) -> bool:
         """Return whether the child has had its parent for long enough to be judged.
 
         This module has no clock, so the bytes that the child has received from this parent stand
         for the time.
         """
-        move = self._moves.get((child, stripe))
+        move = self._moves.get(child)
         if move is None:
             return True
-        if self._is_control_or_complete(parent, stripe):
-            received = self._intake(child, stripe).have_bytes - move.have_bytes
+        if self._is_control_or_complete(parent):
+            received = self._progress[child].have_bytes - move.have_bytes
             return received >= SETTLED_S * SLOWER * due_rate
-        received = self._intake(parent, stripe).have_bytes - move.parent_bytes
-        return received >= SETTLED_S * self._rate(parent, stripe)
+        received = self._progress[parent].have_bytes - move.parent_bytes
+        return received >= SETTLED_S * self._rate(parent)
 
     def _crosses_slow_link(self, child: str, parent: str) -> bool:
         site = self._members[child].site
@@ -246,23 +233,12 @@ class _FeedEvaluator:
             and site in self._before.slow_sites
         )
 
-    def _intake(self, name: str, stripe: int) -> StripeProgress:
-        return self._members[name].progress_in(stripe)
+    def _rate(self, name: str) -> float:
+        return self._progress[name].rate or 0.0
 
-    def _rate(self, name: str, stripe: int) -> float:
-        return self._intake(name, stripe).rate or 0.0
+    def _is_control_or_complete(self, parent: str) -> bool:
+        return parent == CONTROL_MACHINE or self._has_whole_stripe(parent)
 
-    def _is_control_or_complete(self, parent: str, stripe: int) -> bool:
-        return parent == CONTROL_MACHINE or self._has_whole_stripe(parent, stripe)
-
-    def _has_whole_stripe(self, name: str, stripe: int) -> bool:
-        intake = self._intake(name, stripe)
-        return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
-
-    def _usual_rate(self, stripe: int) -> float:
-        """Return the median rate in the stripe.
-
-        A host that receives from a host with all data should reach this rate.
-        """
-        rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
-        return median([rate for rate in rates if rate is not None] or [0.0])
+    def _has_whole_stripe(self, name: str) -> bool:
+        progress = self._progress[name]
+        return self._members[name].is_complete or progress.have_bytes >= progress.wanted_bytes > 0

@@ -44,14 +44,6 @@ def next_plan(
         if not member.is_complete and name not in parents
     ]
     choose_parents(forest, verdict, without_parent)
-    fed = sum(len(parents) for parents in forest.parents)
-    if (
-        forest.parents == forest.former_parents
-        and fed == len(plan.feeds)
-        and verdict.doubts == plan.doubts
-        and not verdict.starved
-    ):
-        return plan
     changed = FeedPlan(
         stripes=plan.stripes,
         feeds=_changed_feeds(plan, forest),

@@ -121,7 +121,7 @@ def test_each_host_sends_in_one_tree_and_within_its_uplink(hosts: int) -> None:
 
 
 def depth(plan: FeedPlan, stripe: int) -> int:
-    parents = plan.parents(stripe)
+    parents = {feed.child: feed.parent for feed in plan.feeds if feed.stripe == stripe}
 
     def up(name: str) -> int:
         return 0 if name == CONTROL_MACHINE else 1 + up(parents[name])

@@ -270,7 +270,7 @@ def test_two_moved_leaves_do_not_feed_each_other() -> None:
     assert plan.stripes == 2
     plan = next_plan(plan, [replace(member, serves=True) for member in members])
     for stripe in range(2):
-        parents = plan.parents(stripe)
+        parents = {feed.child: feed.parent for feed in plan.feeds if feed.stripe == stripe}
         for name in names:
             above = name
             for _ in names:

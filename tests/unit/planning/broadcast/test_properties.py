@@ -66,7 +66,7 @@ def assert_sound(
     known = {member.name: member for member in members}
     fed = [member.name for member in members if not member.is_complete and member.name not in out]
     for stripe in range(plan.stripes):
-        parents = plan.parents(stripe)
+        parents = {feed.child: feed.parent for feed in plan.feeds if feed.stripe == stripe}
         feeds = [feed for feed in plan.feeds if feed.stripe == stripe]
         assert sorted(feed.child for feed in feeds) == sorted(fed)
         for feed in feeds:
