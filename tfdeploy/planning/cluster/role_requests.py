@@ -104,7 +104,13 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
         if request.hosts or request.largest_count:
             place = job.places.get(f"roles.{role}", request.place)
             requests[role] = replace(request, place=place)
-    return _keep_workers_off_chief(requests) if mode.all_decide else requests
+    if mode.all_decide and {"chief", "worker"} <= requests.keys():
+        # The chief trains as a worker does, and uses all GPUs of its host. So no worker is placed
+        # on the chief's host.
+        chief, worker = requests["chief"].hosts[:1], requests["worker"]
+        hosts = tuple(name for name in worker.hosts if name not in chief)
+        requests["worker"] = replace(worker, hosts=hosts)
+    return requests
 
 
 def _role_request(
@@ -135,17 +141,3 @@ def _role_request(
         mode.ranks,
         slots,
     )
-
-
-def _keep_workers_off_chief(requests: RoleRequests) -> RoleRequests:
-    """Return the requests, changed so that no worker is placed on the chief's host.
-
-    This is for modes in which the chief trains as a worker does and uses all GPUs of its host.
-    """
-    chief = requests["chief"].hosts[:1] if "chief" in requests else ()
-    return {
-        role: replace(request, hosts=tuple(name for name in request.hosts if name not in chief))
-        if role == "worker"
-        else request
-        for role, request in requests.items()
-    }

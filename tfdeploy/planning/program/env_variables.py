@@ -35,6 +35,7 @@ _OF_PLATFORMS = """
     POD_NAME CLUSTER_CONFIG SLURM_PROCID SLURM_NODELIST SLURM_JOB_NODELIST SLURMD_NODENAME
 """
 _PARSERS = ("loads", "literal_eval")
+_ACCESSES = ("environ", "getenv", "setdefault", "putenv")
 
 
 @dataclass(frozen=True)
@@ -141,16 +142,18 @@ def _variable_used(node: ast.AST) -> tuple[str, bool]:
     `os.environ["X"]`, `os.environ.get("X")`, `os.getenv("X")`, `"X" in os.environ`. These set it:
     `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`.
     """
+    is_set = False
     match node:
-        case ast.Subscript(mapping, name, context) if last_name(mapping) == "environ":
-            return literal_text(name) or "", isinstance(context, ast.Store)
-        case ast.Compare(name, comparators=[mapping, *_]) if last_name(mapping) == "environ":
-            return literal_text(name) or "", False
-        case ast.Call(ast.Attribute(mapping, "get"), [name, *_]) if last_name(mapping) == "environ":
-            return literal_text(name) or "", False
-        case ast.Call(function, [name, *_]):
-            is_set = last_name(function) in ("setdefault", "putenv")
-            return (literal_text(name) or "") if is_set or last_name(
-                function
-            ) == "getenv" else "", is_set
-    return "", False
+        case ast.Subscript(accessed, name, context):
+            is_set = isinstance(context, ast.Store)
+        case ast.Compare(name, comparators=[accessed, *_]) | ast.Call(
+            ast.Attribute(accessed, "get"), [name, *_]
+        ):
+            pass
+        case ast.Call(accessed, [name, *_]):
+            is_set = last_name(accessed) in ("setdefault", "putenv")
+        case _:
+            return "", False
+    if last_name(accessed) not in _ACCESSES:
+        return "", False
+    return literal_text(name) or "", is_set

@@ -42,7 +42,7 @@ class Import(NamedTuple):
 
 def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
     """Return the names of the modules that the probe looks for on each host."""
-    modules = {module for module, _, _ in _unguarded_imports(program) if module.isascii()}
+    modules = {module for module, _, _ in unguarded_imports(program) if module.isascii()}
     word, is_module = python_target(job.command)
     started = [word.partition(".")[0]] if is_module and word.isascii() else []
     return tuple(sorted({*ALWAYS, *started, *sorted(modules)[:_MOST]}))
@@ -66,7 +66,7 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
         reached.certainly_reached(program, has_workers=False).nodes if certain else frozenset()
     )
     outside: dict[str, Import] = {}
-    for module, where, node in _unguarded_imports(program):
+    for module, where, node in unguarded_imports(program):
         if module not in own:
             each = Import(module, where, id(node) in executed)
             first = outside.setdefault(module, each)
@@ -148,7 +148,7 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
     return True
 
 
-def _unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
+def unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     """Yield (module, "train.py:3", node) for every absolute import that must not fail.
 
     An import is left out if the program itself handles its failure.

@@ -20,9 +20,8 @@ _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("ur'text'", re.compile(r"(?<!\w)[uU][rR]['\"]")),
 )
 _MOST_BAD_LINES = 100
-BUILTINS = frozenset(
-    {"basestring", "execfile", "long", "raw_input", "reduce", "unichr", "unicode", "xrange"}
-)
+_BUILTINS = "basestring execfile long raw_input reduce unichr unicode xrange"
+BUILTINS = frozenset(_BUILTINS.split())
 _MODULES = """
     BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO Tkinter UserDict
     __builtin__ anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread exceptions httplib md5 sets sha thread

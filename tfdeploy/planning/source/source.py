@@ -120,10 +120,9 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
     for root in roots:
         _add_with_imports(root, base, sources, modules, broken)
         if root in broken:
-            program = Program(path, unread_reason=_unreadable_text(root, broken[root]))
-            return _with_parse_errors(program, {root: broken[root]}, sources, certain=True)
+            return _with_parse_errors(Program(path), {root: broken[root]}, sources)
     program = Program(path, tuple(modules.values()), entry_files=tuple(roots), import_folder=base)
-    return _with_parse_errors(program, broken, sources, certain=False)
+    return _with_parse_errors(program, broken, sources)
 
 
 def merge_programs(programs: Sequence[Program]) -> Program:
@@ -214,39 +213,31 @@ def _add_with_imports(
 
 
 def _with_parse_errors(
-    program: Program,
-    broken: Mapping[str, SyntaxError | ValueError],
-    sources: Mapping[str, str],
-    *,
-    certain: bool,
+    program: Program, broken: Mapping[str, SyntaxError | ValueError], sources: Mapping[str, str]
 ) -> Program:
     """Return the program with descriptions of its files that could not be parsed.
 
-    A file is described as Python 2 code or as wrong in every version of Python. `certain`: True if
-    the program cannot run without these files.
+    A file is described as Python 2 code or as wrong in every version of Python. If the program has
+    no modules, its first file could not be parsed, and the program cannot run.
     """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
+    unread = None
     for path, error in broken.items():
+        where, message, hint = path, str(error), ""
         if isinstance(error, SyntaxError):
-            where = f"{path}:{error.lineno or 1}"
+            where, message = f"{path}:{error.lineno or 1}", error.msg.rstrip(".")
             if syntax := python2.python2_syntax(sources[path], error):
                 old.append((where, syntax))
+                hint = "a Python 2 program? "
             else:
                 # In a file that is not UTF-8, the text has replacement characters. Python may still
                 # parse such a file, because its first lines may name another encoding.
-                whole = "\ufffd" not in sources[path]
-                unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
-    return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
-
-
-def _unreadable_text(path: str, error: SyntaxError | ValueError) -> str:
-    line = getattr(error, "lineno", None)
-    where = f"{path}:{line}" if line else path
-    message = getattr(error, "msg", None) or str(error)
-    looks_old = any(word in message for word in ("print", "exec", "except"))
-    hint = "a Python 2 program? " if looks_old else ""
-    return f"{where} cannot be read ({hint}{message.rstrip('.')})"
+                certain = not program.modules and "\ufffd" not in sources[path]
+                unparsed.append(Unparsed(where, message, certain))
+        if not program.modules:
+            unread = f"{where} cannot be read ({hint}{message})"
+    return replace(program, unread_reason=unread, unparsed=tuple(unparsed), python2=tuple(old))
 
 
 def _files_imported_by(

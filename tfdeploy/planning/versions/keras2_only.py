@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
+from tfdeploy.planning.source.imports import unguarded_imports
 from tfdeploy.planning.source.parsed_file import ParsedFile
-from tfdeploy.planning.source.source import Program, imported_names
+from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import has_name_or_parent
 from tfdeploy.planning.versions.tf_names_used import NameUse
@@ -129,9 +130,12 @@ def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use |
         if what and not use.guarded:
             return Keras2Use(use.where, what)
     uses_keras = any(is_within(_present_name(use), "keras") for use in uses)
-    return next(
-        chain(_keras2_packages(program), _keras2_calls(program, uses) if uses_keras else ()), None
+    packages = (
+        Keras2Use(where, module)
+        for module, where, _ in unguarded_imports(program)
+        if module in _PACKAGES
     )
+    return next(chain(packages, _keras2_calls(program, uses) if uses_keras else ()), None)
 
 
 def _describe_keras2_use(use: NameUse, *, version1: bool, in_graph: bool) -> str | None:
@@ -170,14 +174,6 @@ def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
 
 def _present_name(use: NameUse) -> str:
     return removed_names.current_name(use.bare_name)
-
-
-def _keras2_packages(program: Program) -> Iterator[Keras2Use]:
-    guarded = guards.guarded_nodes(program)
-    for path, node in program.imports:
-        for name in imported_names(node):
-            if id(node) not in guarded and name.split(".")[0] in _PACKAGES:
-                yield Keras2Use(f"{path}:{node.lineno}", name)
 
 
 def _keras2_calls(program: Program, uses: list[NameUse]) -> Iterator[Keras2Use]:
