@@ -36,7 +36,7 @@ from tfdeploy.planning.source.expressions import (
     is_true,
     last_name,
 )
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import subtree
 from tfdeploy.planning.source.source import Program
 
 _WRITTEN = re.compile(
@@ -292,7 +292,7 @@ def _required_flags(program: Program) -> dict[Flag, str]:
     tested: dict[str, str] = {}
     for path, node in program.find(ast.Call, ast.If, ast.Assert):
         if id(node) in run.nodes:
-            for dest in _flags_required_by(node, program.by_path[path]):
+            for dest in _flags_required_by(node):
                 (declared if isinstance(node, ast.Call) else tested).setdefault(
                     dest, f"{path}:{getattr(node, 'lineno', 1)}"
                 )
@@ -305,7 +305,7 @@ def _required_flags(program: Program) -> dict[Flag, str]:
     }
 
 
-def _flags_required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
+def _flags_required_by(node: ast.AST) -> Iterator[str]:
     """Yield the attribute name of each flag that this node requires.
 
     A node requires a flag if it is a call that declares the flag as required, or an `if` or an
@@ -319,7 +319,7 @@ def _flags_required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
             "mark_flag_as_required",
             "mark_flags_as_required",
         ):
-            for each in module.subtree(node):
+            for each in subtree(node):
                 match each:
                     case ast.Constant(str(name)) if name:
                         yield name.replace("-", "_")

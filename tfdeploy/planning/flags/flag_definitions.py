@@ -23,6 +23,7 @@ from tfdeploy.planning.source.expressions import (
     last_name,
     literal_text,
 )
+from tfdeploy.planning.source.parsed_file import subtree
 from tfdeploy.planning.source.source import Program, is_main_block
 
 # How a flag is written on the command line:
@@ -217,9 +218,7 @@ def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     they do not run.
     """
     for position, module in enumerate(program.modules):
-        skipped = [
-            module.subtree(each) for each in module.tree.body if position and is_main_block(each)
-        ]
+        skipped = [subtree(each) for each in module.tree.body if position and is_main_block(each)]
         unused = {id(node) for nodes in skipped for node in nodes}
         yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)
 

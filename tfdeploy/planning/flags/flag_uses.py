@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tfdeploy.planning.source.expressions import argument, elements, last_name, literal_text
 from tfdeploy.planning.source.origins import Function, Origin, Origins
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
 from tfdeploy.planning.source.source import Program
 
 # Function -> the arguments of this function that tell which task this is or how large the cluster
@@ -79,29 +79,24 @@ def find_flag_uses(program: Program, origins: Origins) -> list[FlagUse]:
     Uses in calls, dictionaries and assignments come first. Comparisons of a flag with "ps" or
     "worker" follow. Flags that switch synchronous training on come last.
     """
-    files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
-    certain = [use for path, node in nodes for use in _uses_in_node(node, origins, files[path])]
+    certain = [use for _, node in nodes for use in _uses_in_node(node, origins)]
     tests = program.find(ast.Compare)
-    certain += [
-        use for path, node in tests for use in _role_comparisons(node, origins, files[path])
-    ]
+    certain += [use for _, node in tests for use in _role_comparisons(node, origins)]
     identity = {use.origin.dest for use in certain}
     names = program.find(ast.Name, ast.Attribute)
-    synchronous = [
-        use for path, node in names for use in _sync_switches(node, origins, files[path])
-    ]
+    synchronous = [use for _, node in names for use in _sync_switches(node, origins)]
     return [*certain, *(use for use in synchronous if use.origin.dest not in identity)]
 
 
-def _uses_in_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
+def _uses_in_node(node: ast.AST, origins: Origins) -> Iterator[FlagUse]:
     for name, value in _cluster_values(node):
-        for origin in sorted(origins.origins_of(value, module)):
+        for origin in sorted(origins.origins_of(value)):
             if _can_become_value(name, origin):
                 # The flag may contain the whole cluster as JSON, and the program may use only one
                 # entry of it.
                 whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
-                yield FlagUse("cluster" if whole else name, origin, f"{module.path}:{value.lineno}")
+                yield FlagUse("cluster" if whole else name, origin, place_of(value))
 
 
 def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -144,41 +139,37 @@ def _can_become_value(name: str, origin: Origin) -> bool:
     return len(operations) <= 1 or operations[:2] == ["json", "key"]
 
 
-def _role_comparisons(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
+def _role_comparisons(node: ast.Compare, origins: Origins) -> Iterator[FlagUse]:
     """Yield each flag that this node compares with "ps" or "worker", as a Use named "job_name"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])
     if any(literal_text(each) in _ROLES for side in sides for each in elements(side) or [side]):
-        for origin in sorted(
-            origin for side in sides for origin in origins.origins_of(side, module)
-        ):
+        for origin in sorted(origin for side in sides for origin in origins.origins_of(side)):
             if _can_become_value("job_name", origin):
-                yield FlagUse("job_name", origin, f"{module.path}:{node.lineno}")
+                yield FlagUse("job_name", origin, place_of(node))
 
 
-def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[FlagUse]:
+def _sync_switches(node: ast.expr, origins: Origins) -> Iterator[FlagUse]:
     """Yield the flags that switch synchronous training on, if `node` is SyncReplicasOptimizer.
 
     They are the flags that are tested by an `if` statement around this node.
     """
     if last_name(node) not in _SYNCHRONOUS:
         return
-    for test, holds in _conditions_around(node, module):
-        for origin, compared_values in _flags_in_condition(
-            test, module, origins, is_true_for_sync=holds
-        ):
-            yield FlagUse("issync", origin, f"{module.path}:{test.lineno}", compared_values)
+    for test, holds in _conditions_around(node):
+        for origin, compared_values in _flags_in_condition(test, origins, is_true_for_sync=holds):
+            yield FlagUse("issync", origin, place_of(test), compared_values)
 
 
-def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
+def _conditions_around(node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     """Yield (condition, whether it is true at the node) for each `if` around the node.
 
     The innermost `if` comes first. Every `if` outside the function that contains the node is left
     out.
     """
     inner = node
-    for each in module.enclosing_nodes(node):
+    for each in enclosing_nodes(node):
         if isinstance(each, Function):
             return
         if isinstance(each, ast.If | ast.IfExp) and inner is not each.test:
@@ -187,25 +178,25 @@ def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.
 
 
 def _flags_in_condition(
-    test: ast.expr, module: ParsedFile, origins: Origins, *, is_true_for_sync: bool
+    test: ast.expr, origins: Origins, *, is_true_for_sync: bool
 ) -> Iterator[_Switch]:
     """Yield (flag, its values for async and sync training) for each flag in this condition.
 
     The values are None if the program only tests whether the flag is true. `is_true_for_sync`: True
     if the condition must be true for synchronous training, False if it must be false.
     """
-    for each, at in origins.assigned_values(test, module):
+    for each in origins.assigned_values(test):
         compared: object = True
         match each:
             case ast.BoolOp(_, values):
                 for value in values:
                     yield from _flags_in_condition(
-                        value, at, origins, is_true_for_sync=is_true_for_sync
+                        value, origins, is_true_for_sync=is_true_for_sync
                     )
                 continue
             case ast.UnaryOp(ast.Not(), operand):
                 yield from _flags_in_condition(
-                    operand, at, origins, is_true_for_sync=not is_true_for_sync
+                    operand, origins, is_true_for_sync=not is_true_for_sync
                 )
                 continue
             case ast.Compare(tested, [ast.Eq() | ast.Is()], [ast.Constant(compared)]):
@@ -216,7 +207,7 @@ def _flags_in_condition(
                 continue
             case tested:
                 equal = is_true_for_sync
-        for origin in origins.origins_of(tested, at):
+        for origin in origins.origins_of(tested):
             if origin.steps:
                 continue
             if isinstance(compared, str) and ("sync" in compared.lower() or "sync" in origin.dest):

@@ -42,19 +42,16 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
         return
     flag_values = _flag_values(job.command, program)
     origins = Origins(program, flag_values)
-    for module in program.modules:
-        for call in module.find(ast.Call):
-            named = argument(call, "train_dir", 0)
-            if not named or last_name(call.func) != _READER or argument(call, "fake_data"):
-                continue
-            folders = {literal_text(value) for value, _ in origins.assigned_values(named, module)}
-            folders |= {
-                flag_values.get(origin.dest) for origin in origins.origins_of(named, module)
-            }
-            known = [folder for folder in folders if folder]
-            from_code = posixpath.join(job.cwd, *known)
-            if len(known) == 1 and not _may_contain_files(from_code, files):
-                yield _mnist_note(f"{module.path}:{call.lineno}", from_code)
+    for path, call in program.find(ast.Call):
+        named = argument(call, "train_dir", 0)
+        if not named or last_name(call.func) != _READER or argument(call, "fake_data"):
+            continue
+        folders = {literal_text(value) for value in origins.assigned_values(named)}
+        folders |= {flag_values.get(origin.dest) for origin in origins.origins_of(named)}
+        known = [folder for folder in folders if folder]
+        from_code = posixpath.join(job.cwd, *known)
+        if len(known) == 1 and not _may_contain_files(from_code, files):
+            yield _mnist_note(f"{path}:{call.lineno}", from_code)
 
 
 def _flag_values(command: Command, program: Program) -> dict[str, str]:

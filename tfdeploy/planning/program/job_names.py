@@ -20,7 +20,7 @@ from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import elements, literal_text, target_names
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, subtree
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
@@ -166,18 +166,17 @@ def _leads_by_index(program: Program) -> bool:
     """
     return any(
         _INDEX.search(ast.unparse(side))
-        for module in program.modules
-        for node in module.find(ast.Compare, ast.UnaryOp)
+        for _, node in program.find(ast.Compare, ast.UnaryOp)
         for side in _compared_with_zero(node)
-        if not any(_tests_role_too(each, module) for each in module.enclosing_nodes(node))
+        if not any(map(_tests_role_too, enclosing_nodes(node)))
     )
 
 
-def _tests_role_too(node: ast.AST, module: ParsedFile) -> bool:
+def _tests_role_too(node: ast.AST) -> bool:
     """Return True for an `and` that also tests the role: `kind == "master" and ...`."""
     match node:
         case ast.BoolOp(ast.And()):
-            return any(getattr(each, "value", None) in _CHIEFS for each in module.subtree(node))
+            return any(getattr(each, "value", None) in _CHIEFS for each in subtree(node))
     return False
 
 

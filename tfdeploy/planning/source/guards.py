@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from tfdeploy.planning.source.expressions import elements, last_name, target_names
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import ParsedFile, enclosing_nodes, subtree
 from tfdeploy.planning.source.source import Program, imported_files
 
 _COMPARISONS = {
@@ -105,13 +105,13 @@ def _guarded_in_module(
     # blocks inside it can be skipped.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
-            for part in _guarded_blocks(node, module, feature_names, imported=imported):
-                ids.update(map(id, module.subtree(part)))
+            for part in _guarded_blocks(node, feature_names, imported=imported):
+                ids.update(map(id, subtree(part)))
     return ids
 
 
 def _guarded_blocks(
-    node: ast.AST, module: ParsedFile, feature_names: frozenset[str], *, imported: bool
+    node: ast.AST, feature_names: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
     """Yield the guarded blocks of a `try`, `with` or `if`.
 
@@ -127,8 +127,8 @@ def _guarded_blocks(
             blocks = [body, orelse] if holds is None else [orelse if holds else body]
             if (
                 holds is not None
-                or _is_feature_test(test, module)
-                or not feature_names.isdisjoint(_names_in(test, module))
+                or _is_feature_test(test)
+                or not feature_names.isdisjoint(_names_in(test))
             ):
                 for block in blocks:
                     yield from block if isinstance(block, list) else [block]
@@ -147,26 +147,26 @@ def _feature_flag_names(module: ParsedFile) -> Iterator[str]:
                         case ast.Assign(targets, ast.Constant(None | bool())):
                             yield from target_names(targets)
     for assignment in module.find(ast.Assign):
-        if _is_feature_test(assignment.value, module):
+        if _is_feature_test(assignment.value):
             yield from target_names(assignment.targets)
     for result in module.find(ast.Return):
-        function = next(module.enclosing_nodes(result))
+        function = next(enclosing_nodes(result))
         if (
             isinstance(function, ast.FunctionDef)
             and result.value
-            and _is_feature_test(result.value, module)
+            and _is_feature_test(result.value)
         ):
             yield function.name
 
 
-def _is_feature_test(node: ast.expr, module: ParsedFile) -> bool:
-    return any(map(_FEATURE_TESTS.search, _names_in(node, module)))
+def _is_feature_test(node: ast.expr) -> bool:
+    return any(map(_FEATURE_TESTS.search, _names_in(node)))
 
 
-def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
+def _names_in(node: ast.expr) -> set[str]:
     return {
         name
-        for inner in module.subtree(node)
+        for inner in subtree(node)
         if isinstance(inner, ast.expr) and (name := last_name(inner))
     }
 

@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.entry_point import PYTHON, program_index, python_target
 from tfdeploy.planning.source.expressions import ends_program, last_name
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, subtree
 from tfdeploy.planning.source.source import Program, imported_names
 
 # The probe always asks for these modules, even if the program does not import them, because a plan
@@ -94,14 +94,11 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
-    return any(
-        _may_add_folder(node, module)
-        for module in program.modules
-        for node in module.find(ast.Call, ast.Assign, ast.AugAssign)
-    )
+    nodes = program.find(ast.Call, ast.Assign, ast.AugAssign)
+    return any(_may_add_folder(node) for _, node in nodes)
 
 
-def _may_add_folder(node: ast.AST, module: ParsedFile) -> bool:
+def _may_add_folder(node: ast.AST) -> bool:
     """Return whether the statement may make further modules importable.
 
     Examples: `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
@@ -109,7 +106,7 @@ def _may_add_folder(node: ast.AST, module: ParsedFile) -> bool:
     """
     match node:
         case ast.Call(function) if last_name(function) in _STARTS:
-            texts = (each.value for each in module.subtree(node) if isinstance(each, ast.Constant))
+            texts = (each.value for each in subtree(node) if isinstance(each, ast.Constant))
             return any("pip" in str(each).split() for each in texts)
         case ast.Call(function) if last_name(function) == "addsitedir":
             return True
@@ -119,9 +116,7 @@ def _may_add_folder(node: ast.AST, module: ParsedFile) -> bool:
             values = [value]
         case ast.AugAssign(target, value=value):
             changed, values = [target], [value]
-    return any(map(_is_sys_path, changed)) and not all(
-        _is_within_code(each, module) for each in values
-    )
+    return any(map(_is_sys_path, changed)) and not all(map(_is_within_code, values))
 
 
 def _is_sys_path(node: ast.expr) -> bool:
@@ -134,12 +129,12 @@ def _is_sys_path(node: ast.expr) -> bool:
     return False
 
 
-def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
+def _is_within_code(node: ast.AST) -> bool:
     """Return whether the expression can only stand for folders inside the code.
 
     Such an expression is made of __file__, the current folder and relative paths.
     """
-    for each in module.subtree(node):
+    for each in subtree(node):
         match each:
             case ast.Constant(str(path)) if path.startswith(("/", "~")):
                 return False
@@ -155,11 +150,7 @@ def unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     """
     guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
-        tries = (
-            each
-            for each in program.by_path[path].enclosing_nodes(node)
-            if isinstance(each, ast.Try)
-        )
+        tries = (each for each in enclosing_nodes(node) if isinstance(each, ast.Try))
         if id(node) not in guarded or any(map(_all_handlers_end, tries)):
             yield from (
                 (name.partition(".")[0], f"{path}:{node.lineno}", node)

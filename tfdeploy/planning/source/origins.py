@@ -20,7 +20,7 @@ from tfdeploy.planning.source.expressions import (
     last_name,
     literal_text,
 )
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, file_of
 from tfdeploy.planning.source.source import Program
 
 # One operation that the program applies to a value. ("split", ",") splits a text at commas.
@@ -61,13 +61,12 @@ class Origin(NamedTuple):
 
 
 class _AssignedValue(NamedTuple):
-    """An expression that a program assigns to a name, and the file that contains the expression.
+    """An expression that a program assigns to a name.
 
     `steps`: the operations that make the name's value from the value of the expression.
     """
 
     value: ast.expr
-    module: ParsedFile
     steps: tuple[Step, ...] = ()
 
 
@@ -83,41 +82,39 @@ class Origins:
         # in this function or module.
         self._given: defaultdict[tuple[int, str], list[_AssignedValue]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_AssignedValue]] = defaultdict(list)
-        self._calls: defaultdict[str, list[tuple[ast.Call, ParsedFile]]] = defaultdict(list)
+        self._calls: defaultdict[str, list[ast.Call]] = defaultdict(list)
         self._returned: defaultdict[str, list[_AssignedValue]] = defaultdict(list)
         self._known: dict[int, frozenset[Origin]] = {}
         for module in program.modules:
             for node in module.nodes:
-                self._record_values(node, module)
+                self._record_values(node)
 
-    def origins_of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
+    def origins_of(self, node: ast.expr | None) -> frozenset[Origin]:
         """Return all flags and words of sys.argv from which the expression's value may come."""
         if node is None:
             return frozenset()
         if id(node) not in self._known:
             # If the value depends on itself, the recursion finds this entry and stops.
             self._known[id(node)] = frozenset()
-            origins = self._origins_of(node, module)
+            origins = self._origins_of(node)
             # sys.argv[0] is left out, because it is the path of the program and not an argument.
             self._known[id(node)] = frozenset(
                 each for each in origins if each.dest or each.position > 0
             )
         return self._known[id(node)]
 
-    def assigned_values(
-        self, node: ast.expr, module: ParsedFile, depth: int = 4
-    ) -> Iterator[tuple[ast.expr, ParsedFile]]:
+    def assigned_values(self, node: ast.expr, depth: int = 4) -> Iterator[ast.expr]:
         """Yield the expression. If it is a name, also yield the expressions assigned to the name.
 
         If such an expression is itself a name, it is followed too, for at most `depth` names.
         """
-        yield node, module
+        yield node
         if isinstance(node, ast.Name) and depth:
-            for given in self._values_assigned_to(node, module):
+            for given in self._values_assigned_to(node):
                 if not given.steps:
-                    yield from self.assigned_values(given.value, given.module, depth - 1)
+                    yield from self.assigned_values(given.value, depth - 1)
 
-    def _origins_of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_of(self, node: ast.expr) -> Iterator[Origin]:
         match node:
             case ast.Name("argv") | ast.Attribute(ast.Name("sys"), "argv"):
                 yield Origin(ARGV)
@@ -125,37 +122,35 @@ class Origins:
                 yield Origin(name)
             # DEFINE_string of absl returns an object whose attribute `value` is the flag's value.
             case ast.Attribute(value, "value"):
-                yield from self.origins_of(value, module)
+                yield from self.origins_of(value)
             case ast.Attribute(attr=name):
                 yield from self._origins_of_assigned(
-                    *self._attributes[name], *self._values_in_other_modules(name, module)
+                    *self._attributes[name], *self._values_in_other_modules(name, node)
                 )
             case ast.Subscript(value, key):
-                yield from self._origins_of_item(self.origins_of(value, module), key)
+                yield from self._origins_of_item(self.origins_of(value), key)
             case ast.Call():
-                yield from self._origins_of_call(node, module)
+                yield from self._origins_of_call(node)
             case ast.BoolOp(values=values):
                 for each in values:
-                    yield from self.origins_of(each, module)
+                    yield from self.origins_of(each)
             case ast.IfExp(body=body, orelse=orelse):
-                yield from self.origins_of(body, module) | self.origins_of(orelse, module)
+                yield from self.origins_of(body) | self.origins_of(orelse)
             case ast.ListComp(element) | ast.GeneratorExp(element):
-                yield from self.origins_of(element, module)
+                yield from self.origins_of(element)
             case ast.List([element]) | ast.Tuple([element]):
-                yield from self._origins_with_step(("one", ""), element, module)
+                yield from self._origins_with_step(("one", ""), element)
         if isinstance(node, ast.Name):
-            yield from self._origins_of_assigned(*self._values_assigned_to(node, module))
-            yield from self._origins_of_parameter(node, module)
+            yield from self._origins_of_assigned(*self._values_assigned_to(node))
+            yield from self._origins_of_parameter(node)
 
-    def _origins_with_step(
-        self, step: Step, node: ast.expr | None, module: ParsedFile
-    ) -> Iterator[Origin]:
+    def _origins_with_step(self, step: Step, node: ast.expr | None) -> Iterator[Origin]:
         """Yield the origins of the expression, each with `step` as its last operation."""
-        yield from (origin.with_steps(step) for origin in self.origins_of(node, module))
+        yield from (origin.with_steps(step) for origin in self.origins_of(node))
 
     def _origins_of_assigned(self, *values: _AssignedValue) -> Iterator[Origin]:
-        for value, module, steps in values:
-            yield from (origin.with_steps(*steps) for origin in self.origins_of(value, module))
+        for value, steps in values:
+            yield from (origin.with_steps(*steps) for origin in self.origins_of(value))
 
     def _origins_of_item(self, inner: frozenset[Origin], key: ast.expr) -> Iterator[Origin]:
         """Yield the origins of a value `x[key]`. `inner`: the origins of x."""
@@ -172,7 +167,7 @@ class Origins:
                 if not inner and name in self._dests:
                     yield Origin(name)
 
-    def _origins_of_call(self, node: ast.Call, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_of_call(self, node: ast.Call) -> Iterator[Origin]:
         name = last_name(node.func)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         first, second, *_ = *node.args, None, None
@@ -181,39 +176,38 @@ class Origins:
         elif name == "split" and owner is not None:
             of_re = second is not None and last_name(owner) == "re"
             if by := " " if first is None else literal_text(first):
-                yield from self._origins_with_step(
-                    ("split", by), second if of_re else owner, module
-                )
+                yield from self._origins_with_step(("split", by), second if of_re else owner)
         elif name in _STRIPPED.split() and owner is not None:
-            yield from self.origins_of(owner, module)
+            yield from self.origins_of(owner)
         elif name in _PARSED:
-            yield from self._origins_with_step(("json", ""), first, module)
+            yield from self._origins_with_step(("json", ""), first)
         elif name in _SAME.split():
-            yield from self.origins_of(first, module)
+            yield from self.origins_of(first)
         elif name in ("map", "filter"):
-            yield from self.origins_of(second, module)
+            yield from self.origins_of(second)
         elif name in ("getattr", "get"):
             key = literal_text(second if name == "getattr" else first)
-            yield from [Origin(key)] if key in self._dests else self.origins_of(second, module)
+            yield from [Origin(key)] if key in self._dests else self.origins_of(second)
         else:
             yield from self._origins_of_assigned(*self._returned[name])
 
-    def _values_assigned_to(self, node: ast.Name, module: ParsedFile) -> list[_AssignedValue]:
-        functions = functions_around(node, module)
-        for scope in (*functions, module.tree):
+    def _values_assigned_to(self, node: ast.Name) -> list[_AssignedValue]:
+        functions = functions_around(node)
+        for scope in (*functions, file_of(node).tree):
             if given := self._given.get((id(scope), node.id)):
                 return given
         is_parameter = any(node.id in _parameter_names(function) for function in functions)
-        return [] if is_parameter else self._values_in_other_modules(node.id, module)
+        return [] if is_parameter else self._values_in_other_modules(node.id, node)
 
-    def _values_in_other_modules(self, name: str, module: ParsedFile) -> list[_AssignedValue]:
-        """Return the values that other modules of the program assign to a name of this spelling."""
-        others = [id(other.tree) for other in self._program.modules if other is not module]
+    def _values_in_other_modules(self, name: str, node: ast.expr) -> list[_AssignedValue]:
+        """Return the values that modules without this node assign to a name of this spelling."""
+        own = file_of(node)
+        others = [id(other.tree) for other in self._program.modules if other is not own]
         return [given for tree in others for given in self._given.get((tree, name), ())]
 
-    def _origins_of_parameter(self, node: ast.Name, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_of_parameter(self, node: ast.Name) -> Iterator[Origin]:
         name = node.id
-        for function in functions_around(node, module):
+        for function in functions_around(node):
             if name not in (parameters := _parameter_names(function)):
                 continue
             decorators = map(decorator_name, getattr(function, "decorator_list", ()))
@@ -221,35 +215,33 @@ class Origins:
             if name in self._dests and "option" in decorators:
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
-            for call, at in self._calls[_name_in_calls(function, module)]:
-                yield from self.origins_of(_argument(call, name, own), at)
+            for call in self._calls[_name_in_calls(function)]:
+                yield from self.origins_of(_argument(call, name, own))
             return
 
-    def _record_values(self, node: ast.AST, module: ParsedFile) -> None:
+    def _record_values(self, node: ast.AST) -> None:
         """Record each value that this syntax node assigns, passes to a function, or returns."""
         match node:
             case ast.Assign(targets, value):
                 for target in targets:
-                    self._record_assignment(target, _AssignedValue(value, module))
+                    self._record_assignment(target, _AssignedValue(value))
             # The loop variable of a comprehension gets the same origin as the list.
             case (
                 ast.AnnAssign(target, value=ast.expr() as value)
                 | ast.NamedExpr(target, value)
                 | ast.comprehension(target, value)
             ):
-                self._record_assignment(target, _AssignedValue(value, module))
+                self._record_assignment(target, _AssignedValue(value))
             case ast.Call(called):
-                self._calls[last_name(called)].append((node, module))
+                self._calls[last_name(called)].append(node)
             case ast.Return(ast.expr() as value):
-                for function in functions_around(node, module)[:1]:
-                    self._returned[_name_in_calls(function, module)].append(
-                        _AssignedValue(value, module)
-                    )
+                for function in functions_around(node)[:1]:
+                    self._returned[_name_in_calls(function)].append(_AssignedValue(value))
 
     def _record_assignment(self, target: ast.expr, given: _AssignedValue) -> None:
         match target:
             case ast.Name(name):
-                scope = next(iter(functions_around(target, given.module)), given.module.tree)
+                scope = next(iter(functions_around(target)), file_of(target).tree)
                 self._given[id(scope), name].append(given)
             case ast.Attribute(attr=name):
                 self._attributes[name].append(given)
@@ -264,19 +256,17 @@ class Origins:
                         )
 
 
-def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
+def functions_around(node: ast.AST) -> list[Function]:
     """Return the functions that contain a node, innermost first."""
-    return [each for each in module.enclosing_nodes(node) if isinstance(each, Function)]
+    return [each for each in enclosing_nodes(node) if isinstance(each, Function)]
 
 
-def _name_in_calls(function: Function, module: ParsedFile) -> str:
+def _name_in_calls(function: Function) -> str:
     """Return the name by which the function is called: its own name, or the class for __init__."""
     name: str = getattr(function, "name", "")  # A lambda has none.
     if name != "__init__":
         return name
-    classes = (
-        each.name for each in module.enclosing_nodes(function) if isinstance(each, ast.ClassDef)
-    )
+    classes = (each.name for each in enclosing_nodes(function) if isinstance(each, ast.ClassDef))
     return next(classes, "")
 
 

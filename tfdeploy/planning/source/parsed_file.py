@@ -20,52 +20,29 @@ class ParsedFile:
     """A Python file with its syntax tree.
 
     `nodes`: every node, in the order of the text, a parent before its children. Contexts (such as
-    ast.Load) and operators are left out. `parents`: for each of `nodes`, the index of its parent in
-    `nodes`, or -1 for the module.
+    ast.Load) and operators are left out. Each node gets three further attributes: `file`, the node
+    `parent` that contains it (None for the module), and its `position` in `nodes`.
     """
 
     def __init__(self, path: str, tree: ast.Module) -> None:
         self.path, self.tree = path, tree
         self.nodes: list[ast.AST] = []
-        self.parents: list[int] = []
-        waiting: list[tuple[ast.AST, int]] = [(tree, -1)]
+        waiting: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]
         while waiting:
             node, parent = waiting.pop()
-            position = len(self.nodes)
+            vars(node).update(file=self, parent=parent, position=len(self.nodes))
             self.nodes.append(node)
-            self.parents.append(parent)
-            waiting += [(child, position) for child in reversed(child_nodes(node))]
-
-    @cached_property
-    def index_by_id(self) -> dict[int, int]:
-        """Return id of each node -> its index in `nodes`."""
-        return {id(node): at for at, node in enumerate(self.nodes)}
+            waiting += [(child, node) for child in reversed(child_nodes(node))]
 
     def find(self, *kinds: type[Node]) -> Sequence[Node]:
         """Return every node of these classes, in the order of the text."""
         lists = [self._by_class[kind] for kind in kinds if kind in self._by_class]
-        nodes = (
-            lists[0]
-            if len(lists) == 1
-            else sorted(chain(*lists), key=lambda node: self.index_by_id[id(node)])
-        )
+        nodes = lists[0] if len(lists) == 1 else sorted(chain(*lists), key=_position)
         return cast("list[Node]", nodes)
 
     @cached_property
     def imports(self) -> Sequence[ast.Import | ast.ImportFrom]:
         return self.find(*_IMPORTS)
-
-    def subtree(self, node: ast.AST) -> list[ast.AST]:
-        """Return the node and every node inside it."""
-        at = self.index_by_id[id(node)]
-        return self.nodes[at : at + self._sizes[at]]
-
-    def enclosing_nodes(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the nodes that contain this node, innermost first."""
-        at = self.parents[self.index_by_id[id(node)]]
-        while at >= 0:
-            yield self.nodes[at]
-            at = self.parents[at]
 
     @cached_property
     def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
@@ -75,11 +52,11 @@ class ParsedFile:
         return dict(by_class)
 
     @cached_property
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """Return for each node the number of nodes in its subtree, including the node itself."""
         sizes = [1] * len(self.nodes)
-        for at in range(len(sizes) - 1, 0, -1):
-            sizes[self.parents[at]] += sizes[at]
+        for node in reversed(self.nodes[1:]):
+            sizes[_position(vars(node)["parent"])] += sizes[_position(node)]
         return sizes
 
 
@@ -95,6 +72,32 @@ def parse(path: str, text: str) -> ParsedFile:
         # Otherwise Python would print warnings about invalid escapes in the user's strings.
         warnings.simplefilter("ignore")
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
+
+
+def file_of(node: ast.AST) -> ParsedFile:
+    """Return the file that contains the node."""
+    return cast("ParsedFile", vars(node)["file"])
+
+
+def place_of(node: ast.expr) -> str:
+    """Return the place of an expression, such as "train.py:12"."""
+    return f"{file_of(node).path}:{node.lineno}"
+
+
+def subtree(node: ast.AST) -> list[ast.AST]:
+    """Return the node and every node inside it."""
+    file, at = file_of(node), _position(node)
+    return file.nodes[at : at + file.sizes[at]]
+
+
+def enclosing_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that contain this node, innermost first."""
+    while node := vars(node)["parent"]:
+        yield node
+
+
+def _position(node: ast.AST) -> int:
+    return cast("int", vars(node)["position"])
 
 
 def child_nodes(node: ast.AST) -> list[ast.AST]:

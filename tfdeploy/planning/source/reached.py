@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import argument, dotted_name, elements, last_name
-from tfdeploy.planning.source.parsed_file import ParsedFile, child_nodes
+from tfdeploy.planning.source.parsed_file import child_nodes, subtree
 from tfdeploy.planning.source.scopes import Function, Scope, scopes_of
 from tfdeploy.planning.source.source import Program, imported_files
 
@@ -107,8 +107,7 @@ class _ReachedCollector:
         # tasks end: the others take the other branch and continue after the `if`.
         if taken:
             return any(ends)
-        module = self._program.by_path[scope.path]
-        return any(_may_work_and_end(block, module) for block in (node.body, node.orelse))
+        return any(map(_may_work_and_end, (node.body, node.orelse)))
 
     def _walk_try(self, node: ast.Try, scope: Scope) -> bool:
         """Record the code in this `try` that is certainly executed.
@@ -178,7 +177,7 @@ class _ReachedCollector:
         node = called.node if called else None
         if not called or not isinstance(node, Function) or id(node.body) in self.nodes:
             return
-        if not _is_deferred(node, self._program.by_path[called.scope.path]):
+        if not _is_deferred(node):
             self.nodes.add(id(node.body))
             self._waiting.append((node.body, self._scopes.function_scope(called)))
 
@@ -231,12 +230,12 @@ def _runs_at_least_once(node: ast.While | ast.For) -> bool:
             return bool(elements(iterable))
 
 
-def _may_work_and_end(block: list[ast.stmt], module: ParsedFile) -> bool:
+def _may_work_and_end(block: list[ast.stmt]) -> bool:
     """Return whether the program may work in this branch and then end.
 
     The result is False if the branch only reports an error and then ends the program.
     """
-    inner = [node for statement in block for node in module.subtree(statement)]
+    inner = [node for statement in block for node in subtree(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called_name(node) for node in inner if isinstance(node, ast.Call)]
     return (leaves or any(call in _EXITS for call in calls)) and any(
@@ -244,12 +243,12 @@ def _may_work_and_end(block: list[ast.stmt], module: ParsedFile) -> bool:
     )
 
 
-def _is_deferred(node: Function, module: ParsedFile) -> bool:
+def _is_deferred(node: Function) -> bool:
     """Return whether a call of the function does not run its body.
 
     This is true for a coroutine, and for a generator function without a decorator.
     """
-    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.subtree(node))
+    yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in subtree(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tfdeploy.planning.source import entry_point, python2
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import last_name
-from tfdeploy.planning.source.parsed_file import Node, ParsedFile, parse
+from tfdeploy.planning.source.parsed_file import Node, ParsedFile, enclosing_nodes, parse
 
 
 class Unparsed(NamedTuple):
@@ -91,9 +91,8 @@ class Program:
         A program that imports it in a `try` may run without it.
         """
         return any(
-            name.split(".")[0] == "tensorflow" and not _is_in_try_body(node, module)
-            for module in self.modules
-            for node in module.imports
+            name.split(".")[0] == "tensorflow" and not _is_in_try_body(node)
+            for _, node in self.imports
             for name in imported_names(node)
         )
 
@@ -267,9 +266,9 @@ def _module_files(folder: str, module: str, sources: Container[str]) -> Iterator
         yield from [each for each in candidates if each in sources][:1]
 
 
-def _is_in_try_body(node: ast.AST, module: ParsedFile) -> bool:
+def _is_in_try_body(node: ast.AST) -> bool:
     """Return whether the node is in the body of a `try` that has an `except`."""
     return any(
         isinstance(outer, ast.Try) and outer.handlers and inner in outer.body
-        for inner, outer in pairwise((node, *module.enclosing_nodes(node)))
+        for inner, outer in pairwise((node, *enclosing_nodes(node)))
     )

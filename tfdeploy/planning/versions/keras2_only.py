@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.imports import unguarded_imports
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import ParsedFile, enclosing_nodes
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import has_name_or_parent
@@ -160,15 +160,11 @@ def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
 
     It must do so at module level, or in a function that every run calls.
     """
-    in_graphs = [
-        (program.by_path[use.path], use.node)
-        for use in uses
-        if use.node and _present_name(use).endswith(_FOR_GRAPHS)
-    ]
+    in_graphs = [use.node for use in uses if use.node and _present_name(use).endswith(_FOR_GRAPHS)]
     return any(
-        not any(isinstance(each, ast.FunctionDef) for each in module.enclosing_nodes(node))
+        not any(isinstance(each, ast.FunctionDef) for each in enclosing_nodes(node))
         or id(node) in reached.certainly_reached(program, has_workers=True).nodes
-        for module, node in in_graphs
+        for node in in_graphs
     )
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import bound_name, dotted_name, target_names
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import ParsedFile, subtree
 from tfdeploy.planning.source.source import Program, resolve_imported_name
 from tfdeploy.runtime.old_names import removed_names
 
@@ -154,7 +154,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
             special = names.get(own, "") not in ("", "compat.v1")
             guarded_only[own] = guarded_only.get(own, True) and is_guarded and special
             if isinstance(node, ast.Assign):
-                aliased.update(map(id, module.subtree(node)))
+                aliased.update(map(id, subtree(node)))
             if used:
                 binds = removed_names.has_stand_in(used)
                 yield NameUse(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)

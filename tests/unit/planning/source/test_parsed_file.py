@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 
-from tfdeploy.planning.source.parsed_file import parse
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, parse, subtree
 
 TEXT = """
 import os
@@ -32,12 +32,12 @@ def test_nodes_within_node_match_ast_walk_without_shared_nodes() -> None:
             for inner in ast.walk(node)
             if not isinstance(inner, ast.expr_context | ast.boolop)
         }
-        assert {id(inner) for inner in file.subtree(node)} == walked
+        assert {id(inner) for inner in subtree(node)} == walked
 
 
 def test_blocks_around_node_start_with_innermost() -> None:
     file = parse("train.py", TEXT)
-    assert [type(node) for node in file.enclosing_nodes(file.imports[1])] == [
+    assert [type(node) for node in enclosing_nodes(file.imports[1])] == [
         ast.If,
         ast.FunctionDef,
         ast.Module,
