@@ -84,7 +84,7 @@ def test_without_the_interpreter_s_c_code_the_package_does_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "verbs", [(), ("lock.verbs", "release.state", "release.verbs", "release.contents")]
+    "verbs", [(), ("lock", "release.state", "release.verbs", "release.contents")]
 )
 def test_a_session_that_syncs_loads_no_regular_expressions(verbs: tuple[str, ...]) -> None:
     names = ", ".join(f"tfdeploy.agent.serve.{name}" for name in ("server", *verbs))

@@ -12,7 +12,7 @@ PLANTED = [
     # (rule that is broken, path, source text)
     ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
     ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
-    ("rooms", "tfdeploy/agent/serve/lock/x.py", "from tfdeploy.agent.serve.run import prepare"),
+    ("rooms", "tfdeploy/agent/serve/env/x.py", "from tfdeploy.agent.serve.run import prepare"),
     (
         "rooms",
         "tfdeploy/agent/serve/call.py",
@@ -103,7 +103,7 @@ ALLOWED = [
     (
         "rooms",
         "tfdeploy/agent/serve/run/x.py",
-        "from tfdeploy.agent.serve.run import status\nfrom tfdeploy.agent.serve.lock import verbs",
+        "from tfdeploy.agent.serve.run import status\nfrom tfdeploy.agent.serve.env import verbs",
     ),
     ("rooms", "tfdeploy/operations/setup.py", "from tfdeploy.operations.sync import sync"),
     (

@@ -20,9 +20,8 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import keep_links, task_processes
-from tfdeploy.agent.serve import probe
+from tfdeploy.agent.serve import lock, probe
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.lock import verbs as lock
 
 AGAIN: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4], "keep": ["out/logs"]}
 WIPES = {

@@ -22,9 +22,9 @@ from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.run import check_files, file_origin, find, shown_plan
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
+from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.env import record as env_record
-from tfdeploy.agent.serve.lock import fences as lock_fences
 from tfdeploy.agent.serve.release import manifest as release_manifest
 
 FILES = Path(__file__).with_name("files_of_0_1_0")
@@ -158,7 +158,7 @@ def test_the_plan(paths: RunPaths) -> None:
 
 def test_what_lies_beside_runs(workdir: str) -> None:
     lock = workdir + "/house/locks/n3-9534e39d0cace374.lock"
-    holder = lock_fences.parse_holder(json.loads(Path(lock).read_text()))
+    holder = serve_lock.parse_holder(json.loads(Path(lock).read_text()))
     assert (
         holder["user"],
         holder["machine"],
@@ -170,8 +170,8 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         "n3",
     )
     assert (
-        lock_fences.current_fencing_number(lock) == 1795381420768
-        and lock_fences.last_holder(lock)["operation"] == "launch"
+        serve_lock.current_fencing_number(lock) == 1795381420768
+        and serve_lock.last_holder(lock)["operation"] == "launch"
     )
     data = data_record.read_record(workdir + "/house/data/numbers")
     assert (

@@ -24,10 +24,9 @@ from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.error_codes import failure_answer
-from tfdeploy.agent.serve.lock import fences as lock_fences
-from tfdeploy.agent.serve.lock import verbs as serve_lock
 from tfdeploy.model.advice import format_advice
 
 WITHIN_S = 60.0
@@ -320,13 +319,13 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "locks" / "here.lock")
-    lock_fences.advance_fencing_number(path, HOLDER)
-    before = lock_fences.current_fencing_number(path)
-    monkeypatch.setattr(lock_fences.time, "time", lambda: 1.0)
-    lock_fences.advance_fencing_number(path, BOB)
+    serve_lock.advance_fencing_number(path, HOLDER)
+    before = serve_lock.current_fencing_number(path)
+    monkeypatch.setattr(serve_lock.time, "time", lambda: 1.0)
+    serve_lock.advance_fencing_number(path, BOB)
     assert (
-        lock_fences.current_fencing_number(path) == before + 1
-        and lock_fences.last_holder(path) == BOB
+        serve_lock.current_fencing_number(path) == before + 1
+        and serve_lock.last_holder(path) == BOB
     )
 
 

@@ -25,7 +25,6 @@ MODULES = {
     "data.look": "datasets.origin",
     "env": "env.verbs",
     "keep": "keep_verbs",
-    "lock": "lock.verbs",
     "ping": "dispatch",
     "release": "release.verbs",
     "release.state": "release.state",
@@ -38,7 +37,7 @@ MODULES = {
     "run.tell": "run.tell",
     "runs": "run.status",
     "samples": "run.samples",
-    "unlock": "lock.verbs",
+    "unlock": "lock",
 }
 
 
@@ -79,7 +78,7 @@ def _verbs_of_module(verb_name: str) -> Mapping[str, Verb]:
 
 def _with_job_lock(verb: Verb) -> Verb:
     def checked(call: Call) -> Any:
-        from tfdeploy.agent.serve.lock import verbs as lock
+        from tfdeploy.agent.serve import lock
 
         lock.ensure_job_lock(call)
         return verb(call)

@@ -38,7 +38,7 @@ from tfdeploy.agent.run.find import find_damage, run_names
 from tfdeploy.agent.run.keep_folders import describe_keep_folders
 from tfdeploy.agent.run.live_runs import list_live_runs, list_port_owners
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.lock.verbs import holds_lock
+from tfdeploy.agent.serve.lock import holds_lock
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

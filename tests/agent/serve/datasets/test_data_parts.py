@@ -43,7 +43,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr("tfdeploy.agent.serve.lock.verbs.ensure_job_lock", lambda call: None)
+    monkeypatch.setattr("tfdeploy.agent.serve.lock.ensure_job_lock", lambda call: None)
     return Host(tmp_path)
 
 

@@ -30,13 +30,12 @@ from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import over, unended
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.seen import AGENTS
-from tfdeploy.agent.serve import secret_files
+from tfdeploy.agent.serve import lock, secret_files
 from tfdeploy.agent.serve.call import SessionContext
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.env import record as env_record
 from tfdeploy.agent.serve.env import usage as env_usage
-from tfdeploy.agent.serve.lock import verbs as lock
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 

@@ -26,14 +26,12 @@ from tfdeploy.agent.ownership import agent_name, check_owners
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.seen import AGENTS, read_stamps
-from tfdeploy.agent.serve import audit_log
+from tfdeploy.agent.serve import audit_log, lock
 from tfdeploy.agent.serve.call import Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
 from tfdeploy.agent.serve.clean.kinds import CleanScope, RemovableItem
 from tfdeploy.agent.serve.env import record as env_record
 from tfdeploy.agent.serve.env import usage as env_usage
-from tfdeploy.agent.serve.lock import fences as lock_fences
-from tfdeploy.agent.serve.lock import verbs as lock
 from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
@@ -283,7 +281,7 @@ def _remove_whole_workdir(call: Call) -> Iterator[RemovableItem]:
     jobs = clean_kinds.list_jobs(workdir)
     try:
         for job in jobs:
-            holder = lock_fences.parse_holder({**call.table("holder"), "operation": "clean"})
+            holder = lock.parse_holder({**call.table("holder"), "operation": "clean"})
             lock.acquire_or_raise(context, job, holder)
         _refuse_if_in_use([CleanScope(context, job) for job in jobs])
         audit_log.record_action(call, "clean", "removes everything")

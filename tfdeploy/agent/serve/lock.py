@@ -4,6 +4,10 @@ long as the session that acquired it lives.
 The lock is the file <workdir>/<job>/locks/<hostname>-<place>.lock, whose content names the holder.
 <place> is an id of the host's current boot, so each host that shares the workdir has a lock of its
 own, even if clones have the same hostname. The file is removed when the lock is released.
+
+A small file beside the locks stores the lock's fencing number. The number rises each time the lock
+is acquired, and stays when the session ends. If a session breaks, tfdeploy continues in a new
+session, and the number shows whether another operator has acquired the lock in between.
 """
 
 from __future__ import annotations
@@ -16,14 +20,14 @@ from tfdeploy.agent import frames, json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
-from tfdeploy.agent.host.atomic import list_names
+from tfdeploy.agent.host.atomic import list_names, read_json, write_json
 from tfdeploy.agent.host.flock import FileLock, is_locked
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.file_origin import boot_and_container_id
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.lock import fences as lock_fences
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Answer, LockHolder
+    from tfdeploy.agent.shapes import Answer, Fence, LockHolder, Unchecked
 
 POLL_S = 0.1
 # The longest time that a session may hold its lock after its connection has ended.
@@ -40,9 +44,7 @@ def acquire_lock(call: Call) -> Answer:
     Raises VerbError locked (details: the holder), cancelled.
     """
     job = call.job
-    holder = lock_fences.parse_holder(
-        {**call.table("holder"), "operation": call.args.get("operation")}
-    )
+    holder = parse_holder({**call.table("holder"), "operation": call.args.get("operation")})
     holder["of_host"] = call.host
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
     while not _try_acquire(call.context, job, holder):
@@ -55,7 +57,7 @@ def acquire_lock(call: Call) -> Answer:
         raise _cancelled_error(job)
     return {
         "held": True,
-        "fence": lock_fences.current_fencing_number(_lock_path(call.context, job)),
+        "fence": current_fencing_number(_lock_path(call.context, job)),
     }
 
 
@@ -100,14 +102,14 @@ def ensure_job_lock(call: Call) -> None:
             raise _locked_error(call.context, job)
         return
     give_up = time.monotonic() + OUTLIVED_S
-    while number == lock_fences.current_fencing_number(path):
-        if _try_acquire(call.context, job, lock_fences.last_holder(path), number):
+    while number == current_fencing_number(path):
+        if _try_acquire(call.context, job, last_holder(path), number):
             return
         if time.monotonic() >= give_up:
             raise _locked_error(call.context, job)
         if call.cancelled.wait(POLL_S):
             raise _cancelled_error(job)
-    raise _lock_lost_error(job, _read_holder(path) or lock_fences.last_holder(path))
+    raise _lock_lost_error(job, _read_holder(path) or last_holder(path))
 
 
 def _cancelled_error(job: str) -> VerbError:
@@ -159,7 +161,7 @@ def _lock_path(context: SessionContext, job: str) -> str:
 
 def _read_holder(path: str) -> LockHolder:
     """Return the holder that the lock file names, or {} if the file names none."""
-    return lock_fences.parse_holder(atomic.read_json(path) or {})
+    return parse_holder(atomic.read_json(path) or {})
 
 
 def _stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
@@ -222,10 +224,10 @@ def _try_acquire(
         try:
             if job_lock.acquire(holder):
                 if number is None:
-                    lock_fences.advance_fencing_number(path, holder)
-                    for stale in _stale_lock_files(context, lock_fences.fencing_number_path(path)):
+                    advance_fencing_number(path, holder)
+                    for stale in _stale_lock_files(context, fencing_number_path(path)):
                         atomic.remove_file(stale)
-                is_acquired = number in (None, lock_fences.current_fencing_number(path))
+                is_acquired = number in (None, current_fencing_number(path))
         finally:
             if not is_acquired:
                 job_lock.release()
@@ -250,4 +252,50 @@ def _locked_error(context: SessionContext, job: str) -> VerbError:
     return VerbError("locked", what, advice="wait", details=holder)
 
 
-VERBS = {"lock": acquire_lock, "unlock": release_lock}
+# --- the fencing number
+
+
+def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
+    """Write a new number for the holder that has just acquired the lock. The number is at least the
+    current time in milliseconds. So no number is used twice, even if the file that stores the
+    number was lost."""
+    make_private_folder(os.path.dirname(fencing_number_path(lock_path)))
+    fence: Fence = {
+        **holder,
+        "number": max(current_fencing_number(lock_path) + 1, int(time.time() * 1000)),
+    }
+    write_json(fencing_number_path(lock_path), fence, durable=True)
+
+
+def current_fencing_number(lock_path: str) -> int:
+    """Return the fencing number that was written when the lock was last acquired. Return 0 if the
+    lock was never acquired."""
+    number = (read_json(fencing_number_path(lock_path)) or {}).get("number")
+    return number if isinstance(number, int) else 0
+
+
+def last_holder(lock_path: str) -> LockHolder:
+    """Return the last holder, as the call `lock` gave it: user, machine, pid, time, operation."""
+    return parse_holder(read_json(fencing_number_path(lock_path)) or {})
+
+
+def parse_holder(fields: Unchecked) -> LockHolder:
+    """Return the holder of a lock, from the fields of a lock file, of a fencing file or of a
+    request. Lengths are not checked here: the side that shows the holder checks them."""
+    names = ["user", "machine", "pid", "time", "operation"]
+    if isinstance(fields.get("of_host"), str):
+        names.append("of_host")
+    holder: LockHolder = {name: fields[name] for name in names if name in fields}  # type: ignore[assignment]
+    return holder
+
+
+def fencing_number_path(lock_path: str) -> str:
+    """Return the path of the file that stores the fencing number of that lock."""
+    folder, name = os.path.split(lock_path)
+    return os.path.join(os.path.dirname(folder), "fences", name)
+
+
+VERBS = {
+    "lock": acquire_lock,
+    "unlock": release_lock,
+}
