@@ -84,7 +84,7 @@ scale = {scale}
 members = archive._members
 def slow(package):
     for name, text in members(package):
-        if name == "tfdeploy/agent/serve/dispatch.py":
+        if name == "tfdeploy/agent/serve/server.py":
             text += {SLOW.encode()!r}
         if name == "tfdeploy/agent/mesh/mesh.py":
             text = text.replace(b"NO_MINDER_AFTER_S = 6.0", b"NO_MINDER_AFTER_S = %r" % (6.0 * scale))

@@ -93,7 +93,7 @@ def test_no_process_of_the_agent_starts_with_dataclasses(word: str) -> None:
     [
         ("minder.minder host.network.guarded_ports", 56),
         ("supervise.supervisor host.descriptors", 21),
-        ("serve.server", 13),
+        ("serve.server", 11),
     ],
 )
 def test_a_process_that_protects_its_ports_starts_with_few_modules(loads: str, most: int) -> None:

@@ -19,8 +19,8 @@ from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import in_doubt, keep_aside
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.run import sweep
+from tfdeploy.agent.serve.server import find_verb
 
 SAVES = ["sh", "-c", "echo new > ck/checkpoint; exec sleep 1000"]
 KEEP = ["ck", "deep/logs"]

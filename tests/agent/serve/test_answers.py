@@ -26,9 +26,8 @@ from tfdeploy.agent import bitmap, listing, pieces, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
-from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.agent.serve.error_codes import failure_answer
+from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
+from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello

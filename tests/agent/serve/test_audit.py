@@ -18,8 +18,8 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import in_doubt, old_secrets, task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.run import verbs as run_control
+from tfdeploy.agent.serve.server import find_verb
 
 TASKS = {"worker:0": ("n1", ["sh", "-c", "until test -e go; do sleep 0.05; done"])}
 SECRETS = {"TOKEN": "hunter2!"}

@@ -279,7 +279,7 @@ def test_a_hostile_log_is_bounded() -> None:
 
 
 def test_the_verb_that_fails_has_an_entry_too(context: SessionContext) -> None:
-    from tfdeploy.agent.serve.dispatch import find_verb
+    from tfdeploy.agent.serve.server import find_verb
 
     with pytest.raises(VerbError):
         find_verb("run.commit")(Call(context, {"run": "r9", "job": "j", "by": BY}))

@@ -21,7 +21,7 @@ from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.clean import verbs as clean
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 
 JOB = "digits"
 TASKS = {"worker:0": ("n1", ["sh", "-c", "until test -e go; do sleep 0.05; done"])}
@@ -389,7 +389,7 @@ def test_a_removal_that_is_killed_leaves_a_half_that_the_next_one_takes(
 import os, signal, sys
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 removal.remove = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 context = SessionContext({host.workdir!r}, "/x", "n1")
 find_verb("clean.remove")(Call(context, dict(job="{JOB}", things=[["run", "r1"]])))

@@ -14,7 +14,7 @@ import pytest
 from support.agent.cluster import NewCluster
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 
 
 class Host:

@@ -25,8 +25,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.serve import lock as serve_lock
-from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.error_codes import failure_answer
+from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
 from tfdeploy.model.advice import format_advice
 
 WITHIN_S = 60.0

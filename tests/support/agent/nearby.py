@@ -25,7 +25,7 @@ from tfdeploy.agent import frames, layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import find, folder, task_processes
-from tfdeploy.agent.serve import dispatch, server
+from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.advice import format_advice
@@ -67,7 +67,7 @@ class NearChannel:
         self._fleet.asked.append((self._host.name, verb.name))
 
         def do() -> Any:
-            return dispatch.find_verb(verb.name)(Call(self._context, header["args"], blob))
+            return server.find_verb(verb.name)(Call(self._context, header["args"], blob))
 
         done: deque[Any] = deque()
 
@@ -120,7 +120,7 @@ class NearStream:
         self.value: Any = None
         self._host, self._flow = host, flow
         self._items: list[tuple[dict[str, Any], bytes]] = []
-        self._ended = dispatch.find_verb(flow.name)(
+        self._ended = server.find_verb(flow.name)(
             Call(context, args, b"", lambda *item: self._items.append(item))
         )
 
@@ -211,7 +211,7 @@ class NearFleet:
         """Call a verb on a host as another operator's tfdeploy would. The call does not pass
         through the test's function `around`.
         """
-        return dispatch.find_verb(verb)(Call(self.contexts[host], args))
+        return server.find_verb(verb)(Call(self.contexts[host], args))
 
     def paths(self, host: str, job: str, run: str) -> folder.RunPaths:
         return folder.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
@@ -236,10 +236,10 @@ class NearFleet:
             for job in find.job_names(context.workdir):
                 for run in find.run_names(context.workdir, job):
                     try:
-                        dispatch.find_verb("run.stop")(
+                        server.find_verb("run.stop")(
                             Call(context, {"run": run, "job": job, "grace_s": 0.0})
                         )
-                        dispatch.find_verb("run.abort")(
+                        server.find_verb("run.abort")(
                             Call(context, {"run": run, "job": job, "purge": True})
                         )
                     except VerbError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 
 # {path: content}. Bytes stand for a file, ("exec", bytes) for an executable file, and a str for a
 # symbolic link with this target.

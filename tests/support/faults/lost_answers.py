@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
-from tfdeploy.agent.serve import dispatch
+from tfdeploy.agent.serve import server
 
 DIES = """
 import os as _os
@@ -36,7 +36,7 @@ def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[
     """
     on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
     try:
-        with tampered_agent(operator.lab, host, {dispatch: DIES}):
+        with tampered_agent(operator.lab, host, {server: DIES}):
             yield
         assert on_host(operator.lab, host, f"ls /tmp/die-after-{verb} 2>/dev/null || true") == "", (
             "it was asked"

@@ -1,4 +1,4 @@
-"""Define an error as the agent sends it: see agent/serve/error_codes.py."""
+"""Define an error as the agent sends it: see agent/serve/call.py."""
 
 from __future__ import annotations
 

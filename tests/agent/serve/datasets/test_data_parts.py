@@ -17,7 +17,7 @@ from tfdeploy.agent.listing import FILE
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.datasets import parts as data_parts
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.model.advice import format_advice
 from tfdeploy.operations.broadcast.wanted import (
     all_wanted_files,

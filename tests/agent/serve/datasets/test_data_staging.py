@@ -20,7 +20,7 @@ from tfdeploy.agent import bitmap, listing, pieces
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 
 OLD_NS = 1_400_000_000_123_456_789
 

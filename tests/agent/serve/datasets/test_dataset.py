@@ -19,7 +19,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import disk, processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.model.advice import format_advice
 
 

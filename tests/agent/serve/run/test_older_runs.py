@@ -16,7 +16,7 @@ import pytest
 from tfdeploy.agent import layout
 from tfdeploy.agent.frames import decompress
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.dispatch import find_verb
+from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
 from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.planform import plan_from_file

@@ -18,8 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.error_codes import failure_answer
+from tfdeploy.agent.serve.call import Call, failure_answer
 from tfdeploy.agent.serve.run import links as run_links
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}

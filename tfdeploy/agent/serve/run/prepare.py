@@ -31,10 +31,9 @@ from tfdeploy.agent.run import (
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import find_damage, host_folders, other_runs_of_host, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
+from tfdeploy.agent.serve.call import NO_LOCKS, Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.error_codes import NO_LOCKS
 from tfdeploy.agent.serve.release import state as release_state
 from tfdeploy.agent.serve.run import prepare_args, prepare_lock
 from tfdeploy.agent.serve.run import program as run_program
