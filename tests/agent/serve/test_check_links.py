@@ -17,12 +17,10 @@ from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import free_ports as host_ports
 from tfdeploy.agent.host.network import port_probe
+from tfdeploy.agent.serve import check
+from tfdeploy.agent.serve import links as serve_links
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.links import knock as link_knock
-from tfdeploy.agent.serve.links import listener as link_listener
-from tfdeploy.agent.serve.links import speed as link_speed
-from tfdeploy.agent.serve.links import verbs as check_links
-from tfdeploy.agent.serve.links.knock import PortTarget
+from tfdeploy.agent.serve.links import PortTarget
 
 TOKEN, KEY = "a" * 32, "b" * 32
 
@@ -44,7 +42,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
         item,
         cancelled,
     )
-    thread = threading.Thread(daemon=True, target=check_links.listen_on_ports, args=(call,))
+    thread = threading.Thread(daemon=True, target=check.listen_on_ports, args=(call,))
     thread.start()
     assert begun.wait(120)
     try:
@@ -56,7 +54,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
 
 
 def knock(*links: tuple[str, int, str]) -> dict[int, str]:
-    answer = check_links.try_links(
+    answer = check.try_links(
         Call(SessionContext("/nowhere", ""), {"links": [list(link) for link in links]})
     )
     assert answer["asked"] == len(links)
@@ -101,8 +99,8 @@ def test_a_port_that_is_taken_is_said_and_the_others_serve() -> None:
 
 
 def test_each_failure_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_knock, "CONNECT_S", 0.5)
-    monkeypatch.setattr(link_knock, "ANSWER_S", 3.0)
+    monkeypatch.setattr(serve_links, "CONNECT_S", 0.5)
+    monkeypatch.setattr(serve_links, "ANSWER_S", 3.0)
     port, shut = free_ports(1)[0], free_ports(1)[0]
     kept: list[socket.socket] = []
 
@@ -142,7 +140,7 @@ def test_no_answer_to_a_connection_is_silence(monkeypatch: pytest.MonkeyPatch) -
     """The server never accepts, so its queue is full and the kernel drops further packets. A client
     gets no answer, as if a firewall dropped its packets.
     """
-    monkeypatch.setattr(link_knock, "CONNECT_S", 0.4)
+    monkeypatch.setattr(serve_links, "CONNECT_S", 0.4)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         waiting = []
         for _ in range(3):
@@ -168,7 +166,7 @@ def test_a_connection_that_is_still_open_does_not_keep_the_port_from_a_task() ->
 
 
 def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_listener, "_MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(check, "_MAX_CONNECTIONS", 20)
     port = free_ports(1)[0]
     with listening(port):
         strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
@@ -178,22 +176,22 @@ def test_strangers_take_no_room_from_hosts(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_speed, "SEND_S", 0.05)
+    monkeypatch.setattr(serve_links, "SEND_S", 0.05)
     port = free_ports(1)[0]
     call = {"link": ["127.0.0.1", port, TOKEN], "key": KEY}
     with listening(port):
-        figures = check_links.measure_one_link(Call(SessionContext("/nowhere", ""), call))
+        figures = check.measure_one_link(Call(SessionContext("/nowhere", ""), call))
         assert (
             figures["why"] == ""
             and figures["ms"]
             and figures["to_mbit_s"]
             and figures["from_mbit_s"]
         )
-        stranger = check_links.measure_one_link(
+        stranger = check.measure_one_link(
             Call(SessionContext("/nowhere", ""), {**call, "key": "c" * 32})
         )
         assert stranger["ms"] is None and stranger["why"]
-        other = check_links.measure_one_link(
+        other = check.measure_one_link(
             Call(SessionContext("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]})
         )
         assert other["why"] == "another machine answers there"
@@ -232,7 +230,7 @@ def _received(one: socket.socket) -> bytes:
 )
 def test_what_is_no_link_is_refused(links: Any) -> None:
     with pytest.raises(VerbError):
-        check_links.try_links(Call(SessionContext("/nowhere", ""), {"links": links}))
+        check.try_links(Call(SessionContext("/nowhere", ""), {"links": links}))
 
 
 def test_the_limit_of_connections_at_once_is_no_limit_of_links(
@@ -242,4 +240,4 @@ def test_the_limit_of_connections_at_once_is_no_limit_of_links(
     port = free_ports(1)[0]
     with listening(port):
         asked = [PortTarget("127.0.0.1", port, TOKEN)] * 50
-        assert link_knock.find_failing_ports(asked) == {}
+        assert serve_links.find_failing_ports(asked) == {}

@@ -49,7 +49,6 @@ ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer i
 # module has the same name is not listed.
 MODULES = {
     "broadcast": "broadcast.verbs",
-    "check": "links.verbs",
     "clean": "clean.verbs",
     "data": "datasets.verbs",
     "data.copy": "datasets.origin",

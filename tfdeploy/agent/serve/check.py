@@ -1,22 +1,35 @@
-"""Listens on ports during a preflight (`tfdeploy check`), and sends a token to every client. By
-this token, a host knows which host it has reached.
+"""Answers check.listen, check.knock and check.measure, which test whether hosts reach each other.
+`tfdeploy check` calls them; no run is needed.
 
-Every client gets the token, even a stranger. To measure the link, a client must send a key that
-only hosts of the preflight have.
+A listening host sends a token to every client, even to a stranger. By this token, a host knows
+which host it has reached. To measure the link, a client must send a key that only hosts of the
+preflight have.
 """
 
 from __future__ import annotations
 
+import re
 import selectors
 import socket
 import threading
 import time
 
-from tfdeploy.agent.annotations import Any, Callable, Dict, List
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
+from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.host.threads import start_thread
-from tfdeploy.agent.serve.links import speed as link_speed
+from tfdeploy.agent.serve import links
+from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.links import PortTarget, find_failing_ports
 
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Answer
+
+MOST_S = 3600.0
+MOST_PORTS = 64
+MOST_LINKS = 20_000
+_HEX = re.compile(r"[0-9a-f]{32}\Z")
+_ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z")
 KEY_BYTES = 32  # length of the key in hexadecimal digits
 # Beyond this number the oldest connection is closed, so that a stranger can neither use up the
 # descriptors nor keep out hosts.
@@ -25,6 +38,75 @@ _QUEUE = 1024  # limit of connections that wait to be accepted
 _CONNECTION_TIMEOUT_S = 10.0  # a client that sends nothing for this time is disconnected
 _POLL_S = 0.1
 _MEASURED_AT_ONCE = 4
+
+
+def listen_on_ports(call: Call) -> Answer:
+    """Listen on these ports until the call is cancelled, and send the token to every client. A
+    client that answers with the key may measure the link. Only hosts of this preflight have the
+    key.
+
+    Args: ports, token, key, seconds (end after this time).
+
+    Raises VerbError bad_argument.
+    """
+    ports = [_checked_port(port) for port in call.rows("ports")[:MOST_PORTS]]
+    until = time.monotonic() + min(call.number("seconds") or 60.0, MOST_S)
+    with Listener(ports, _checked_hex(call, "token"), _checked_hex(call, "key")) as listener:
+        call.item({"ports": listener.ports, "taken": listener.taken}, b"")
+        listener.serve(lambda: call.cancelled.is_set() or time.monotonic() >= until)
+    return {}
+
+
+def try_links(call: Call) -> Answer:
+    """Connect to these ports of other hosts at once, and report those that do not work.
+
+    Args: links [[address, port, token], ...].
+
+    Raises VerbError bad_argument.
+    """
+    targets = [_parse_target(row) for row in call.rows("links", str, int, str)[:MOST_LINKS]]
+    failures = sorted(find_failing_ports(targets).items())
+    return {"asked": len(targets), "failed": [(index, *failure) for index, failure in failures]}
+
+
+def measure_one_link(call: Call) -> Answer:
+    """Measure the link to one listening host: the round-trip time, and half a second of data in
+    each direction.
+
+    Args: link [address, port, token], key.
+
+    Raises VerbError bad_argument.
+    """
+    target, key = _parse_target(call.rows("link")), _checked_hex(call, "key")
+    answer: Answer = dict.fromkeys(("ms", "to_mbit_s", "from_mbit_s"))
+    try:
+        ms, to, back = links.measure_link(target, key)
+    except (OSError, ValueError, links.MeasurementFailed) as error:
+        return {**answer, "why": (str(error) or type(error).__name__)[:200]}
+    return {"ms": ms, "to_mbit_s": to, "from_mbit_s": back, "why": ""}
+
+
+def _parse_target(row: Any) -> PortTarget:
+    types = [str, int, str]
+    if [*map(type, row)] != types or not _ADDRESS.match(row[0]) or not _HEX.match(row[2]):
+        raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))
+    return PortTarget(row[0], _checked_port(row[1]), row[2])
+
+
+def _checked_port(value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= 65535:
+        raise VerbError("bad_argument", "%.200r is no port" % (value,))
+    return value
+
+
+def _checked_hex(call: Call, key: str) -> str:
+    value = call.text(key)
+    if not _HEX.match(value):
+        raise VerbError("bad_argument", "%s is not 32 hexadecimal digits" % key)
+    return value
+
+
+# --- listening for other hosts
 
 
 class Listener:
@@ -115,7 +197,7 @@ class Listener:
     def _serve_measurement(self, connection: socket.socket) -> None:
         try:
             with connection:
-                link_speed.serve_measurement(connection)
+                links.serve_measurement(connection)
         except OSError:
             pass  # the other host reports the failure
         finally:
@@ -130,3 +212,10 @@ class Listener:
         # A connection in FIN_WAIT would prevent a task without SO_REUSEADDR from using the port.
         sockets.reset_on_close(connection)
         connection.close()
+
+
+VERBS: Dict[str, Verb] = {
+    "check.listen": listen_on_ports,
+    "check.knock": try_links,
+    "check.measure": measure_one_link,
+}
