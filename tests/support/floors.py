@@ -268,7 +268,8 @@ def _room_faults_in(folder, source, path):
 
 
 def is_room(folder, name):
-    return (ROOT / "tfdeploy" / folder / name).is_dir()
+    # A folder that a checkout has left behind may still hold bytecode.
+    return (ROOT / "tfdeploy" / folder / name / "__init__.py").exists()
 
 
 ROOMS = rooms_of((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))

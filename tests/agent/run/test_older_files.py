@@ -24,7 +24,7 @@ from tfdeploy.agent.run import check_files, file_origin, find, shown_plan
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve.datasets import record as data_record
-from tfdeploy.agent.serve.env import record as env_record
+from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.release import manifest as release_manifest
 
 FILES = Path(__file__).with_name("files_of_0_1_0")
@@ -179,7 +179,7 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         and data["digest"].startswith("f6bb8b2a13ee4c9a")
         and data_record.is_made_by_tfdeploy(workdir + "/house/data/numbers")
     )
-    environment = env_record.read_record(workdir + "/.envs/fb0a3ff4fef3b5e3")
+    environment = environments.read_record(workdir + "/.envs/fb0a3ff4fef3b5e3")
     assert environment is not None
     assert (environment["by"], environment["python"], environment["packages"]) == (
         "pip",

@@ -23,9 +23,8 @@ from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.serve import probe
 from tfdeploy.agent.serve.call import Call, SessionContext
+from tfdeploy.agent.serve.env import environments, verbs
 from tfdeploy.agent.serve.env import install as env_install
-from tfdeploy.agent.serve.env import usage as env_usage
-from tfdeploy.agent.serve.env import verbs as env
 from tfdeploy.model.advice import format_advice
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
@@ -54,7 +53,7 @@ class Host:
             "main": "requirements.txt",
         }
         given.update({"wheels": "setup-wheels"}, **args)
-        return env.VERBS[verb](
+        return verbs.VERBS[verb](
             Call(self.context, given, b"", lambda item, _: self.said.append(item), self.cancelled)
         )
 
@@ -94,7 +93,7 @@ def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Pat
     if whole:
         atomic.write_json(str(folder) + ".json", {})
     if used_by:
-        env_usage.mark_used(str(folder), used_by)
+        environments.mark_used(str(folder), used_by)
     return folder
 
 
@@ -106,7 +105,7 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
         and made["by"] == "pip"
         and made["packages"] == {"alpha": "1.0", "beta": "2.1"}
     )
-    python = env.interpreter_path(made["folder"])
+    python = environments.interpreter_path(made["folder"])
     done = subprocess.run(
         [python, "-c", "import alpha, beta; print(alpha.VERSION)"],
         capture_output=True,
@@ -121,12 +120,12 @@ def test_it_is_made_offline_from_wheels_and_then_it_is_there(host: Host) -> None
     host.said.clear()
     assert host.call("env.state") == made and host.call("env.make") == made
     assert host.said == [] and os.stat(made["folder"]).st_mtime_ns == before
-    folder = env.find_complete_environment(
+    folder = environments.find_complete_environment(
         host.context.workdir, "d1", made["python_version"], sys.executable
     )
     assert folder == made["folder"]
     assert (
-        env.find_complete_environment(
+        environments.find_complete_environment(
             host.context.workdir, "d2", made["python_version"], sys.executable
         )
         is None
@@ -323,7 +322,7 @@ def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path
         "main": "requirements.txt",
     }
     with pytest.raises(VerbError, match="given up"):
-        env.make_environment(Call(host.context, args, b"", given_up, host.cancelled))
+        verbs.make_environment(Call(host.context, args, b"", given_up, host.cancelled))
     assert host.context.closing_functions == {}
     assert not any(path.is_dir() for path in host.root.iterdir())
     for pid in pids.read_text().split():
@@ -359,11 +358,11 @@ def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> Non
     atomic.write_json(str(run / "state.json"), {"phase": "committed"})
     with busy.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        env_usage.remove_old_environments(host.context.workdir, names[0], 3)
+        environments.remove_old_environments(host.context.workdir, names[0], 3)
     left = sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "")
     assert left == sorted([*names[:3], names[4], names[5], "f" * 16])
     atomic.write_json(str(run / "state.json"), {"phase": "ended"})
-    env_usage.remove_old_environments(host.context.workdir, names[0], 3)
+    environments.remove_old_environments(host.context.workdir, names[0], 3)
     assert sorted(
         path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == ""
     ) == sorted([*names[:3], names[5]])
@@ -409,7 +408,9 @@ def test_the_probe_takes_the_environments_interpreter_once_it_is_whole(host: Hos
 @pytest.mark.fault("60 an environment that others may write to")
 def test_an_environment_that_others_may_write_to_is_not_run(host: Host, tmp_path: Path) -> None:
     trapped = tmp_path / "trapped"
-    name = env.environment_name("d1", ".".join(map(str, sys.version_info[:3])), sys.executable)
+    name = environments.environment_name(
+        "d1", ".".join(map(str, sys.version_info[:3])), sys.executable
+    )
     script(host.root / name / "bin/python", f"touch {trapped}\n")
     (host.root / f"{name}.json").write_text("{}")
     (host.root / name).chmod(0o777)

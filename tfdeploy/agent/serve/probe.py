@@ -225,11 +225,11 @@ def _interpreter_facts(
     versions, problem = read_python_facts(program, wanted_python)
     version = versions["python_version"]
     if setup_digest and python and version:
-        from tfdeploy.agent.serve.env import verbs as env
+        from tfdeploy.agent.serve.env import environments
 
-        folder = env.find_complete_environment(workdir, setup_digest, version, python)
+        folder = environments.find_complete_environment(workdir, setup_digest, version, python)
         if folder is not None:
-            interpreter = env.interpreter_path(folder)
+            interpreter = environments.interpreter_path(folder)
             own_versions, wrong = read_python_facts(
                 start_python_query(interpreter, modules), interpreter
             )

@@ -34,8 +34,7 @@ from tfdeploy.agent.serve import lock, secret_files
 from tfdeploy.agent.serve.call import SessionContext
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.env import record as env_record
-from tfdeploy.agent.serve.env import usage as env_usage
+from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
@@ -257,9 +256,9 @@ def _list_removable_environments(scope: CleanScope) -> Iterator[RemovableItem]:
     check_owners(scope.workdir, ".envs")
     if any(unended.has_unreadable_run(scope.workdir, job) for job in list_jobs(scope.workdir)):
         return
-    for name in sorted(env_usage.list_removable(scope.workdir, KEPT_ENVIRONMENTS)):
+    for name in sorted(environments.list_removable(scope.workdir, KEPT_ENVIRONMENTS)):
         path = os.path.join(root, name)
-        if scope.jobs is None or env_usage.jobs_that_used(path) <= set(scope.jobs):
+        if scope.jobs is None or environments.jobs_that_used(path) <= set(scope.jobs):
             yield RemovableItem("environment", "", name, path)
 
 
@@ -306,7 +305,7 @@ KINDS: Dict[str, ItemKind] = {
     "environment": ItemKind(
         _list_removable_environments,
         True,
-        lambda path: [env_record.record_path(path), path + ".used"],
+        lambda path: [environments.record_path(path), path + ".used"],
     ),
 }
 OF_JOB = ("run", "release", "half", "secret file", "data")

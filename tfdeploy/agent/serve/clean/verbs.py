@@ -30,8 +30,7 @@ from tfdeploy.agent.serve import audit_log, lock
 from tfdeploy.agent.serve.call import Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
 from tfdeploy.agent.serve.clean.kinds import CleanScope, RemovableItem
-from tfdeploy.agent.serve.env import record as env_record
-from tfdeploy.agent.serve.env import usage as env_usage
+from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
 def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem:
     """Remove the environment. Hides its record first, and restores the record if a launch has begun
     to use the environment."""
-    with env_usage.hold_lock_if_free(scope.workdir, item.name) as is_free:
+    with environments.hold_lock_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
             return item._replace(
                 kept_because="another tfdeploy command is creating this environment now"
@@ -235,17 +234,17 @@ def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem
         busy = _any_busy_reason(scope.workdir)
         if item.kept_because or busy:
             return item._replace(kept_because=item.kept_because or busy)
-        record = env_record.record_path(item.path)
+        record = environments.record_path(item.path)
         hidden_record = removal.rename_to_hidden(record)
         busy = _any_busy_reason(scope.workdir) or (
-            NEEDED if item.name in env_usage.environments_in_use(scope.workdir) else ""
+            NEEDED if item.name in environments.environments_in_use(scope.workdir) else ""
         )
         if busy:
             if hidden_record is not None:
                 os.rename(hidden_record, record)
             return item._replace(size=0, kept_because=busy)
         aside = removal.rename_to_hidden(item.path)
-        env_usage.remove_with_side_files(item.path)
+        environments.remove_with_side_files(item.path)
     return _delete_paths(item, [aside, hidden_record])
 
 

@@ -23,6 +23,7 @@ from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host.installed import StartedProgram, find_uv
 from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.env.environments import is_valid_pin
 
 SHOWN = 12  # how many of the installer's last lines an error shows
 LONGEST_LINE = 2000
@@ -64,11 +65,6 @@ _OFFLINE = {
     "PIP_CONFIG_FILE": os.devnull,
     "UV_NO_CONFIG": "1",
 }
-PACKAGE = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z"  # PEP 503
-VERSION = (  # PEP 440
-    r"(?ai)v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
-    r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z"
-)
 # Messages of pip and uv on a host that reaches no package index.
 _NO_INDEX = re.compile(
     r"(?i)failed to establish a new connection|name resolution|dns error|tcp connect "
@@ -153,14 +149,6 @@ def installed_packages(folder: str) -> Dict[str, str]:
         for name, version in sorted(packages.items())
         if name not in ("pip", "setuptools", "wheel") and is_valid_pin(name, version)
     }
-
-
-def is_valid_pin(name: Any, version: Any) -> bool:
-    """Return whether the name follows PEP 503 and the version follows PEP 440. pip and uv must not
-    read a line with any other text."""
-    are_texts = isinstance(name, str) and isinstance(version, str)
-    is_short = are_texts and len(name) + len(version) < 256
-    return bool(is_short and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
 def _probe_venv_and_pip(python: str) -> Dict[str, Any]:

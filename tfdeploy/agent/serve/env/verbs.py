@@ -8,22 +8,19 @@ final path, because paths inside it are absolute, and never changes once it is c
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import contextmanager
 
-from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.installed import StartedProgram, find_program
 from tfdeploy.agent.host.private_folder import make_private_folder
-from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
+from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.env import install as env_install
-from tfdeploy.agent.serve.env import record as env_record
-from tfdeploy.agent.serve.env import usage as env_usage
+from tfdeploy.agent.serve.env.environments import checked_folder, environment_name, interpreter_path
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -46,33 +43,6 @@ class EnvRequest(NamedTuple):
     folder: str
 
 
-def interpreter_path(folder: str) -> str:
-    return os.path.join(folder, "bin", "python")
-
-
-def environment_name(digest: str, python_version: str, base_python: str) -> str:
-    """Return the name of the environment. Hosts that share a workdir get equal names if they can
-    share the environment."""
-    parts = (digest, python_version, os.uname().machine, os.path.realpath(base_python))
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def find_complete_environment(
-    workdir: str, digest: str, python_version: str, base_python: str
-) -> Optional[str]:
-    """Return the folder of the environment if it is complete. Does not check whether its
-    interpreter still runs."""
-    folder = _checked_folder(workdir, environment_name(digest, python_version, base_python))
-    files = (env_record.record_path(folder), interpreter_path(folder))
-    return folder if all(map(os.path.exists, files)) else None
-
-
-def _checked_folder(workdir: str, name: str) -> str:
-    """Return the folder of the environment, and check its owner. Raises UntrustedPath, OSError."""
-    check_owners(workdir, ".envs/" + name)
-    return os.path.join(layout.envs_dir(workdir), name)
-
-
 def report_state(call: Call) -> Answer:
     """Report whether this host has an environment for this digest and this Python whose interpreter
     can be started. If it has one, record that the job uses the environment.
@@ -84,7 +54,7 @@ def report_state(call: Call) -> Answer:
     request = _parse_request(call)
     environment = _describe_environment(request)
     if environment["ready"]:
-        env_usage.mark_used(request.folder, call.job)
+        environments.mark_used(request.folder, call.job)
     return environment
 
 
@@ -104,8 +74,8 @@ def make_environment(call: Call) -> Answer:
     with _environment_lock(call, request.folder + ".lock") as lock:
         if not _describe_environment(request)["ready"]:
             _replace_environment(call, request, lock)
-        env_usage.mark_used(request.folder, job)
-    env_usage.remove_old_environments(call.workdir, request.name, KEPT)
+        environments.mark_used(request.folder, job)
+    environments.remove_old_environments(call.workdir, request.name, KEPT)
     return _describe_environment(request)
 
 
@@ -128,7 +98,7 @@ def _parse_request(call: Call) -> EnvRequest:
             advice="newer_python",
         )
     name = environment_name(call.name("digest"), version, base_python)
-    return EnvRequest(base_python, version, name, _checked_folder(call.workdir, name))
+    return EnvRequest(base_python, version, name, checked_folder(call.workdir, name))
 
 
 def _read_version(python: str) -> Tuple[Optional[str], str]:
@@ -140,7 +110,7 @@ def _read_version(python: str) -> Tuple[Optional[str], str]:
 
 
 def _describe_environment(request: EnvRequest) -> Answer:
-    record = env_record.read_record(request.folder)
+    record = environments.read_record(request.folder)
     ready = record is not None and _read_version(interpreter_path(request.folder))[0] is not None
     return {
         "name": request.name,
@@ -156,15 +126,15 @@ def _describe_environment(request: EnvRequest) -> Answer:
 def _replace_environment(call: Call, request: EnvRequest, lock: int) -> None:
     """Replace what is at the environment's path by a new environment. If that fails, leave nothing
     behind."""
-    env_usage.remove_environment(request.folder)
+    environments.remove_environment(request.folder)
     try:
         by = env_install.install_requirements(
             call, request.base_python, request.python_version, request.folder, lock
         )
         packages = env_install.installed_packages(request.folder)
-        env_record.write_record(request.folder, by, request.python_version, packages)
+        environments.write_record(request.folder, by, request.python_version, packages)
     except BaseException:
-        env_usage.remove_environment(request.folder)
+        environments.remove_environment(request.folder)
         raise
 
 
