@@ -83,9 +83,7 @@ def test_without_the_interpreter_s_c_code_the_package_does_it() -> None:
     assert said_by(f"sys.modules['_json'] = None; {asked}") == "{'a': [1]}\n"
 
 
-@pytest.mark.parametrize(
-    "verbs", [(), ("lock", "release.state", "release.verbs", "release.contents")]
-)
+@pytest.mark.parametrize("verbs", [(), ("lock", "release.store", "release.verbs")])
 def test_a_session_that_syncs_loads_no_regular_expressions(verbs: tuple[str, ...]) -> None:
     names = ", ".join(f"tfdeploy.agent.serve.{name}" for name in ("server", *verbs))
     slow = "{'re', 'enum', 'json', 'logging', 'shutil'}"

@@ -25,7 +25,7 @@ from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.env import environments
-from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release import store as release_store
 
 FILES = Path(__file__).with_name("files_of_0_1_0")
 SINCE = {"delay_s": 0.084, "count": 1, "quick": 1}
@@ -186,7 +186,7 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         "3.11.7",
         {"packaging": "26.3"},
     )
-    release = release_manifest.load_manifest(
+    release = release_store.load_manifest(
         workdir + "/house/releases/5d01472b2a5a43e9a04311a9a29bd61c.json"
     )
     assert (
@@ -291,7 +291,7 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
         (7, False),
     ):
         path.write_text(json.dumps({"v": 1, "entries": entries}))
-        assert (release_manifest.load_manifest(str(path)) is not None) == whole
+        assert (release_store.load_manifest(str(path)) is not None) == whole
 
 
 # --- check_files.py has the right shape for every file

@@ -22,7 +22,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.run import verbs as run_control
 
 JOB, RELEASE = "digits", "c0ffee"
@@ -43,16 +43,16 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
-def entry_of(folder: Path, path: Path) -> release_manifest.ManifestEntry:
+def entry_of(folder: Path, path: Path) -> release_store.ManifestEntry:
     """Return the manifest entry that release.commit writes for this path."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
-        return release_manifest.ManifestEntry(
+        return release_store.ManifestEntry(
             path=name, kind="link", size=0, sha256="", target=os.readlink(path)
         )
     about = path.stat()
     kind = "exec" if about.st_mode & 0o100 else "file"
-    return release_manifest.ManifestEntry(
+    return release_store.ManifestEntry(
         path=name,
         kind=kind,
         size=about.st_size,
@@ -81,7 +81,7 @@ class HostUnderTest:
     def commit_release(self) -> None:
         """Write a manifest of the release's current content, as if a sync had sent this content."""
         if self.release.is_dir():
-            release_manifest.save_manifest(
+            release_store.save_manifest(
                 str(self.release) + ".json",
                 [entry_of(self.release, path) for path in files_of(self.release)],
             )

@@ -57,7 +57,7 @@ MODULES = {
     "keep": "keep_verbs",
     "ping": "server",
     "release": "release.verbs",
-    "release.state": "release.state",
+    "release.state": "release.store",
     "run": "run.verbs",
     "run.known": "run.tell",
     "run.links": "run.links",

@@ -14,7 +14,7 @@ import pytest
 
 from support.agent.release_host import TREE, Host, Tree
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.release import contents as release_contents
+from tfdeploy.agent.serve.release import verbs as release_verbs
 
 MTIME = 1_600_000_000_123_456_789
 
@@ -121,7 +121,7 @@ def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as on_full_disk:
-        on_full_disk.setattr(release_contents, "write_all", full)
+        on_full_disk.setattr(release_verbs, "write_all", full)
         with pytest.raises(OSError, match="No space"):
             deliver(host, "r1", TREE)
     assert not (host.releases / "r1").exists()

@@ -15,7 +15,7 @@ import pytest
 from support.agent.release_host import TREE, Host
 from tfdeploy.agent.host import fsync
 from tfdeploy.agent.ownership import UntrustedPath, explain
-from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.model.advice import format_advice
 
 
@@ -35,7 +35,7 @@ def test_a_file_spoilt_on_the_host_is_not_lent(host: Host) -> None:
 @pytest.fixture
 def power_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function that simulates a power cut: after the call, the host has another boot id."""
-    return lambda: monkeypatch.setattr(release_manifest, "boot_id", lambda: "another boot")
+    return lambda: monkeypatch.setattr(release_store, "boot_id", lambda: "another boot")
 
 
 def tear(path: Path) -> None:
@@ -158,7 +158,7 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(
         os.utime(host.releases / "r1" / path, ns=(5, 5))
     assert host.call("release.state", "r1") == {"present": True}
     monkeypatch.setattr(
-        "tfdeploy.agent.serve.release.state.hash_first_bytes",
+        "tfdeploy.agent.serve.release.store.hash_first_bytes",
         lambda path, size, whole: None,
         # With this hash, each file that is read again would count as damaged.
     )

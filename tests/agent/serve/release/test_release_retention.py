@@ -14,7 +14,7 @@ import pytest
 
 from support.agent.release_host import Host
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.serve.release import retention as release_retention
+from tfdeploy.agent.serve.release import store as release_store
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def part_of_a_run(host: Host, run: str, release: str, phase: str) -> None:
 
 
 def test_old_releases_go_but_not_those_in_use(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_retention, "KEEP", 10)
+    monkeypatch.setattr(release_store, "KEEP", 10)
     for number in range(6):
         host.sync(f"r{number}", {"a": b"%d" % number})
         os.utime(host.releases / f"r{number}", (number, number))
@@ -50,9 +50,9 @@ def test_old_releases_go_but_not_those_in_use(host: Host, monkeypatch: pytest.Mo
         os.rename(stale + end, other + end)
     fresh = host.begin("r9", {"a": b"9"})["staging"]
     for path in (other, other + ".json"):
-        os.utime(path, (1, time.time() - release_retention.STALE_S - 1))
+        os.utime(path, (1, time.time() - release_store.STALE_S - 1))
     os.rename(fresh, fresh.replace("-r9", "-elsewhere-r9"))
-    monkeypatch.setattr(release_retention, "KEEP", 3)
+    monkeypatch.setattr(release_store, "KEEP", 3)
     host.sync("r7", {"a": b"7"})
     left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
     assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh).replace("-r9", "-elsewhere-r9")}
@@ -64,7 +64,7 @@ def test_the_oldest_release_becomes_the_next_one(host: Host) -> None:
     with the old one do not change.
     """
     tree: Any = {"a": b"same", "lib/b": b"same too", "old": b"old", "run": b"x", "link": "a"}
-    for number in range(release_retention.KEEP):
+    for number in range(release_store.KEEP):
         host.sync(f"r{number}", {**tree, "c": b"%d" % number})
         for end in ("", ".json"):
             os.utime(host.releases / f"r{number}{end}", (number, number))
@@ -79,12 +79,12 @@ def test_the_oldest_release_becomes_the_next_one(host: Host) -> None:
 
 
 def test_a_cut_sync_has_taken_at_most_the_oldest_release(host: Host) -> None:
-    for number in range(release_retention.KEEP):
+    for number in range(release_store.KEEP):
         host.sync(f"r{number}", {"a": b"%d" % number})
         for end in ("", ".json"):
             os.utime(host.releases / f"r{number}{end}", (number, number))
     staging = host.begin("cut", {"a": b"cut"})["staging"]
-    assert os.stat(staging).st_mtime > time.time() - release_retention.STALE_S
+    assert os.stat(staging).st_mtime > time.time() - release_store.STALE_S
     host.begin("cut-again", {"a": b"cut again"})
     left = {name for name in os.listdir(host.releases) if not name.startswith(".")}
     assert left == {f"r{number}{end}" for number in range(1, 5) for end in ("", ".json")}

@@ -12,7 +12,7 @@ import pytest
 
 from support.agent.cluster import NewClient, NewCluster
 from tfdeploy.agent import frames, layout, wire
-from tfdeploy.agent.serve.release import manifest as release_manifest
+from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host, Inventory
@@ -95,7 +95,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
     plan = large_plan(str(tmp_path), tuple(sorted(host_n1.free_ports(3))))
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
     release.mkdir(parents=True)
-    release_manifest.save_manifest(f"{release}.json", [])
+    release_store.save_manifest(f"{release}.json", [])
     shared = json.dumps(
         {"plan": plan_to_file(without_ssh_settings(plan)), "part": shared_part(plan)}
     ).encode()

@@ -65,11 +65,11 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
     If the newest release has an older version of a file, only pieces that differ from the older
     version at the same offset are received.
     """
-    from tfdeploy.agent.serve.release import manifest as release_manifest
+    from tfdeploy.agent.serve.release import store as release_store
     from tfdeploy.agent.serve.release.verbs import checked_staging_path, find_begun_release
 
     folder, begun = checked_staging_path(call), find_begun_release(call)
-    before = release_manifest.newest_release(os.path.dirname(folder)) or folder
+    before = release_store.newest_release(os.path.dirname(folder)) or folder
     missing = set(begun.missing)
     sizes = {entry.path: entry.size for entry in begun.entries if entry.path in missing}
     files = []

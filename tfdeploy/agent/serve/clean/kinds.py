@@ -35,8 +35,7 @@ from tfdeploy.agent.serve.call import SessionContext
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.env import environments
-from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release import retention as release_retention
+from tfdeploy.agent.serve.release import store as release_store
 
 # For each job and host, this many of the newest environments are kept for the job's next launch.
 KEPT_ENVIRONMENTS = 1
@@ -164,7 +163,7 @@ def _list_removable_releases(scope: CleanScope) -> Iterator[RemovableItem]:
     folder = layout.releases_dir(scope.workdir, scope.job)
     if not os.path.isdir(folder):
         return
-    surplus = release_retention.list_surplus_releases(scope.workdir, scope.job)
+    surplus = release_store.list_surplus_releases(scope.workdir, scope.job)
     with_secret = {
         name
         for name, _ in secret_files.releases_with_secrets(
@@ -292,8 +291,8 @@ KINDS: Dict[str, ItemKind] = {
     "release": ItemKind(
         _list_removable_releases,
         False,
-        lambda path: [release_manifest.manifest_path(path)],
-        release_manifest.remove_manifest,
+        lambda path: [release_store.manifest_path(path)],
+        release_store.remove_manifest,
     ),
     "half": ItemKind(_list_incomplete, False),
     # A secret file lies among the program's files in cwd/. If it were renamed first and its removal

@@ -14,9 +14,8 @@ from tfdeploy.agent.annotations import Collection, Dict, Iterator, List, Optiona
 from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.manifest import ManifestEntry
-from tfdeploy.agent.serve.release.retention import remove_folder
+from tfdeploy.agent.serve.release import store as release_store
+from tfdeploy.agent.serve.release.store import ManifestEntry, remove_folder
 
 # If at most this many hashes are wanted, a manifest whose text contains none of them is not parsed.
 FEW = 64
@@ -52,7 +51,7 @@ class BegunRelease(NamedTuple):
 
 class Staging:
     """The staging folder of a release. `folder` is in the job's folder of releases; the entries are
-    already checked (release_manifest.check_entries)."""
+    already checked (release_store.check_entries)."""
 
     def __init__(self, folder: str, entries: List[ManifestEntry]) -> None:
         self.folder, self.entries = folder, entries
@@ -89,7 +88,7 @@ class Staging:
             for entry in plan.missing:
                 if _has_other_links(self._path_of(entry)):
                     os.unlink(self._path_of(entry))
-        for folder in sorted(release_manifest.parent_folders(entry.path for entry in self.entries)):
+        for folder in sorted(release_store.parent_folders(entry.path for entry in self.entries)):
             os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
         for entry in self.entries:
             if entry.kind == "link":
@@ -208,10 +207,10 @@ class Staging:
         for path, content in contents.items():
             wanted.setdefault(content, []).append(path)
         link_sources: Dict[str, LinkSource] = {}
-        for manifest in release_manifest.list_manifests_newest_first(os.path.dirname(self.folder)):
+        for manifest in release_store.list_manifests_newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
-            if len(wanted) <= FEW and not release_manifest.contains_any_hash(
+            if len(wanted) <= FEW and not release_store.contains_any_hash(
                 manifest, (sha256 for _, sha256 in wanted)
             ):
                 continue
@@ -229,7 +228,7 @@ class Staging:
     def _remove_unlisted_files(self, keep_partial: bool) -> Dict[str, int]:
         """Remove what is not in the manifest. Return {path: inode} of what stays."""
         leaves = {entry.path: entry for entry in self.entries}
-        folders = release_manifest.parent_folders(leaves)
+        folders = release_store.parent_folders(leaves)
         inodes: Dict[str, int] = {}
         _remove_unlisted(self.folder, "", leaves, folders, inodes, keep_partial)
         return inodes
@@ -297,10 +296,10 @@ def _unchanged_files(
 ) -> Iterator[Tuple[ManifestEntry, LinkSource]]:
     """Yield each file of a release that has not changed since it was committed, if its (kind,
     sha256) is in `wanted_contents`."""
-    stored = release_manifest.load_manifest(manifest_path)
+    stored = release_store.load_manifest(manifest_path)
     if stored is None:
         return
-    release = manifest_path[: -len(release_manifest.SUFFIX)]
+    release = manifest_path[: -len(release_store.SUFFIX)]
     path_prefix, may_be_torn = os.path.basename(release) + "/", stored.may_be_torn
     try:
         root = os.open(release, os.O_RDONLY | os.O_DIRECTORY)

@@ -3,33 +3,41 @@ renames this folder to the hash of the code.
 
 The staging folder outlives an interrupted sync. Files that an older release already has become hard
 links, and symbolic links are made on this host. The other files arrive by rsync, by a broadcast, or
-with the commit. A finished release is never written to.
+in the blob of `release.commit`: in the order in which `release.begin` listed them, through the
+session, so SSH protects their integrity. A finished release is never written to.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
+import zlib
 
-from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent import json_text, layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
+from tfdeploy.agent.host.atomic import write_all
+from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
-from tfdeploy.agent.serve.release import contents as release_contents
-from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.retention import remove_old_releases, reuse_oldest_as_staging
+from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
-from tfdeploy.agent.serve.release.staging_folder import (
-    check_space,
-    install_staging_folder,
-    remove_staging,
-    staging_path,
+from tfdeploy.agent.serve.release.store import (
+    ManifestEntry,
+    is_intact,
+    remove_folder,
+    remove_old_releases,
+    reuse_oldest_as_staging,
 )
-from tfdeploy.agent.serve.release.state import is_intact
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
+
+MOST_BYTES = 96 << 20  # limit of the unpacked contents
+TIME_BYTES = 32  # limit of the characters of one file's time in the JSON list
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
 
 
 def list_missing_files(call: Call) -> Answer:
@@ -39,7 +47,7 @@ def list_missing_files(call: Call) -> Answer:
 
     Raises VerbError bad_manifest.
     """
-    plan = Staging(staging_path(call), release_manifest.unpack_manifest(call.blob)).plan()
+    plan = Staging(staging_path(call), release_store.unpack_manifest(call.blob)).plan()
     return {"missing": [entry.path for entry in plan.missing]}
 
 
@@ -52,7 +60,7 @@ def begin_release(call: Call) -> Answer:
 
     Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left behind).
     """
-    entries = release_manifest.unpack_manifest(call.blob)
+    entries = release_store.unpack_manifest(call.blob)
     folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _reuse_old_staging(folder)
@@ -98,13 +106,13 @@ def commit_release(call: Call) -> Answer:
         entries, missing = find_begun_release(call)
         unchecked = set(missing)
         if call.blob:
-            entries = release_contents.write_missing_files(folder, entries, missing, call.blob)
+            entries = write_missing_files(folder, entries, missing, call.blob)
             unchecked = set()
         entries, changed = Staging(folder, entries).finish_received(unchecked)
         if changed:
             return {"changed": changed}
-        path = release_manifest.manifest_path(final)
-        release_manifest.save_manifest(
+        path = release_store.manifest_path(final)
+        release_store.save_manifest(
             path, entries, release=release, time=time.time(), boot=boot_id()
         )
         install_staging_folder(folder, final)
@@ -121,7 +129,7 @@ def _reuse_old_staging(folder: str) -> None:
     parent, own_name = os.path.split(folder)
     host_prefix = own_name.rpartition("-")[0]
     for name in os.listdir(parent):
-        is_manifest = name.endswith(release_manifest.SUFFIX)
+        is_manifest = name.endswith(release_store.SUFFIX)
         if name.rpartition("-")[0] == host_prefix and name != own_name and not is_manifest:
             other = os.path.join(parent, name)
             if not os.path.isdir(folder):
@@ -161,6 +169,111 @@ def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
             raise
         staging.remove_partial_files(plan.missing)
         check_space(staging.folder, plan.missing)
+
+
+# --- the staging folder
+
+
+def staging_path(call: Call) -> str:
+    # Cloned hosts share a hostname, so the host's name in the inventory is part of the id.
+    host_id = ".".join(name_part for name_part in (os.uname().nodename, call.host) if name_part)
+    name = ".staging-%s-%s" % (host_id, call.name("release"))
+    return os.path.join(layout.releases_dir(call.workdir, call.job), name)
+
+
+def install_staging_folder(staging: str, final: str) -> None:
+    """Rename the staging folder to `final`. A damaged release at `final` is removed first. Runs do
+    not need that release, because each run has a copy of its own."""
+    aside = os.path.join(os.path.dirname(final), ".damaged-%s" % os.urandom(6).hex())
+    try:
+        os.rename(final, aside)
+    except FileNotFoundError:
+        pass
+    try:
+        os.rename(staging, final)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        # Another host that shares the workdir has installed the same content first.
+        remove_staging(staging)
+    remove_folder(aside)
+
+
+def remove_staging(folder: str) -> None:
+    remove_folder(folder)
+    release_store.remove_manifest(folder)
+
+
+def check_space(folder: str, missing: List[ManifestEntry]) -> None:
+    require_space(
+        folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing)
+    )
+
+
+# --- the files that arrive with the commit
+
+
+def write_missing_files(
+    folder: str, entries: List[ManifestEntry], missing: List[str], blob: bytes
+) -> List[ManifestEntry]:
+    """Write the missing files. Return all entries; those of the written files now have the files'
+    times.
+
+    The blob is the zlib of the JSON list of these times (mtime_ns), a newline, and the contents.
+    Raises VerbError bad_manifest, OSError.
+    """
+    by_path = {entry.path: entry for entry in entries}
+    wanted = [by_path[path] for path in missing]
+    times, contents = _unpack_contents(blob, wanted)
+    root, offset = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0
+    try:
+        for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 lacks strict=
+            _write_file(root, entry, contents[offset : offset + entry.size], mtime_ns)
+            offset += entry.size
+    except OSError as error:
+        error.filename = folder  # this makes the error name a path on the full disk
+        raise
+    finally:
+        os.close(root)
+    new_times = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
+    return [
+        entry._replace(mtime_ns=new_times[entry.path]) if entry.path in new_times else entry
+        for entry in entries
+    ]
+
+
+def _unpack_contents(blob: bytes, entries: List[ManifestEntry]) -> Tuple[List[int], memoryview]:
+    size = sum(entry.size for entry in entries)
+    unpacker = zlib.decompressobj()
+    try:
+        max_bytes = min(size, MOST_BYTES) + TIME_BYTES * (len(entries) + 1)
+        text, _, contents = unpacker.decompress(blob, max_bytes).partition(b"\n")
+        times = json_text.loads(text)
+    except (zlib.error, ValueError) as error:
+        raise VerbError("bad_manifest", "the files cannot be unpacked: %s" % error) from error
+    if not unpacker.eof or len(contents) != size:
+        raise VerbError("bad_manifest", "the files do not have the lengths that were announced")
+    if not isinstance(times, list) or [*map(type, times)] != [int] * len(entries):
+        raise VerbError(
+            "bad_manifest", "the list of modification times does not fit the list of files"
+        )
+    return times, memoryview(contents)
+
+
+def _write_file(root: int, entry: ManifestEntry, content: memoryview, mtime_ns: int) -> None:
+    """Write one file. Always creates a new file, because an existing one may be a hard link into an
+    older release."""
+    mode = _MODES[entry.kind]
+    try:
+        descriptor = os.open(entry.path, _FLAGS, mode, dir_fd=root)
+    except FileExistsError:
+        os.unlink(entry.path, dir_fd=root)
+        descriptor = os.open(entry.path, _FLAGS, mode, dir_fd=root)
+    try:
+        write_all(descriptor, content)
+        os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+    finally:
+        os.close(descriptor)
 
 
 VERBS = {

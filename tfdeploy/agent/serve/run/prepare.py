@@ -34,7 +34,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import NO_LOCKS, Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.release import state as release_state
+from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.run import prepare_args, prepare_lock
 from tfdeploy.agent.serve.run import program as run_program
 from tfdeploy.agent.serve.run.minder_start import start_minder
@@ -199,7 +199,7 @@ def _refuse_if_strays_live(paths: RunPaths) -> None:
 
 
 def _check_release(paths: RunPaths, release: str) -> None:
-    wrong = release_state.list_damaged_paths(paths.workdir, paths.job, release)
+    wrong = release_store.list_damaged_paths(paths.workdir, paths.job, release)
     if wrong:
         how = "on this host" if wrong == [release] else "intact; see " + ", ".join(wrong[:3])
         what = "release %s of job %s is not %s" % (release, paths.job, how)
