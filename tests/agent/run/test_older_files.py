@@ -23,7 +23,7 @@ from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.run import check_files, file_origin, find, shown_plan
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.serve import lock as serve_lock
-from tfdeploy.agent.serve.datasets import record as data_record
+from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.release import store as release_store
 
@@ -173,11 +173,11 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         serve_lock.current_fencing_number(lock) == 1795381420768
         and serve_lock.last_holder(lock)["operation"] == "launch"
     )
-    data = data_record.read_record(workdir + "/house/data/numbers")
+    data = data_versions.read_record(workdir + "/house/data/numbers")
     assert (
         data is not None
         and data["digest"].startswith("f6bb8b2a13ee4c9a")
-        and data_record.is_made_by_tfdeploy(workdir + "/house/data/numbers")
+        and data_versions.is_made_by_tfdeploy(workdir + "/house/data/numbers")
     )
     environment = environments.read_record(workdir + "/.envs/fb0a3ff4fef3b5e3")
     assert environment is not None

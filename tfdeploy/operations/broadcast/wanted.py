@@ -49,7 +49,7 @@ class WantedFiles:
 
     @cached_property
     def part_numbers_digest(self) -> str:
-        """Return the digest of the part numbers, as the agent's datasets/parts.py computes it."""
+        """Return the digest of the part numbers, as the agent's datasets/files.py computes it."""
         return (
             hashlib.sha256(b"%d " % self.part_count + self._part_number_bytes).hexdigest()
             if self.part_of_row is not None

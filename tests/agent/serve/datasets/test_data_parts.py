@@ -16,7 +16,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FILE
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.datasets import parts as data_parts
+from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.model.advice import format_advice
 from tfdeploy.operations.broadcast.wanted import (
@@ -89,7 +89,7 @@ def test_a_host_with_one_part_has_its_files_and_all_folders(host: Host, source: 
     bring(host, source, [0, 1, 0, 1], {0})
     assert list_files(host.data) == ["a/0", "b/2", "b/same as 0"]
     assert (host.data / "nothing").is_dir() and (host.data / "link").is_symlink()
-    data_parts.make_part_folders(host.paths, {"set": [2, 0]})
+    data_files.make_part_folders(host.paths, {"set": [2, 0]})
     part = Path(host.paths.host_dir, "parts/set/0")
     assert part.is_symlink() and part.resolve() == host.data
     assert os.listdir(Path(host.paths.host_dir, "parts/set/none")) == []
@@ -99,7 +99,7 @@ def test_each_of_several_parts_is_a_folder_of_its_own_that_a_later_sync_does_not
     host: Host, source: Path
 ) -> None:
     bring(host, source, [0, 1, 1, 2], {0, 1, 2})
-    data_parts.make_part_folders(host.paths, {"set": [3, 0, 2]})
+    data_files.make_part_folders(host.paths, {"set": [3, 0, 2]})
     parts = Path(host.paths.host_dir, "parts/set")
     assert list_files(parts / "0") == ["a/0", "b/same as 0"]
     assert list_files(parts / "2") == ["b/3"]
@@ -118,7 +118,7 @@ def test_parts_that_are_not_there_are_refused(
 ) -> None:
     bring(host, source, [0, 1, 0, 1], {0})
     with pytest.raises(VerbError, match="divided into") as caught:
-        data_parts.make_part_folders(host.paths, {"set": wanted})
+        data_files.make_part_folders(host.paths, {"set": wanted})
     assert (caught.value.code, format_advice("n1", caught.value.advice, caught.value.details)) == (
         "no_data",
         "launch without --no-sync",
@@ -131,7 +131,7 @@ def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> No
     assert host.call("data.commit", staged=True)["ok"]
     assert host.call("data.state")["parts"] == ""
     with pytest.raises(VerbError, match="divided into 2 parts"):
-        data_parts.make_part_folders(host.paths, {"set": [2, 0]})
+        data_files.make_part_folders(host.paths, {"set": [2, 0]})
 
 
 def test_it_says_which_files_it_has_and_in_which_part_they_were(host: Host, source: Path) -> None:

@@ -44,7 +44,7 @@ def locate_files(call: Call) -> BroadcastFiles:
 
 def _locate_data_files(call: Call) -> BroadcastFiles:
     from tfdeploy.agent.serve.datasets import versions as data_versions
-    from tfdeploy.agent.serve.datasets.staging import Staging
+    from tfdeploy.agent.serve.datasets.files import Staging
 
     folder = layout.data_dir(call.workdir, call.job, call.name("name"))
     check_owners(call.workdir, "%s/data/%s" % (call.job, call.name("name")))

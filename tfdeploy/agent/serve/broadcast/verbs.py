@@ -28,7 +28,7 @@ from tfdeploy.agent.pieces import Pieces, bitmap_bytes
 from tfdeploy.agent.serve.broadcast.files import locate_files
 from tfdeploy.agent.serve.call import Call, Verb, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import data_folder, unpack_listing
+from tfdeploy.agent.serve.datasets.files import data_folder, unpack_listing
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

@@ -32,7 +32,6 @@ from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.seen import AGENTS
 from tfdeploy.agent.serve import lock, secret_files
 from tfdeploy.agent.serve.call import SessionContext
-from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.release import store as release_store
@@ -203,7 +202,7 @@ def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
             name not in scope.kept_data_sets
             and is_safe_name(name)
             and _is_folder(path)
-            and data_record.is_made_by_tfdeploy(path)
+            and data_versions.is_made_by_tfdeploy(path)
         ):
             why = "a run that has not ended reads it" if in_use is None or name in in_use else ""
             yield RemovableItem("data", scope.job, name, path, None, why, bool(why))
@@ -299,7 +298,7 @@ KINDS: Dict[str, ItemKind] = {
     # were then interrupted, no later `clean` would find the renamed file. So it is not renamed.
     "secret file": ItemKind(_list_secret_copies, is_renamed_first=False),
     "data": ItemKind(
-        _list_unkept_data_sets, True, _files_beside_data_set, data_record.remove_record
+        _list_unkept_data_sets, True, _files_beside_data_set, data_versions.remove_record
     ),
     "environment": ItemKind(
         _list_removable_environments,

@@ -20,7 +20,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
 from tfdeploy.agent.serve.call import Call, requires_job_lock
-from tfdeploy.agent.serve.datasets.staging import Staging, data_folder
+from tfdeploy.agent.serve.datasets.files import Staging, data_folder
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 
 if TYPE_CHECKING:

@@ -1,25 +1,27 @@
-"""Finds and switches the two versions that a data set may have. Runs read the version in the data
-set's folder. The next version is in a second folder beside it.
+"""Finds and switches the two versions that a data set may have, and reads and writes the two small
+files beside the folder of each. <name>.tfdeploy says that tfdeploy made the folder; <name>.json
+says that the data set is complete.
 
-A live run keeps reading the version with which it began. Once no live run on any host that shares
+Runs read the version in the data set's folder. The next version is in a second folder beside it. A
+live run keeps reading the version with which it began. Once no live run on any host that shares
 this workdir reads the data set, the next version replaces the folder.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
-from tfdeploy.agent import layout
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
-from tfdeploy.agent.host import removal
+from tfdeploy.agent.host import atomic, removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files, shown_plan
 from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.live_runs import has_live_processes
-from tfdeploy.agent.serve.datasets import record as data_record
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import ShownPlan
+    from tfdeploy.agent.shapes import DataMarker, DataParts, DataRecord, ShownPlan
 
 NEXT = "next"
 
@@ -34,7 +36,7 @@ def newest_version_folder(folder: str) -> str:
     """If the next version of the data set is complete but not yet installed, return its folder.
     Otherwise return `folder`, the installed version, which runs read."""
     next_folder = hidden_sibling_path(folder, NEXT)
-    return next_folder if data_record.read_record(next_folder) is not None else folder
+    return next_folder if read_record(next_folder) is not None else folder
 
 
 def install_next_version(workdir: str, job: str, name: str) -> None:
@@ -42,17 +44,17 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
     the data set. Raises OSError."""
     folder = layout.data_dir(workdir, job, name)
     next_folder = hidden_sibling_path(folder, NEXT)
-    record = data_record.read_record(next_folder)
+    record = read_record(next_folder)
     if record is None or not os.path.isdir(next_folder) or find_live_run(workdir, job, name):
         return
     old_folder = hidden_sibling_path(folder, "old")
     removal.remove(old_folder)
-    data_record.remove_record(folder)
+    remove_record(folder)
     if os.path.isdir(folder):
         os.rename(folder, old_folder)
     os.rename(next_folder, folder)
-    data_record.write_record(folder, record["digest"], record["attributes"], record["parts"])
-    data_record.remove_record(next_folder)
+    write_record(folder, record["digest"], record["attributes"], record["parts"])
+    remove_record(next_folder)
     removal.remove(old_folder)
 
 
@@ -78,3 +80,82 @@ def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, Show
             if not check_files.find_damage(paths) and has_live_processes(paths):
                 return run, plan
     return None
+
+
+# --- the two small files beside the folder
+
+
+def is_made_by_tfdeploy(folder: str) -> bool:
+    """Return whether tfdeploy has made this folder."""
+    return os.path.exists(_marker_path(folder))
+
+
+def sync_start_time(folder: str) -> float:
+    """Return when the latest sync began, in seconds of the file system's clock. Raises OSError."""
+    return os.stat(_marker_path(folder)).st_mtime
+
+
+def mark_sync_begun(folder: str) -> None:
+    """Record that tfdeploy made this folder, and that a sync begins now. Raises OSError."""
+    marker: DataMarker = {
+        "v": wire.VERSION,
+        "time": time.time(),
+        "name": os.path.basename(folder),
+        "id": folder_id(folder) or os.urandom(16).hex(),
+    }
+    atomic.write_json(_marker_path(folder), marker)
+
+
+def folder_id(folder: str) -> str:
+    """Return the random id of this folder, or "" if it has none. All hosts that share the folder
+    get the same id. Raises OSError."""
+    return str((atomic.read_json(_marker_path(folder)) or {}).get("id") or "")
+
+
+def read_record(folder: str) -> Optional[DataRecord]:
+    """Return what is recorded about the data set, or None if the data set is not complete. Raises
+    OSError."""
+    stored = atomic.read_json(_record_path(folder))
+    if stored is None:
+        return None
+    return {
+        "v": wire.VERSION,
+        "time": stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0,
+        "digest": str(stored.get("digest")),
+        "attributes": str(stored.get("attributes") or ""),
+        "parts": _parse_parts(stored.get("parts")),
+    }
+
+
+def _parse_parts(stored: object) -> Optional[DataParts]:
+    if not isinstance(stored, dict) or not isinstance(stored.get("count"), int):
+        return None
+    return {"count": stored["count"], "of": str(stored.get("of") or "")}
+
+
+def write_record(
+    folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
+) -> None:
+    """Record that the data set is complete. `attributes`: the hash of its modes and times
+    (Listing.attributes_digest), or "" if these were not set. Raises OSError."""
+    record: DataRecord = {
+        "v": wire.VERSION,
+        "digest": digest,
+        "time": time.time(),
+        "attributes": attributes,
+        "parts": parts,
+    }
+    atomic.write_json(_record_path(folder), record, durable=True)
+
+
+def remove_record(folder: str) -> None:
+    """Remove the record, so the data set no longer counts as complete. Raises OSError."""
+    atomic.remove_file(_record_path(folder))
+
+
+def _marker_path(folder: str) -> str:
+    return folder + ".tfdeploy"
+
+
+def _record_path(folder: str) -> str:
+    return folder + ".json"

@@ -32,7 +32,7 @@ from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import find_damage, host_folders, other_runs_of_host, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import NO_LOCKS, Call, audited, requires_job_lock
-from tfdeploy.agent.serve.datasets import parts as data_parts
+from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.run import prepare_args, prepare_lock
@@ -262,7 +262,7 @@ def _make_folders(
 ) -> None:
     data_versions.install_next_versions(paths.workdir, part.job)
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, raise_if_unwanted)
-    data_parts.make_part_folders(paths, part.parts)
+    data_files.make_part_folders(paths, part.parts)
     for spec in part.tasks:
         make_private_folder(paths.task_dir(spec.task))
     _check_programs(paths, part)
