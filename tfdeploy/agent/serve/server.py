@@ -48,7 +48,6 @@ ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer i
 # Maps verbs to modules. A key is a verb, or the part of the verb before the dot. A verb whose
 # module has the same name is not listed.
 MODULES = {
-    "broadcast": "broadcast.verbs",
     "clean": "clean.verbs",
     "data": "datasets.verbs",
     "data.copy": "datasets.origin",
