@@ -206,7 +206,7 @@ def test_old_key_in_system_file_is_named(
     monkeypatch.setattr(
         "tfdeploy.transport.ssh.host_keys.recording.is_outside_system_folder", lambda _: False
     )
-    with pytest.raises(HostFailed, match="no known_hosts file of yours"):
+    with pytest.raises(HostFailed, match="you have no known_hosts file"):
         trust.replace_key(machine)
 
 

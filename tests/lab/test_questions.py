@@ -70,7 +70,7 @@ def shrunk(operator: Tfdeploy, name: str) -> str:
     for number in range(15):
         (data / f"part-{number}").unlink()
     return (
-        "data d: the source lacks 15 of the 20 files that are on n[1-2]. Delete these files on the "
+        "data d: the source lacks 15 of the 20 files that are on n[1-2]. Delete the 15 files on the "
         "hosts? (yes/no)"
     )
 
@@ -105,12 +105,12 @@ def test_trust_asks_before_it_records_or_replaces_a_key(operator: Tfdeploy) -> N
     set_inventory(operator, defaults={"known_hosts": str(known)})
     first, second = known.read_text().splitlines(keepends=True)
     known.write_text(first)
-    record = "Record these keys? First compare them with the hosts' own (yes/no)"
+    record = "Record these keys? First compare the keys with those on the hosts (yes/no)"
     assert answered(operator, record, "n\n", "trust")[0] == 4 and known.read_text() == first
     assert answered(operator, record, "yes\n", "trust")[0] == 0 and known.read_text() != first
     changed = first.replace(first.split()[2], second.split()[2]) + second
     known.write_text(changed)
-    replace = "Replace the key on record? First compare them with the hosts' own (yes/no)"
+    replace = "Replace the key on record? First compare the keys with those on the hosts (yes/no)"
     assert (
         answered(operator, replace, "\n", "trust", "--renew", "n1")[0] == 4
         and known.read_text() == changed

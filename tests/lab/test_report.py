@@ -107,8 +107,8 @@ def test_status_shows_the_step_of_event_files_and_behind_a_long_text_and_no_summ
         (["--to", "."], "is a folder"),
         (["--port", "1234"], "--port needs --serve"),
         (["--serve", "--to", "x.html"], "--serve writes no file"),
-        (["--output", "csv", "--serve"], "a browser shows the page"),
-        (["-o", "csv", "--open"], "a browser shows the page"),
+        (["--output", "csv", "--serve"], "a browser shows only the page"),
+        (["-o", "csv", "--open"], "a browser shows only the page"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -132,7 +132,7 @@ def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> Non
     launch(operator, "obeys-1")
     # Without the name of a run, `stop` stops the active run of this job.
     stderr = operator.run("stop", exit_code=0).stderr
-    assert "obeys-1: no process of it is alive" in stderr
+    assert "no process of run obeys-1 is alive" in stderr
     rows = operator.json("status", "obeys-1")["tasks"]
     assert {(row["outcome"], row["signal"], row["reason"]) for row in rows} == {
         ("stopped", 15, "stopped by an operator")
@@ -148,7 +148,7 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     operator.run("stop", "again-1", exit_code=0)
     before = operator.json("status", "again-1")
     stderr = operator.run("stop", "again-1", exit_code=0).stderr
-    assert "again-1: no process of it is alive; it had ended before: stopped" in stderr
+    assert "no process of run again-1 is alive; the run ended earlier: stopped" in stderr
     operator.run(
         "launch",
         "--wait",
@@ -162,7 +162,7 @@ def test_stop_again_of_an_ended_and_of_an_unknown_run(operator: Tfdeploy) -> Non
     )
     stderr = operator.run("stop", "again-2", exit_code=0).stderr
     assert re.search(r"^n\S+: had ended before$", stderr, re.M), stderr
-    assert "again-2: no process of it is alive; it had ended before: succeeded" in stderr
+    assert "no process of run again-2 is alive; the run ended earlier: succeeded" in stderr
     assert operator.state("again-2") == "succeeded" and operator.json("status", "again-1") == before
     stderr = operator.run("stop", "no-such-run", exit_code=2).stderr
     assert "no run 'no-such-run'" in stderr and "tfdeploy runs" in stderr

@@ -304,7 +304,7 @@ def _check_rows(listing: Listing) -> None:
         if any(name in (b"", b".", b"..") for name in row.path.split(b"/")) or b"\0" in row.path:
             raise BadListing("row %d leads out of the folder" % index)
         if before and sort_key(row.path) <= sort_key(before):
-            raise BadListing("row %d is not sorted after the row before" % index)
+            raise BadListing("row %d must be sorted after the previous row" % index)
         # Because of the order of the rows, the previous row must be the folder that contains this
         # row, or something in that folder.
         parent, slash, _ = row.path.rpartition(b"/")

@@ -27,8 +27,8 @@ def describe_problem(
         return "%s is not the agent that tfdeploy installed" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
         text = (
-            "%s is shown as owned by %s, and so are your own files: its file server changes owners"
-            % (path, _describe_user(about.st_uid))
+            "%s seems to belong to %s, and so do your own files: the file server changes the "
+            "owners of files" % (path, _describe_user(about.st_uid))
         )
         return text, "mend_mapping", {}
     owner = "belongs to " + _describe_user(about.st_uid)
@@ -42,7 +42,7 @@ def describe_problem(
         "no folder": "is not a folder",
         "no file": "is not a plain file",
         "mode": mode,
-        "names": "has a second name, a hard link",
+        "names": "has a hard link, so the same file has a second name",
     }[why]
     is_above = why.endswith((" above", "endless"))
     return ("%s %s" % (path, problem), *_choose_advice(about, path, workdir, is_above))

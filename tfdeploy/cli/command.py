@@ -84,8 +84,8 @@ def _add_flags(verbs: Any, verb: str) -> None:
 def _refuse_unknown_verb(verb: str, arguments: list[str]) -> None:
     """Raise UsageError if `verb` is neither a verb nor a flag that needs no verb."""
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
-        what = f"no verb, or {verb} stands before the verb and is not a common flag"
-        raise UsageError(what, where="tfdeploy", next=f"write a verb, and {verb} after it")
+        what = f"only common flags may stand before the verb, and {verb} is not a common flag"
+        raise UsageError(what, where="tfdeploy", next=f"write a verb before {verb}")
     if verb and not verb.startswith("-"):
         meant = OTHER_NAMES.get(verb) or closest_name(verb, VERBS)
         if verb == "help" and arguments[:1]:

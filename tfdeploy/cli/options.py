@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
             known_args = [word for word in before_dashes[1:] if word not in unknown_args]
             command_line = shlex.join([*self.prog.split(), *known_args, "--", *unknown_args])
             raise UsageError(
-                f"a command must follow --: {listed}", where=self.prog, next=f"`{command_line}`"
+                f"write -- before the command {listed}", where=self.prog, next=f"`{command_line}`"
             )
         flags = [flag for action in self._actions for flag in action.option_strings]
         suggested = [flag for flag in flags if not _CONSENT_FLAGS.match(flag)]

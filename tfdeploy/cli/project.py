@@ -136,8 +136,8 @@ def refuse_file_others_control(file: FoundFile, naming_flags: str) -> None:
     if exposure is None:
         return
     itself = Path(exposure.path) == file.path
-    replaced = "and" if itself else f"so others can replace {file.path}, and"
-    what = f"{exposure.what}, {replaced} this file decides what runs under your account"
+    replaced = "" if itself else f", so others can replace {file.path}"
+    what = f"{exposure.what}{replaced}; this file decides what runs under your account"
     if file.named_explicitly:
         _print_once(f"warning: {what}: `{exposure.fix}`")
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 VERBS = {
     "init": "write a commented tfdeploy.yaml and inventory",
-    "inventory": "print hosts, roles and settings as understood",
+    "inventory": "print the hosts, roles and settings that the inventory gives",
     "trust": "show the host keys of hosts not yet known and record them",
     "check": "test every host and every pair of hosts, and print what to fix",
     "sync": "copy code and data to every host",
@@ -23,7 +23,7 @@ VERBS = {
     "exec": "run a command on every host at once",
     "ssh": "open a shell on a host, with the inventory's settings",
     "lab": "start and stop a throw-away cluster on this machine",
-    "docs": "print the reference of the two files",
+    "docs": "print the reference of the inventory and the job file",
     "completion": "print the script with which a shell completes command lines",
 }
 _OTHER_NAMES = {

@@ -25,7 +25,7 @@ def check_page_target(target: Path, overwrite: bool) -> None:
         raise UsageError(
             f"{target} exists already",
             where="--to",
-            next="--overwrite replaces it, --to FILE writes another",
+            next="add --overwrite to replace this file, or --to FILE to write another file",
         )
 
 

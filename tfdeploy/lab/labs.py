@@ -41,7 +41,7 @@ def _check(wanted: LabState, count: int) -> None:
         (is_loopback and wanted.rate, "a loopback lab has no link to shape", "--rate", isolated),
         (
             is_loopback and wanted.rootfs != "/",
-            "hosts of a loopback lab share this machine's root",
+            "hosts of a loopback lab share this machine's root file system",
             "rootfs",
             isolated,
         ),
@@ -77,7 +77,7 @@ def _check(wanted: LabState, count: int) -> None:
         ),
         (
             wanted.between and wanted.sites == 1,
-            "one site has no link to another",
+            "a lab of one site has no link between sites",
             "--between",
             "add --sites 2",
         ),

@@ -75,7 +75,7 @@ def choose_ports(root: Path, count: int) -> list[int]:
     chosen = list(itertools.islice(free, count))
     if len(chosen) < count:
         raise Refused(
-            f"no {count} free blocks of ports between {FIRST_PORT} and {LAST_PORT}",
+            f"fewer than {count} blocks of ports are free between {FIRST_PORT} and {LAST_PORT}",
             where="this machine",
         )
     return chosen
@@ -214,7 +214,7 @@ class LoopbackLab(Lab):
             raise Refused(
                 f"{ports}: one is in use ({error.strerror})",
                 where=ADDRESS,
-                next=f"`tfdeploy lab down --name {self.name}`, and up again",
+                next=f"`tfdeploy lab down --name {self.name}`, then start the lab again",
             ) from error
 
     def _host_order(self, host: HostState, reserved: int) -> HostOrder:

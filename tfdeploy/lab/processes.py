@@ -92,13 +92,13 @@ def end_all(find: Callable[[], set[int]]) -> None:
 def _describe(pid: int) -> str:
     """Return a text that shows why a process does not end.
 
-    For example "24691 (D, in zap_pid_ns_processes, above 24702 24705)", where 24702 and 24705 are
-    descendants.
+    For example "24691 (D, waits in zap_pid_ns_processes, descendants: 24702 24705)".
     """
     process = processes.read_process(pid)
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text() or "user space"
     except OSError:
         waits_in = "unknown"
-    below = " ".join(map(str, sorted(with_descendants({pid}) - {pid}))) or "nothing"
-    return f"{pid} ({process.state if process else 'gone'}, in {waits_in}, above {below})"
+    below = " ".join(map(str, sorted(with_descendants({pid}) - {pid}))) or "none"
+    state = process.state if process else "gone"
+    return f"{pid} ({state}, waits in {waits_in}, descendants: {below})"

@@ -16,7 +16,7 @@ def make_private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     # Another user may have created the folder since the call of is_dir().
     if folder.lstat().st_uid != os.geteuid():
-        raise PermissionError(errno.EPERM, "another user has made it", str(folder))
+        raise PermissionError(errno.EPERM, "another user has created this folder", str(folder))
 
 
 def write_private_file(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ _WORKDIR = (
     "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
 )
 LINES = {
-    "again": "wait until that has ended, then type the same command again",
+    "again": "wait until no operation has the lock, then type the same command again",
     "wait": "wait until that operation has ended, or end it",
     "status": "`tfdeploy status`",
     "status_of_run": "`tfdeploy status {run}`",
@@ -47,8 +47,8 @@ LINES = {
     "{requirements: requirements.txt, wheels: ./wheels}`",
     "install_tensorboard": "add tensorboard to the requirements of `setup:`, or: `tfdeploy exec "
     "--limit {host} -- {path} -m pip install tensorboard`",
-    "protect_peers": "write `protect: peers` in the job file, or "
-    "give this user nft: docs/protect.md",
+    "protect_peers": "write `protect: peers` in the job file, or allow this user to run nft as "
+    "docs/protect.md describes",
     "name_file": "name the file itself: {path}",
     "see_command": "see `command` and `code` of the job file",
     "make_executable": "`chmod +x {file}`",

@@ -86,7 +86,7 @@ RULES: dict[Mode, ModeRules] = {
         takes_slots=True,
         shares_step=True,
         traits=("lasting_ps", "own_session"),
-        on_death="if a worker dies, the others could go on; if a ps dies, all tasks wait; if the "
+        on_death="if a worker dies, the others can go on; if a ps dies, all tasks wait; if the "
         "chief dies, the others go on, but nothing is saved",
     ),
     "sync": ModeRules(
@@ -133,7 +133,7 @@ RULES: dict[Mode, ModeRules] = {
         # With Keras 3, `fit` fails with "you need to pass this dataset to
         # ClusterCoordinator.create_per_worker_dataset".
         needs_keras_2=("ParameterServerStrategy", "ParameterServerStrategyV2"),
-        on_death="if a worker dies, the chief could go on; if a ps dies, the chief ends with an "
+        on_death="if a worker dies, the chief can go on; if a ps dies, the chief ends with an "
         "error; if the chief dies, the servers wait",
     ),
     "ingraph": ModeRules(

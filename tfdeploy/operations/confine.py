@@ -23,7 +23,7 @@ def check_requested_paths(
     for path in requested:
         if path not in sent_files or path in seen:
             problem = (
-                "and more than once" if path in seen else "which is not a file that is being sent"
+                "and more than once" if path in seen else "which is not among the files to send"
             )
             raise BadAnswer(f"it asks for {path!r:.200}, {problem}", where=host)
         seen.add(path)

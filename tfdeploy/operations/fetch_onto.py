@@ -53,7 +53,7 @@ def copy_newest_keep_to(
     for name in (kept.host, host):
         for live in facts[name].live_runs:
             raise Refused(
-                f"{live.run} of {live.who} is live on this host, and writes to `keep`",
+                f"run {live.run} of {live.who} is alive on this host and writes to `keep`",
                 where=name,
                 next=f"`tfdeploy stop {live.run}`, then run the same command again",
             )

@@ -88,8 +88,8 @@ def probe(
     facts = values_or_error("probe", results)
     for name, error in silent.items():
         text = (
-            f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: "
-            f"{error.what}"
+            f"{name} has no role in this mode, but may have a newer `keep`. tfdeploy cannot find "
+            f"out: {error.what}"
         )
         emit_warning(emit, text, host=name)
     return {**facts, **spare}

@@ -56,7 +56,7 @@ def _read_host_samples(
     host_samples: list[HostSample] = []
     for item, blob in stream:
         if item.task not in ("", *own_tasks) or item.task in tasks:
-            raise BadAnswer("it has samples of a task that is not its own", where=name)
+            raise BadAnswer("the host sent samples of another host's task", where=name)
         try:
             content = frames.decompress(blob, MOST_BYTES)
         except frames.WireError as error:
@@ -68,7 +68,7 @@ def _read_host_samples(
     if stream.value is None:
         raise BadAnswer("its list of samples is incomplete", where=name)
     if not stream.value.attempts.keys() <= own_tasks:
-        raise BadAnswer("it has attempts of a task that is not its own", where=name)
+        raise BadAnswer("the host sent attempts of another host's task", where=name)
     return tasks, host_samples, stream.value
 
 

@@ -140,7 +140,7 @@ class _Setup:
             seconds, name = time.monotonic() - began, session.host.name
             packages = format_count(len(state.packages), "package")
             emit_host_state(
-                self.emit, name, "ready", f"{packages} by {state.by} in {seconds:.1f} s"
+                self.emit, name, "ready", f"{packages} from {state.by}, after {seconds:.1f} s"
             )
             return _to_environment(
                 state, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
@@ -193,7 +193,10 @@ class _Setup:
                         host=host,
                     )
         if stream.value is None or not stream.value.ready:
-            raise BadAnswer("it reports that it made the environment, but has none", where=host)
+            raise BadAnswer(
+                "the host reports that it made the environment, but this is not ready",
+                where=host,
+            )
         return stream.value
 
 

@@ -187,7 +187,7 @@ def known_hosts_file_to_write(result: HostKeyScan) -> str:
     assert isinstance(result.outcome, HostKey)
     if not result.outcome.files:
         raise HostFailed(
-            "there is no known_hosts file of yours to record it in",
+            "you have no known_hosts file in which the key can be recorded",
             where=result.host,
             next="set `known_hosts:` in the inventory",
         )

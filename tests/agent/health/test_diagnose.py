@@ -105,7 +105,7 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
     ),
     "this host is cut off": (
         facts(signs={"worker:0": STILL}, hosts=dict.fromkeys(("n1", "n3", "n4"), "no answer")),
-        waits("the others: none of them can be reached from n2 (no answer)"),
+        waits("all other hosts: none of these hosts can be reached from n2 (no answer)"),
     ),
     "a firewall before a task's port": (
         facts(signs={"worker:0": STILL}, hosts={"n1": "open"}, ports={"ps:0": "no answer"}),
@@ -153,7 +153,7 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         facts(signs={"worker:0": STILL}, proxies={"worker:0": "http_proxy"}),
         Finding(
             "http_proxy is set in its environment, and "
-            "no_proxy leaves out the other tasks", True),
+            "no_proxy does not list the other tasks", True),
     ),
     "a disk that does not answer": (
         facts(signs={"worker:0": LifeSigns(still_s=400.0, disk=9)}),

@@ -303,7 +303,7 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     assert decide_restart_actions(seen) == [
         GiveUpTask(
             "ps:0",
-            "killed by signal 9, and tasks start together at most 1000000 times",
+            "killed by signal 9, and tasks that restart together do so at most 1000000 times",
         )
     ]
     status = TaskStatus(
@@ -338,7 +338,8 @@ def test_words_for_what_starts_again() -> None:
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
     )
     assert restart_reasons(gone)["ps:0"].endswith(
-        "; the restart waits for n2, where no process manages the run, at most for restart.wait"
+        "; no process manages the run on n2; the restart waits for such a process, but no longer than "
+        "restart.wait"
     )
     assert restart_reasons(view(w1=DONE)) == {}
     # The count includes only the deaths of earlier attempts, not that of the present attempt.

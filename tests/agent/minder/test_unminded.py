@@ -144,7 +144,7 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
     (abort,) = decide(view(known))
     words = (
         "worker:1 on n3 lost: no process manages the task, and its host has refused connections "
-        "to the run's port for 1 h (restart.wait)"
+        "to the run's port for all of restart.wait (1 h)"
     )
     assert abort == AbortRun("failed", words)
     # The time of the loss is the time at which the host disappeared. So the loss comes before the
@@ -279,7 +279,7 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (
         "worker:2 on n3 lost: no process manages the task, and its host has refused connections "
-        "to the run's port for 2 s (restart.wait)"
+        "to the run's port for all of restart.wait (2 s)"
     )
     assert {state.abort_reason for state in states.values()} == {words}
     assert cluster.status("r1", "worker:0").outcome == "stopped"

@@ -256,7 +256,10 @@ def test_a_removed_link_is_there_again(left: Left) -> None:
 def test_an_empty_folder_does_not_hide_a_checkpoint(left: Left) -> None:
     left.replaced({})
     (left.place / "plots").mkdir()
-    assert "replaced by an empty folder, and the folder in `keep` was not changed" in left.restore()
+    assert (
+        "replaced by an empty folder, which was removed; the folder in `keep` was not changed"
+        in left.restore()
+    )
     assert read_files(left.place) == {"model": "old"} and left.aside() == []
 
 

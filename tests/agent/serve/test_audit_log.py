@@ -229,7 +229,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
     written = len(shown(context).entries)
     assert (
         before < written < 42
-        and "the audit log has no entry of this stop: " in capsys.readouterr().err
+        and "cannot record this stop in the audit log: " in capsys.readouterr().err
     )
     assert shown(context).faults == () and context.unrecorded_actions == 42 - written
     (full_disk / "filler").unlink()

@@ -106,8 +106,8 @@ def cluster(hosts: NewCluster) -> Cluster:
 def test_a_live_run_stays_and_goes_on_and_once_ended_it_goes(cluster: Cluster) -> None:
     context = cluster.hosts["n1"].context
     cluster.launch("r1", TASKS)
-    assert listed(context)["run", "r1"] == "it is alive on n1"
-    assert removed(context, ("run", "r1")) == {"r1": "it is alive on n1"}
+    assert listed(context)["run", "r1"] == "the run is alive on n1"
+    assert removed(context, ("run", "r1")) == {"r1": "the run is alive on n1"}
     cluster.wait_state("r1", "worker:0", "running")
     Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
@@ -127,7 +127,7 @@ def test_a_run_that_is_launched_between_list_and_removal_stays(cluster: Cluster)
     cluster.each("run.stop", "r0", grace_s=0.0)
     assert listed(context)["half", "runs/r1"] == ""
     cluster.launch("r1", TASKS)
-    assert removed(context, ("half", "runs/r1")) == {"runs/r1": "it is alive on n1"}
+    assert removed(context, ("half", "runs/r1")) == {"runs/r1": "the run is alive on n1"}
     cluster.wait_state("r1", "worker:0", "running")
 
 
@@ -152,12 +152,12 @@ def test_a_run_of_which_only_a_process_is_alive_stays(cluster: Cluster) -> None:
 def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: SessionContext) -> None:
     folder = a_run(host, "r1")
     a_run(host, "r1", "committed", on="n2")
-    assert listed(host)["run", "r1"] == "it has not ended on n2"
+    assert listed(host)["run", "r1"] == "the run has not ended on n2"
     lock = FileLock(str(folder / "hosts/n1/minder.lock"))
     assert lock.acquire()
     assert removed(host, ("run", "r1"))["r1"] == LINGERS
     lock.release()
-    assert removed(host, ("run", "r1"))["r1"] == "it has not ended on n2" and folder.exists()
+    assert removed(host, ("run", "r1"))["r1"] == "the run has not ended on n2" and folder.exists()
     a_run(host, "r1", on="n2")
     assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
     assert removed(host, ("run", "r1")) == {"r1": clean.GONE}
@@ -171,7 +171,9 @@ def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(
     lock = FileLock(str(Path(host.workdir, JOB, "locks/prepare.n3")))
     assert lock.acquire()
     items = listed(host)
-    assert "damaged" in items["run", "r1"] and items["run", "r2"] == "it is being prepared on n3"
+    assert (
+        "damaged" in items["run", "r1"] and items["run", "r2"] == "the run is being prepared on n3"
+    )
     lock.release()
     assert listed(host)["half", "runs/r2"] == ""
     assert removed(host, ("half", "runs/r2")) == {"runs/r2": ""} and not partial.exists()

@@ -93,7 +93,8 @@ def test_a_program_without_a_port_that_is_not_up_in_time_says_what_it_waited_for
     cluster.wait_ended("r1")
     assert (
         cluster.status("r1", "worker:0").reason
-        == "not up within 0.3 s (ready.timeout); it is up only after 1000 s (ready.after)"
+        == "not up within 0.3 s (ready.timeout); without a port that listens, the task counts "
+        "as up only after 1000 s (ready.after)"
     )
 
 

@@ -200,8 +200,8 @@ def test_a_host_behind_nat_is_refused_with_the_reason_and_let_in_by_what_it_adve
     with way, host_changed_by_scripts(operator.lab, "n2", f"{nat}\n{back}", UNDO_NAT):
         refused = launch(operator, "behind-1", exit_code=3)
         assert (
-            f"n2 does not reach n1: turned away: {seen}, which is not its own address, "
-            "is the source of its connections at" in refused
+            "n2 does not reach n1: turned away (this host's connections have the source address "
+            f"{seen}, which is not its own address) at" in refused
         ), refused
         assert "`advertise:`" in refused, refused
         assert_nothing_left(operator, "behind-1", "behind")

@@ -197,7 +197,7 @@ def test_when_the_host_that_has_the_data_dies_the_others_say_so(
     wait_for(lambda: "shard" in on_host(lab, "n1", grows), 60.0, "the data on its way")
     lab.kill("n4")
     code, output = wait_for_end(sync)
-    assert (code, "n4, where the data comes from" in output) == (4, True), output
+    assert (code, "the data comes from n4, which failed" in output) == (4, True), output
     lab.boot("n4")
     operator.run("sync", "--exclude", "n4", exit_code=0)
     sums = {

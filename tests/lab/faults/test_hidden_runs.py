@@ -43,7 +43,8 @@ def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
         and "tfdeploy stop hidden-1" in refused.stderr
     )
     assert (
-        "no process of it is alive" in operator.run("stop", "hidden-1", "--now", exit_code=0).stderr
+        "no process of run hidden-1 is alive"
+        in operator.run("stop", "hidden-1", "--now", exit_code=0).stderr
     )
     assert not operator.marked("n2", "hidden-1")
     assert_nothing_left(operator, "hidden-1", "hidden")

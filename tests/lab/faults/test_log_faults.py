@@ -236,7 +236,7 @@ def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard
         rows=30,
     )
     try:
-        terminal.until("endless: not read any more")
+        terminal.until("no new values of endless")
         terminal.until("us/step us/step")
         began = len(terminal.output)
         watch = Stopwatch()
@@ -252,7 +252,7 @@ def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard
         each for each in operator.json("status", "costly-1")["tasks"] if each["task"] == "worker:0"
     )
     assert row["state"] == "running" and row["metrics_unread"] == ["endless"]
-    assert "worker:0: endless: not read any more" in operator.run(
+    assert "worker:0: no new values of endless" in operator.run(
         "status", "costly-1", exit_code=0
     ).stdout.replace("\n", " ")
     operator.run("stop", "costly-1", "--now", exit_code=0)

@@ -291,7 +291,7 @@ def test_shell_on_excluded_host_is_refused(
     Path("hosts.yaml").write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}")
     assert main(["ssh", "-i", "hosts.yaml", "--limit", "n2", "n1"]) == 2
     stderr = capsys.readouterr().err
-    assert "host n1 is left out" in stderr and "next: `tfdeploy ssh -i hosts.yaml n1`" in stderr
+    assert "host n1 is excluded" in stderr and "next: `tfdeploy ssh -i hosts.yaml n1`" in stderr
 
 
 def test_refusal_of_limit_suggests_command(

@@ -229,7 +229,7 @@ def test_init_uses_inventory_from_environment(project_folder, monkeypatch):
     output = ask(project_folder, b"sync\n\n\n")
     assert (
         "Hosts" not in output
-        and "init writes no inventory, because TFDEPLOY_INVENTORY names ../lab.yaml, with 1 host"
+        and "init writes no inventory, because TFDEPLOY_INVENTORY already gives 1 host: ../lab.yaml"
         in output
     )
     assert "next: `tfdeploy check`, `tfdeploy launch --dry-run`" in output
@@ -370,7 +370,8 @@ def test_init_explains_how_to_write_missing_hosts(capsys, project_folder):
 def test_init_uses_hosts_of_inventory_flag(capsys, project_folder):
     assert main(["init", "-i", "n1,n2"]) == 0
     assert (
-        "init writes no inventory, because -i names n1,n2, with 2 hosts" in capsys.readouterr().err
+        "init writes no inventory, because -i already gives 2 hosts: n1,n2"
+        in capsys.readouterr().err
     )
 
 
@@ -400,7 +401,7 @@ def test_init_with_hosts_lists_what_is_missing(capsys, project_folder):
     stderr = capsys.readouterr().err
     assert (
         "in inventories/hosts.yaml, set `python:` of each host to a Python that has the packages of the program; "
-        "then `tfdeploy trust`, `tfdeploy check`" in stderr
+        "then type `tfdeploy trust`, `tfdeploy check`" in stderr
     )
     assert "hosts in" not in stderr and "your hosts" not in stderr
 

@@ -78,7 +78,7 @@ def test_same_failure_at_different_addresses_is_one_entry() -> None:
     }
     assert checks_text(PreflightResult(checks)).splitlines() == [
         "n[1-7] ssh: refused the key",
-        "    mend: ssh-copy-id -i key.pub ml@192.0.2.1; and the like for n[2-7]",
+        "    mend: ssh-copy-id -i key.pub ml@192.0.2.1; do the same for n[2-7]",
         "7 hosts, 0 links: 7 errors",
     ]
     checked_n1 = PreflightResult({"n1": checks["n1"]})

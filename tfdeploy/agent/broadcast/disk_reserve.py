@@ -32,6 +32,6 @@ class DiskReserve:
         if free_space(self._folder).free_bytes - CHECK_BYTES < self._reserve:
             raise OSError(
                 errno.ENOSPC,
-                "only the %d bytes of `reserve` are left" % self._reserve,
+                "only the %d bytes that `reserve` keeps free are left" % self._reserve,
                 self._folder,
             )

@@ -72,7 +72,7 @@ class Holdings:
                 if self.ended:
                     raise BroadcastEnded()
                 if left_s <= 0 or not 0 <= segment < self.cut.segments:
-                    raise WrongHash("there is no root hash for segment %d" % segment)
+                    raise WrongHash("the root hash of segment %d did not arrive" % segment)
                 self._changed.wait(left_s)
             return self._roots[segment]
 

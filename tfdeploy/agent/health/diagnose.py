@@ -104,7 +104,7 @@ def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
         return None  # the tasks for which this task waits are still starting or working
     if task in facts.proxies:
         return Finding(
-            "%s is set in its environment, and no_proxy leaves out the other tasks"
+            "%s is set in its environment, and no_proxy does not list the other tasks"
             % facts.proxies[task],
             True,
         )
@@ -148,7 +148,7 @@ def _describe_culprits(
     gone = [other for other in _other_hosts(facts) if _is_host_silent(facts, other)]
     if blamed and len(gone) > 1 and len(gone) == len(_other_hosts(facts)):
         return [
-            "the others: none of them can be reached from %s (%s)"
+            "all other hosts: none of these hosts can be reached from %s (%s)"
             % (facts.host, facts.hosts[gone[0]])
         ]
     return blamed

@@ -76,7 +76,7 @@ def number_check(least: float, most: float) -> Check:
 
     def check(value: Any) -> float:
         if type(value) not in (int, float) or not least <= value <= most:
-            raise ValueError("not a number from %g to %g" % (least, most))
+            raise ValueError("not a number between %g and %g" % (least, most))
         return float(value) + 0.0
 
     return check

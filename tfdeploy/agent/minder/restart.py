@@ -120,7 +120,8 @@ def decide_restart(
     if peer.on_death == "gang" or _has_gang_member_finished(part, known, peer):
         if number >= MAX_ROUND:
             return RestartDecision(
-                GIVE_UP, "%s, and tasks start together at most %d times" % (how, MAX_ROUND)
+                GIVE_UP,
+                "%s, and tasks that restart together do so at most %d times" % (how, MAX_ROUND),
             )
         return RestartDecision(GANG, how, round=number + 1)
     return (
@@ -374,12 +375,12 @@ def restart_reasons(view: HostRunView) -> Dict[str, str]:
         following = decide_restart(view.part, peer, view.known, status, count)
         if following.is_final or following.kind == GIVE_UP:
             continue
-        first = "once another host of the run answers, " if view.rejoining else ""
+        when = " as soon as another host of the run answers" if view.rejoining else ""
         under_way = following.round == view.known.round_number
         reason_by_task[peer.task] = (
             _describe_gang_restart(view) + _describe_awaited_hosts(view)
             if under_way
-            else "%sstarts again: %s" % (first, following.reason)
+            else "starts again%s: %s" % (when, following.reason)
         )
     return reason_by_task
 
@@ -394,7 +395,7 @@ def _describe_awaited_hosts(view: HostRunView) -> str:
     gone = ", ".join(host for host in late if host in unminded_hosts(view.known))
     if gone:
         return (
-            "; the restart waits for %s, where no process manages the run, at most for restart.wait"
-            % gone
+            "; no process manages the run on %s; the restart waits for such a process, but no longer than "
+            "restart.wait" % gone
         )
     return "; the restart waits until %s has ended its old tasks" % ", ".join(late) if late else ""

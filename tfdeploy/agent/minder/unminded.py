@@ -83,9 +83,12 @@ def make_lost_endings(part: wire.HostPart, known: KnownRunState, host: str) -> D
     """Return task -> ending "lost", for the tasks of `host` that have no final ending. The lost
     attempt is the next attempt after the last known ending, because it may have begun."""
     since = known.unminded[host][1]
-    reason = "%s, and its host has refused connections to the run's port for %s (restart.wait)" % (
-        NO_MINDER,
-        _format_seconds(part.restart_wait_s),
+    reason = (
+        "%s, and its host has refused connections to the run's port for all of restart.wait (%s)"
+        % (
+            NO_MINDER,
+            _format_seconds(part.restart_wait_s),
+        )
     )
     return {
         peer.task: {

@@ -29,7 +29,7 @@ ORDERS = ("renew", "start", "commit", "abort", "stop")
 # restart its tasks.
 FULL_DISK_ORDERS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
-NO_REASON = "its supervisor was told to end it"
+NO_REASON = "the task's supervisor was told to end the task"
 _ORDER_BYTES = 1024  # The file of each FULL_DISK_ORDERS order has this many reserved bytes.
 
 

@@ -104,23 +104,25 @@ def _host_removal_state(paths: RunPaths, inventory_name: str) -> RunRemovalState
             or in_doubt.is_in_doubt(paths)
             or is_locked(os.path.join(locks, "prepare." + host))
         ):
-            return RunRemovalState(None, "it is being prepared on %s" % host, True)
+            return RunRemovalState(None, "the run is being prepared on %s" % host, True)
         return RunRemovalState(None, "", False)
     damage = check_files.find_damage(paths)
     if damage is not None:
         return RunRemovalState(
-            None, "it is damaged on %s: %s" % (host, damage), is_locked(paths.minder_lock)
+            None,
+            "the run's record is damaged on %s: %s" % (host, damage),
+            is_locked(paths.minder_lock),
         )
     state = paths.state()
     if state.phase == "ended":
         lingers = is_locked(paths.minder_lock)
         return RunRemovalState(state.ended or 0.0, _STILL_INFORMS if lingers else "", lingers)
     if liveness.has_live_agent_process(paths):
-        return RunRemovalState(None, "it is alive on %s" % host, True)
+        return RunRemovalState(None, "the run is alive on %s" % host, True)
     is_here = inventory_name == host or is_own_file(
         read_origin(paths.state_file), host, inventory_name
     )
-    return RunRemovalState(None, "it has not ended on %s" % host, not is_here)
+    return RunRemovalState(None, "the run has not ended on %s" % host, not is_here)
 
 
 def _explain_foreign_files(workdir: str, job: str, run: str, folder: str) -> str:

@@ -235,4 +235,4 @@ def _read_varint(data: bytes, offset: int) -> Tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, offset
         shift += 7
-    raise ValueError("a number has no end")
+    raise ValueError("the last byte of a number is missing")

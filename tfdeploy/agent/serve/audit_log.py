@@ -52,7 +52,7 @@ def record_action(call: Call, verb: str, outcome: str) -> None:
     except (OSError, VerbError) as error:
         context.unrecorded_actions += 1
         sys.stderr.write(
-            "tfdeploy agent: the audit log has no entry of this %s: %s\n" % (verb, error)
+            "tfdeploy agent: cannot record this %s in the audit log: %s\n" % (verb, error)
         )
 
 

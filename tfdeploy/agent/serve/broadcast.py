@@ -223,7 +223,7 @@ def hash_segment_pieces(call: Call) -> Answer:
     holdings = _find_member(call).holdings
     leaves = holdings.compute_leaves(_checked_index(call, "segment", holdings.cut.segments))
     if leaves is None:
-        raise VerbError("changed", "a file of the source is gone, or shorter")
+        raise VerbError("changed", "a file of the source was removed or became shorter")
     return {"leaves": leaves.hex()}
 
 
@@ -241,7 +241,7 @@ def send_piece_to_control(call: Call) -> Answer:
     try:
         content = holdings.read(segment, index)
     except OSError as error:
-        raise VerbError("changed", "a file of the source is gone, or shorter") from error
+        raise VerbError("changed", "a file of the source was removed or became shorter") from error
     call.item({"index": index}, content)
     return {}
 
@@ -249,7 +249,7 @@ def send_piece_to_control(call: Call) -> Answer:
 def _checked_index(call: Call, key: str, end: int) -> int:
     number = call.integer(key)
     if not 0 <= number < end:
-        raise VerbError("bad_argument", "%s %d is not below %d" % (key, number, end))
+        raise VerbError("bad_argument", "%s %d must be below %d" % (key, number, end))
     return number
 
 

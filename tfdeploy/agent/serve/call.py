@@ -119,7 +119,10 @@ class Call:
         for row in rows if types else ():
             if not isinstance(row, (list, tuple)) or tuple(map(type, row)) != types:
                 names = ", ".join([each.__name__ for each in types])
-                raise VerbError("bad_argument", "%s: %.200r is not [%s]" % (key, row, names))
+                raise VerbError(
+                    "bad_argument",
+                    "%s: the row %.200r must have the types [%s]" % (key, row, names),
+                )
         return rows
 
     def table(self, key: str) -> Unchecked:

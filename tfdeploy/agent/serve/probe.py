@@ -263,7 +263,7 @@ def _machine_problems(machine: Answer) -> List[str]:
         problems.append("only %d inodes are free in %s" % (machine["free_inodes"], workdir))
     if machine["kill_user_processes"] and not machine["linger"]:
         problems.append(
-            "logind ends what you leave running at logout: run `loginctl enable-linger`"
+            "when you log out, logind ends all your processes: run `loginctl enable-linger`"
         )
     return problems
 

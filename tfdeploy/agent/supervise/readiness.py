@@ -42,9 +42,10 @@ class Readiness:
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:
-            return "not up within %g s (ready.timeout); it is up only after %g s (ready.after)" % (
-                self._spec.ready_timeout_s,
-                self._spec.ready_after_s,
+            return (
+                "not up within %g s (ready.timeout); without a port that listens, the task counts "
+                "as up only after %g s (ready.after)"
+                % (self._spec.ready_timeout_s, self._spec.ready_after_s)
             )
         return "not listening on port %s after %g s (ready.timeout)" % (
             self._spec.port,

@@ -8,8 +8,8 @@ from tfdeploy.cli.flags import OneRunFlags
 
 class Flags(OneRunFlags):
     description = (
-        "Show who did what from where, as the hosts' audit logs say, and which processes, ports, "
-        "secrets and versions are on the hosts. Only reads."
+        "Show who did what from where, from the hosts' audit logs. Also show the processes, ports, "
+        "secrets and versions on the hosts. This verb changes nothing."
     )
     epilog = "Exit code: 0 if nothing is left, 1 if something is left, 4 if a host was not reached."
 

@@ -34,9 +34,11 @@ class Flags(CommonFlags):
         help="remove only runs that ended longer ago than this",
     )
     data: bool = switch("--data", help="also remove data sets that the job file does not name")
-    all: bool = switch("--all", help="clean up after every job, not only this folder's")
+    all: bool = switch(
+        "--all", help="clean up after every job, not only after the job in this folder"
+    )
     everything: bool = switch(
         "--everything",
-        help="remove all that tfdeploy put on the hosts, with the `keep` folders; asks for the "
-        f"word {CONFIRMATION_WORD}",
+        help="remove all that tfdeploy put on the hosts, even the `keep` folders; asks you to "
+        f"type {CONFIRMATION_WORD}",
     )

@@ -13,7 +13,7 @@ class Flags(OneRunFlags):
         "Show how runs differ in command, environment, lines of code, plan and versions. Also show "
         "the last value of each metric."
     )
-    no_selection_reason = "runs are compared with all their hosts"
+    no_selection_reason = "a comparison always includes all hosts of a run"
 
     # The verb sets this field to each of `runs` in turn.
     run_prefix: str | None = None

@@ -13,7 +13,7 @@ Kind = Literal["loopback", "isolated"]
 
 
 class LabFlags(VerbFlags):
-    no_selection_reason = "a verb is for the whole lab; cut, heal, kill and boot take a host's name"
+    no_selection_reason = "cut, heal, kill and boot take a host's name; other verbs act on all"
 
     verb: str
     name: str = option(
@@ -31,7 +31,7 @@ class LabFlags(VerbFlags):
 
 class UpFlags(LabFlags):
     count: int = argument(
-        "N", type=int, help="the number of hosts: n1 is ps, the others are workers"
+        "N", type=int, help="the number of hosts; host n1 is the ps, the others are workers"
     )
     kind: Kind = option(
         "--kind",

@@ -31,7 +31,7 @@ class Flags(OneRunFlags):
     follow: bool = _selection_switch(
         "-f",
         "--follow",
-        help="also print new lines, until all tasks have ended or until --until",
+        help="also print new lines until all tasks have ended, or until the time of --until",
     )
     lines: int | None = _selection_option(
         "-n",
@@ -39,14 +39,14 @@ class Flags(OneRunFlags):
         "--tail",
         type=_read_line_count,
         metavar="N",
-        help="only the last N selected lines of each task; all: every line",
+        help="only the last N selected lines of each task; if N is all, every line",
     )
     since: float | None = _selection_option(
         "--since",
         type=moment,
         metavar="WHEN",
-        help="only lines since WHEN: 1h30m (so long ago), 2026-11-22T10:00:00Z (local time without "
-        "Z or offset), or a date (its local midnight)",
+        help="only lines since WHEN: a time before now (1h30m), a moment (2026-11-22T10:00:00Z, or "
+        "local time without Z or offset), or a date (its local midnight)",
     )
     until: float | None = _selection_option(
         "--until", type=moment, metavar="WHEN", help="only lines up to WHEN, written as for --since"
@@ -54,8 +54,8 @@ class Flags(OneRunFlags):
     task: list[str] | None = _repeatable_option(
         "--task",
         metavar="TASKS",
-        help="only these tasks or roles: worker:0, worker, worker:[0-2,5], w* (separate with "
-        "commas; repeatable)",
+        help="only these tasks or roles, such as worker:0, worker, worker:[0-2,5] or w* (separate "
+        "several with commas, or repeat the flag)",
     )
     host: list[str] | None = _repeatable_option(
         "--host", metavar="HOSTS", help="only tasks on these hosts: n2, gpu[03-10], n* (repeatable)"
@@ -87,8 +87,8 @@ class Flags(OneRunFlags):
         ),
         default=0,
         metavar="N",
-        help="also N lines of the same task before and after each line that --grep or --errors selects, with "
-        "-- between groups",
+        help="also N lines of the same task before and after each line that --grep or --errors "
+        "selects; a line with -- separates groups",
     )
     attempt: int | None = _selection_option(
         "--attempt", type=positive, metavar="N", help="only the Nth attempt of each task"

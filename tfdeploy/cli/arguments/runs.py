@@ -24,7 +24,9 @@ def _read_run_states(text: str) -> list[str]:
 class Flags(CommonFlags):
     description = "List the runs that the hosts know, newest first."
 
-    all: bool = switch("--all", help="list the runs of every job, not only of this folder's")
+    all: bool = switch(
+        "--all", help="list the runs of every job, not only of the job in this folder"
+    )
     state: list[str] | None = option(
         "--state",
         action="extend",
@@ -37,6 +39,6 @@ class Flags(CommonFlags):
         "--since",
         type=moment,
         metavar="WHEN",
-        help="only runs that began since WHEN: 2d or 1h30m (so long ago), 2026-11-22T10:00:00Z "
-        "or 2026-11-22",
+        help="only runs that began since WHEN: a time before now (2d, 1h30m), a moment "
+        "(2026-11-22T10:00:00Z), or a date (2026-11-22)",
     )

@@ -15,5 +15,5 @@ class Flags(CommonFlags):
     via: Via | None = via_option()
     allow_secrets_in_code: bool = allow_secrets_switch()
     dry_run: bool = switch(
-        "--dry-run", help="only show what each host would be sent, and by which host"
+        "--dry-run", help="only show what each host would receive, and from which host"
     )

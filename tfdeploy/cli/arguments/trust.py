@@ -30,7 +30,7 @@ class Flags(CommonFlags):
     fingerprints: str | None = option(
         "--fingerprints",
         metavar="FILE",
-        help="record exactly the keys whose `host SHA256:...` is a line of FILE",
+        help="record exactly the keys that FILE lists, each in a line `host SHA256:...`",
     )
     renew: str | None = option(
         "--renew", metavar="HOST", help="replace the key of one host whose key has changed"

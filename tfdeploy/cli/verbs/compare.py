@@ -29,7 +29,7 @@ def run(flags: Flags) -> int:
         raise UsageError(
             f"{format_count(len(flags.runs), 'run')} cannot be compared",
             where="RUN",
-            next=f"name two to {MAX_RUNS}: `tfdeploy runs` lists them",
+            next=f"name 2 to {MAX_RUNS} runs: `tfdeploy runs` lists the runs",
         )
     target = Path(flags.to) if flags.to else None
     if target is not None:

@@ -142,11 +142,11 @@ def _show_fetched(
         show_fetch(terminal, rows)
     shows_keep = "keep" in _selected_parts(flags) and not flags.quiet
     if shows_keep and fetched.keep_from is not None:
-        text = f"the `keep` folders are from {fetched.keep_from}, and are the newest"
+        text = f"the `keep` folders are from {fetched.keep_from}, which has the newest folders"
         if flags.selects_hosts:
             text += " of the hosts that were asked"
         if others := ", ".join(fetched.hosts_with_other_keep):
-            text += f"; to fetch those of {others}: --keep --limit HOST --to DIR"
+            text += f"; to fetch the folders of {others}, use --keep --limit HOST --to DIR"
         terminal.write(f"{clean(text)}\n")
     elif shows_keep and plan.keep:
         terminal.write("the `keep` folders are still empty\n")

@@ -166,7 +166,7 @@ def _print_used_inventory(flags: Flags) -> None:
     shown = os.path.relpath(path) if path.exists() else str(path)
     hosts = format_count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
-        print_message(f"init writes no inventory, because {source} names {shown}, with {hosts}")
+        print_message(f"init writes no inventory, because {source} already gives {hosts}: {shown}")
 
 
 def _ask_or_default(
@@ -304,7 +304,8 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
         print_message(
-            f"{os.path.relpath(above)} exists too; it is not used in the folder of the new job file"
+            f"{os.path.relpath(above)} exists too, but tfdeploy does not use it in the folder of "
+            "the new job file"
         )
     if written and not flags.quiet:
         print_message(f"next: {next_step}")
@@ -328,4 +329,4 @@ def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
         return f"`tfdeploy trust`, {_FIRST_COMMANDS}"
     python = "set `python:` of each host to a Python that has the packages of the program"
     what = python if has_hosts else f"write your hosts, and {python}"
-    return f"in {inventory}, {what}; then `tfdeploy trust`, {_FIRST_COMMANDS}"
+    return f"in {inventory}, {what}; then type `tfdeploy trust`, {_FIRST_COMMANDS}"

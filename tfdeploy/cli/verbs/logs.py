@@ -107,7 +107,7 @@ def _refuse_contradictions(flags: Flags) -> None:
         raise UsageError(
             "--previous and --attempt cannot be used together",
             where="tfdeploy logs",
-            next="leave out one of them",
+            next="leave out --previous or --attempt",
         )
     if flags.fold and flags.format != "text":
         raise UsageError(
@@ -202,7 +202,7 @@ def select_attempts(
         task = max(newest, key=newest.__getitem__)
         where, what = f"--attempt {flags.attempt}", f"{flags.attempt} attempts"
         if flags.previous:
-            where, what = "--previous", "an attempt before its newest"
+            where, what = "--previous", "more than one attempt"
         raise UsageError(
             f"no task has had {what}; the newest attempt of {task} is number {newest[task]}",
             where=where,

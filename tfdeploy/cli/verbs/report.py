@@ -39,7 +39,7 @@ def run(flags: Flags) -> int:
         )
     if flags.output == "csv" and (flags.serve or flags.open):
         raise UsageError(
-            "a browser shows the page, not the samples",
+            "a browser shows only the page, not the samples",
             where="--output csv",
             next="leave out --serve and --open",
         )

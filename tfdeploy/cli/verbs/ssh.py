@@ -33,7 +33,7 @@ def run(flags: Flags) -> int:
         )
     if host not in inventory.hosts:
         raise UsageError(
-            f"host {flags.host} is left out",
+            f"host {flags.host} is excluded",
             where="--limit/--exclude",
             next=f"`tfdeploy ssh {flags.host}`",
         )

@@ -45,7 +45,7 @@ def run(flags: Flags) -> int:
             if flags.watch and current.uninformed is not None:
                 print_message(
                     describe_uninformed(*current.uninformed)
-                    + "; this machine now passes the message on"
+                    + "; this machine now reports the end of the run"
                 )
                 relay_run_end(fleet, plan, *current.uninformed)
             if not flags.watch or (current.view.is_final and not resumed):
@@ -69,7 +69,7 @@ def _list_problems_watch_fixes(current: Status) -> Iterator[str]:
         for host in current.abandoned_hosts:
             yield f"[{host}] after a reboot or kill, no process of the run is left; to resume it"
     if current.uninformed is not None:
-        yield describe_uninformed(*current.uninformed) + "; to pass the message on"
+        yield describe_uninformed(*current.uninformed) + "; to report the end of the run"
 
 
 def exit_code_if_unreachable(

@@ -96,8 +96,8 @@ def _show_result(
     """
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
-        had_ended = f"; it had ended before: {clean(end_before_stop)}" if end_before_stop else ""
-        print_message(f"{run}: no process of it is alive{had_ended}")
+        had_ended = f"; the run ended earlier: {clean(end_before_stop)}" if end_before_stop else ""
+        print_message(f"no process of run {run} is alive{had_ended}")
         return
     unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
     messengers = [host for host, result in results.items() if getattr(result, "messenger", False)]

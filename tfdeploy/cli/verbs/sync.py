@@ -38,7 +38,7 @@ def run(flags: Flags) -> int:
     config.check_source_hosts(job, whole)
     hosts = inventory.hosts
     if split_data_names(job) and hosts != whole.hosts:
-        what = f"data set {split_data_names(job)[0]} goes to all workers in parts, and some hosts are left out"
+        what = f"data set {split_data_names(job)[0]} is split among the workers of all hosts"
         raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
     start_early_connections(hosts)
     if flags.dry_run:

@@ -31,7 +31,7 @@ def run(flags: Flags) -> int:
         host = _match_one_host(plan, flags.host) if flags.host else host_of_deciding_task(plan)
         if only_hosts is not None and host is not None and host not in only_hosts:
             raise UsageError(
-                f"TensorBoard would run on {host}, which is left out",
+                f"TensorBoard would run on {host}, which is excluded",
                 where="--limit/--exclude",
                 next="--host names another host of the run",
             )

@@ -143,10 +143,10 @@ def _confirm_keys(
         raise UsageError(
             f"{what}, and there is no terminal to ask on",
             where="tfdeploy trust",
-            next="compare the fingerprints with the hosts' own, then repeat the command with --yes "
-            "or --fingerprints FILE",
+            next="compare the fingerprints with those on the hosts, then repeat the command with "
+            "--yes or --fingerprints FILE",
         )
-    return keys if confirm(f"{question} First compare them with the hosts' own") else []
+    return keys if confirm(f"{question} First compare the keys with those on the hosts") else []
 
 
 def _make_row(key: HostKeyScan, recorded: list[HostKeyScan], done: str = "recorded") -> TrustRow:

@@ -50,7 +50,7 @@ def validate_listing(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
     paths = sorted(files_by_path, key=lambda path: path.replace("/", "\0"))
     for path, following in pairwise(paths):
         if following.startswith(path + "/"):
-            raise ValueError(f"{path!r} is no folder, but {following!r} leads through it")
+            raise ValueError(f"{following!r} is below {path!r}, which is not a folder")
     return tuple(files_by_path[path] for path in sorted(files_by_path))
 
 

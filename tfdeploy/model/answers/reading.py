@@ -41,7 +41,9 @@ def decode_untrusted(text: bytes, cls: type[V]) -> V:
     """Return JSON text as an instance of `cls`, as `convert_untrusted` does, but without plain
     Python values as an intermediate step. Raises InvalidJsonValue."""
     if estimate_memory_bytes(text) > MOST_WEIGHT_BYTES:
-        raise InvalidJsonValue(f"it would take more than {MOST_WEIGHT_BYTES >> 20} MiB of memory")
+        raise InvalidJsonValue(
+            f"the value would take more than {MOST_WEIGHT_BYTES >> 20} MiB of memory"
+        )
     try:
         with msgspec_lock:
             return msgspec.json.decode(text, type=cls, dec_hook=_decode_wire_record)

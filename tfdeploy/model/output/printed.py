@@ -38,7 +38,9 @@ class ErrorAnswer(TypedDict):
 
 class InitAnswer(TypedDict):
     written: Sequence[str]
-    kept: Annotated[Sequence[str], Meta(description="files that existed, so they were not written")]
+    kept: Annotated[
+        Sequence[str], Meta(description="files that were not written, because they already existed")
+    ]
 
 
 # The fields of model.inventory.Host. `from` is a keyword, so this cannot be a class.
@@ -104,7 +106,7 @@ class PackageRow(TypedDict):
     package: str
     versions: Annotated[
         Mapping[str, Sequence[str]],
-        Meta(description="version -> hosts with it; the key '' has the hosts without the package"),
+        Meta(description="version -> hosts with this version; key '' -> hosts without the package"),
     ]
 
 

@@ -59,7 +59,7 @@ def find_slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, SlowTask
     }
     return {
         **_far_behind(trainers, progress),
-        **_slower_than_median(paces, ", by the lines that it writes"),
+        **_slower_than_median(paces, ", measured by the lines that the task writes"),
     }
 
 
@@ -117,7 +117,9 @@ def _far_behind(trainers: list[TaskProgress], progress: RunProgress) -> dict[str
     usual = median(behind.values())
     return {
         task: SlowTask(
-            steps / max(usual, 1), f"{steps:,} behind", f"{steps:,} steps behind the newest"
+            steps / max(usual, 1),
+            f"{steps:,} behind",
+            f"{steps:,} steps behind the task with the most steps",
         )
         for task, steps in behind.items()
         if steps / rate >= BEHIND_S and steps > 3 * max(usual, 1)

@@ -32,8 +32,8 @@ def warn_of_large_code(manifest: Manifest) -> str | None:
         f": {', '.join(f'{path} ({format_bytes(size)})' for path, size in named)}" if named else ""
     )
     return (
-        f"code: {format_bytes(total)} that .gitignore does not name{listed}. Every run has its own "
-        "copy of it" + _suggest_remedy(largest)
+        f"code: {format_bytes(total)} in files that .gitignore does not exclude{listed}. Every run "
+        "has its own copy of these files" + _suggest_remedy(largest)
     )
 
 

@@ -95,5 +95,5 @@ def _explain_unknown_end(
     if silent:
         return "".join(silent) + "how the run ended is not known"
     if not states:
-        return "no host of this run knows it any more"
+        return "no host of this run has a record of the run any more"
     return "the run has ended on all hosts, but no host reports its result"

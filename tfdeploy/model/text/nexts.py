@@ -45,10 +45,10 @@ def merge_next_commands(nexts: Mapping[str, str | None]) -> list[str]:
         similar_hosts = fold_names(name for more, _ in others for name in more)
         lines.append(
             insert_host_names(text, names)
-            + (f"; and the like for {similar_hosts}" if similar_hosts else "")
+            + (f"; do the same for {similar_hosts}" if similar_hosts else "")
         )
     unshown_hosts = [name for _, names in groups[len(shown) :] for name in names]
-    return [*lines, f"and the like for {fold_names(unshown_hosts)}"] if unshown_hosts else lines
+    return [*lines, f"do the same for {fold_names(unshown_hosts)}"] if unshown_hosts else lines
 
 
 def replace_host_name(text: str, host: str, mark: str = _NAME) -> str:

@@ -24,7 +24,7 @@ def compile_user_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     output.
     """
     if len(text) > MOST_CHARS:
-        raise ValueError(f"it has {len(text):,} characters, and at most {MOST_CHARS:,} are taken")
+        raise ValueError(f"it has {len(text):,} characters, but {MOST_CHARS:,} is the maximum")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -21,14 +21,14 @@ NAMES: dict[str, str] = {
     "job_name": "the task's role: ps, worker, chief, evaluator",
     "task_index": "the task's number in its role, from 0",
     "issync": "1 in mode sync, else 0",
-    "num_ps": "how many parameter servers there are",
-    "num_workers": "how many workers there are",
+    "num_ps": "the number of parameter servers",
+    "num_workers": "the number of workers",
     "run_id": "the run's id",
-    "rank": "mode plain: the worker's number in the run, from 0",
-    "world_size": "mode plain: how many workers there are",
-    "local_rank": "mode plain: the worker's number on its host, from 0",
-    "chief_host": "mode plain: the address of the host of rank 0",
-    "chief_port": "mode plain: the port that rank 0 may bind on its host",
+    "rank": "in mode plain, the worker's number in the run, from 0",
+    "world_size": "in mode plain, the number of workers",
+    "local_rank": "in mode plain, the worker's number on its host, from 0",
+    "chief_host": "in mode plain, the address of the host of rank 0",
+    "chief_port": "in mode plain, the port of this host on which rank 0 may listen",
 }
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 

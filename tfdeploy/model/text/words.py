@@ -44,8 +44,8 @@ def short_error(text: str) -> str:
 def unread_metrics_text(metrics: Iterable[str]) -> str:
     """Return text that says why these metrics of a task have no new values."""
     return (
-        f"{', '.join(metrics)}: not read any more: the regular expression takes too long for its "
-        "lines"
+        f"no new values of {', '.join(metrics)}: the regular expression takes too long for the "
+        "task's lines"
     )
 
 

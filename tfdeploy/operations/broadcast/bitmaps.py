@@ -58,7 +58,7 @@ def rows_from_bitmap(packed: str, listing: Listing, host: str) -> array[int]:
         raise BadAnswer("its bitmap of files does not fit the listing", where=host)
     numbers = array("I", bitmap.marked_numbers(content))
     if any(row >= len(listing) or not listing.has_own_content(row) for row in numbers):
-        raise BadAnswer("its bitmap of files names rows that are not files", where=host)
+        raise BadAnswer("its bitmap of files marks rows that are not files", where=host)
     return numbers
 
 

@@ -230,7 +230,7 @@ class Broadcast:
             )
         elif kind == "differs" and not member.content_differs and not member.placing:
             member.content_differs = True
-            text = f"files of {member.name} differ from the source, though not in size or time"
+            text = f"files on {member.name} differ from the source, but have the same size and time"
             emit_note(self.emit, text, host=member.name)
         elif (
             parent in self.members
@@ -240,9 +240,7 @@ class Broadcast:
             self._unreachable_pairs.add((member.name, parent))
             if kind == "wrong":
                 self.members[parent].accused.add(member.name)
-                text = (
-                    f"{parent} sent {member.name} a wrong piece: {member.name} gets it from another"
-                )
+                text = f"{parent} sent {member.name} a wrong piece; another host sends this piece"
                 emit_note(self.emit, text, level="warning")
             elif not self.members[parent].error:
                 relation = "does not reach" if kind == "unreached" else "lost"

@@ -190,7 +190,7 @@ def _place_keep(
         )
     text = f"`keep` of {copy.source.name} was copied to {host}: {format_count(len(files), 'file')}"
     text += "".join(
-        f"; {path} was set aside, because {copy.source.name} does not have this file"
+        f"; {path} was renamed, because {copy.source.name} does not have this file"
         for path in difference.paths_to_set_aside
     )
     emit_note(emit, text, run=copy.run, host=host)

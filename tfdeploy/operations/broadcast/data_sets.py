@@ -312,7 +312,7 @@ class _SendAttempt:
             raise error
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed
         return kind(
-            f"{self._data.origin.name}, where the data comes from: {error.what}",
+            f"the data comes from {self._data.origin.name}, which failed: {error.what}",
             where=host,
             next=error.next,
         )

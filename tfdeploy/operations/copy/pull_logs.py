@@ -173,7 +173,7 @@ def _append_new_bytes(
             weight += len(blob) + ITEM_BYTES
             if weight > plan.logs_max_bytes + SLACK_BYTES:
                 raise BadAnswer(
-                    f"the log of {task} is longer than a log can be", where=progress.host
+                    f"the log of {task} is larger than the limit for logs", where=progress.host
                 )
             if time.monotonic() - began > SUM_S + received / LEAST_BYTES_S:
                 raise HostUnreachable(

@@ -73,7 +73,7 @@ class SafeFolder:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise Refused(
-                "something other than a file is in the way",
+                "this path exists and is not a file",
                 where=str(self.path / path),
                 next="move it away, or use --to DIR",
             )

@@ -71,9 +71,9 @@ def open_ports_note(plan: Plan) -> str | None:
     if not reached or {host.address for host in plan.hosts} & set(addresses):
         return None
     return (
-        f"this machine is no host of the run but reaches its ports on {fold_names(reached)}: any "
-        "machine that reaches them can run graphs on TensorFlow's servers; a firewall that admits "
-        "only the hosts prevents that"
+        f"this machine is no host of the run, but it can connect to ports on {fold_names(reached)}. "
+        "Any machine that can do so can run graphs on TensorFlow's servers. A firewall that admits "
+        "only the run's hosts prevents this"
     )
 
 

@@ -86,7 +86,9 @@ def first_death_error(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
         aborted = [
             (state.abort_reason, state.host) for state in watch.known_states if state.abort_reason
         ]
-        why, where = aborted[0] if aborted else ("the run was ended before it was up", plan.run)
+        why, where = (
+            aborted[0] if aborted else ("the run was ended before all tasks were up", plan.run)
+        )
         return RunFailed(why, where=where)
     host = next((planned.host for planned in plan.tasks if planned.task == task), "?")
     lines = last_lines(fleet, plan, task)

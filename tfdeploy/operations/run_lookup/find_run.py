@@ -147,8 +147,8 @@ def starts_in_future(run: FoundRun, store: RunStore) -> bool:
 def future_start_warning(run: FoundRun) -> str:
     hosts = fold_names(run.hosts_with_future_start)
     return (
-        f"{run.run} counts as the oldest: according to {hosts} it starts in the future, at "
-        f"{iso_z(run.started)}"
+        f"according to {hosts}, {run.run} starts in the future, at {iso_z(run.started)}; it "
+        "therefore counts as the oldest run"
     )
 
 
@@ -218,7 +218,7 @@ def find_run(
         and not any(host.host in silent for host in plan.hosts)
     ):
         # A host that did not answer may have a live run.
-        raise combine_errors("asking for a live run", silent, len(hosts))
+        raise combine_errors("the search for a live run", silent, len(hosts))
     return plan
 
 

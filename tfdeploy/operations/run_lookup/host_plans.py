@@ -148,7 +148,7 @@ def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | No
             plan = read_untrusted_plan(content, request.run, request.job, request.metrics)
     except (frames.WireError, ValueError) as error:
         raise HostFailed(
-            f"the plan of {request.run} that it holds is refused: {to_printable_line(str(error))[:300]}",
+            f"its plan of {request.run} is invalid: {to_printable_line(str(error))[:300]}",
             where=host,
             next=f"--exclude {host} leaves it out",
         ) from error
@@ -170,8 +170,8 @@ def _different_plans_error(run: str, groups: list[list[str]]) -> DifferentPlans:
     return DifferentPlans(
         f"hosts hold {len(groups)} different plans of {run}: {places}",
         where=", ".join(names[0] for names in groups[:9]),
-        next=f"add --limit HOST to see the plan of one host; `tfdeploy stop {run}` ends the run on "
-        "all hosts",
+        next=f"add --limit HOST to see one host's plan, or end the run on all hosts: "
+        f"`tfdeploy stop {run}`",
     )
 
 

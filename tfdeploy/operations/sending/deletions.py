@@ -42,7 +42,7 @@ def refuse_unconfirmed_deletions(deletions: Deletions, confirm: Confirm) -> None
         lost, total = max(most.values())
         lacks, host_names = f"lacks {lost:,} of the {total:,} files", fold_names(sorted(most))
         lacks += f" that are on {host_names}"
-        if not confirm(f"data {name}: the source {lacks}. Delete these files on the hosts?"):
+        if not confirm(f"data {name}: the source {lacks}. Delete the {lost:,} files on the hosts?"):
             raise Refused(
                 f"the source of data {name} {lacks}: these files would be deleted on the hosts",
                 where=f"data: {name}",
@@ -61,7 +61,7 @@ def deletion_notes(deletions: Deletions) -> list[str]:
             files = f"{lost:,} of the {total:,} files"
             lines.append(
                 f"data {name}: the source lacks {files} that are on "
-                f"{fold_names(sorted(same_hosts))}: the hosts delete these files, but not before "
-                "the end of a run that reads them"
+                f"{fold_names(sorted(same_hosts))}: the hosts delete these files as soon as no "
+                "run reads them"
             )
     return lines

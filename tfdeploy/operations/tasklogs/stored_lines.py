@@ -160,7 +160,7 @@ def read_stored_batches(log: TaskLog, session: Session) -> Iterator[Batch]:
         read += sum(len(blob) for _, blob in parts)
         if read > log.plan.logs_max_bytes + SLACK_BYTES:
             raise BadAnswer(
-                f"the log of {log.task} is longer than a log can be", where=session.host.name
+                f"the log of {log.task} is larger than the limit for logs", where=session.host.name
             )
         end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
         has_more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (

@@ -136,7 +136,7 @@ class TaskLog:
         now = time.monotonic()
         if now - began > PIECE_S or (self._give_up is not None and now > self._give_up):
             raise HostUnreachable(
-                f"the log of {self.task} does not come within {now - began:.0f} s", where=self.host
+                f"the log of {self.task} did not arrive in {now - began:.0f} s", where=self.host
             )
 
     def split_part(self, part: LogPart) -> Iterator[Batch]:

@@ -64,5 +64,5 @@ def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
                 return
         if host.name not in watch.states:
             raise BadAnswer(
-                "its reports end before it reported the state of the run", where=host.name
+                "the host stopped reporting before it sent the state of the run", where=host.name
             )

@@ -63,7 +63,7 @@ def test_a_program_that_is_there(wrong: Callable[..., str | None], argv: str) ->
         ("./gone", "./gone is not in the code"),
         ("there -u gone.py", "gone.py is not in the code"),
         ("/bin/sh gone.py", "gone.py is not in the code"),
-        ("./run.sh", "./run.sh may not be executed: `chmod +x ./run.sh`"),
+        ("./run.sh", "the file ./run.sh is not executable: `chmod +x ./run.sh`"),
     ],
 )
 def test_a_program_that_is_not(wrong: Callable[..., str | None], argv: str, told: str) -> None:

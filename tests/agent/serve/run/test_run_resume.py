@@ -131,7 +131,7 @@ def test_all_hosts_at_once(hosts: NewCluster) -> None:
     cluster.wait_until(lambda: words(paths, "ps:0").state == "pending")
     assert (
         words(paths, "ps:0").reason
-        == "once another host of the run answers, starts again: host rebooted"
+        == "starts again as soon as another host of the run answers: host rebooted"
     )
     resumed(cluster, "r1", "n2")
     for task in PS_AND_WORKER:
@@ -175,7 +175,7 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
     # the run) is alive.
     resumed(cluster, "r1", "n2")
     cluster.wait_until(
-        lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", "")
+        lambda: "as soon as another host" in cluster.state("r1", "n2").again.get("worker:0", "")
     )
     cluster.hosts["n2"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     status, state = cluster.status("r1", "worker:0"), cluster.state("r1", "n2")

@@ -61,7 +61,7 @@ def test_workers_are_compared_by_lines_if_they_print_only_shared_step() -> None:
     slow_tasks = slow_words(PLAN, shared)
     assert list(slow_tasks) == ["worker:2"]
     assert slow_tasks["worker:2"].endswith(
-        "slower than the median of 7 tasks, by the lines that it writes"
+        "slower than the median of 7 tasks, measured by the lines that the task writes"
     )
 
 
@@ -72,7 +72,7 @@ def test_worker_far_behind_is_stale() -> None:
             f"step {second * 60}" if number != 2 or second < 10 else "still here"
         ),
     )
-    assert slow_tasks == {"worker:2": "3,000 steps behind the newest"}
+    assert slow_tasks == {"worker:2": "3,000 steps behind the task with the most steps"}
 
 
 def test_two_workers_are_not_compared() -> None:

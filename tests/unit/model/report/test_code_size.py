@@ -38,8 +38,8 @@ def test_largest_paths_are_named_with_lines_that_exclude_them() -> None:
         }
     )
     assert text == (
-        "code: 213 MB that .gitignore does not name: data/train/ (201 MB), model.bin (11 MB). "
-        "Every run has its own copy of it "
+        "code: 213 MB in files that .gitignore does not exclude: data/train/ (201 MB), "
+        "model.bin (11 MB). Every run has its own copy of these files "
         "(with reflinks, the copies share disk space). To send the largest path only once, as "
         "data, write `data: {train: ./data/train/}` in the job file; "
         "to leave it out of the code: echo /data/train/ >> .tfdeployignore"

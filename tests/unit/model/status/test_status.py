@@ -201,7 +201,7 @@ CASES = {
         {},
         (),
         "lost",
-        "no host of this run knows it any more",
+        "no host of this run has a record of the run any more",
     ),
     "one unreachable, the rest runs": (
         hosts(n3=None),

@@ -54,12 +54,12 @@ def test_single_host_and_single_text_are_unchanged() -> None:
 
 def test_many_different_commands_name_all_hosts() -> None:
     lines = merge_next_commands({f"n{n}": f"rm -r /scratch/{n}" for n in range(1, 201)})
-    assert lines == [*(f"rm -r /scratch/{n}" for n in range(1, 5)), "and the like for n[5-200]"]
+    assert lines == [*(f"rm -r /scratch/{n}" for n in range(1, 5)), "do the same for n[5-200]"]
 
 
 def test_first_command_represents_commands_for_other_addresses() -> None:
     nexts = {f"n{n}": f"`ssh -v -p 22{n} ml@192.0.2.{n}`" for n in (1, 2, 3)}
-    assert merge_next_commands(nexts) == ["`ssh -v -p 221 ml@192.0.2.1`; and the like for n[2-3]"]
+    assert merge_next_commands(nexts) == ["`ssh -v -p 221 ml@192.0.2.1`; do the same for n[2-3]"]
 
 
 names = st.from_regex(NAME, fullmatch=True).filter(lambda name: not name.endswith("\n"))

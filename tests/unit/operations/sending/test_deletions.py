@@ -51,7 +51,7 @@ def test_deletion_without_consent_is_refused_with_numbers_and_hosts() -> None:
 def test_few_files_are_deleted_without_question_and_reported() -> None:
     losing = {"digits": {"n1": (4, 5), "n2": (4, 5), "n3": (1, 5)}}
     refuse_unconfirmed_deletions(losing, never_confirm)
-    deleted = "the hosts delete these files, but not before the end of a run that reads them"
+    deleted = "the hosts delete these files as soon as no run reads them"
     assert deletion_notes(losing) == [
         f"data digits: the source lacks 4 of the 5 files that are on n[1-2]: {deleted}",
         f"data digits: the source lacks 1 of the 5 files that are on n3: {deleted}",

@@ -78,7 +78,9 @@ def test_metric_no_longer_read_by_host_is_reported_once() -> None:
             "n2", RunChange(samples=NewestSamples(HostSample(time=1.0), {"worker:0": task}))
         )
     notes = [event.data for event in events if event.kind == "note"]
-    text = "worker:0: acc: not read any more: the regular expression takes too long for its lines"
+    text = (
+        "worker:0: no new values of acc: the regular expression takes too long for the task's lines"
+    )
     assert notes == [{"level": "warning", "text": text}] and watch.stopped == {"worker:0": ["acc"]}
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 GONE = "it is gone already"
 NEEDED = "it is needed again"
 REMAINS = "not all of it could be removed: %s"
-NO_LOCK = "another host works on the job's folders"
+NO_LOCK = "another process is changing the job's folders"
 LOCKS = ("locks", "fences")
 
 

@@ -84,9 +84,9 @@ def _add_rejection_reason(port: Answer, peers: Mapping[str, _MinderIdentity]) ->
     """If the port rejects this host, and the port's host has stated the reason, add that reason."""
     source = peers[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):
-        port["why"] = "%s: %s, which is not its own address, is the source of its connections" % (
-            reach.TURNED_AWAY,
-            source,
+        port["why"] = (
+            "%s (this host's connections have the source address %s, which is not its own address)"
+            % (reach.TURNED_AWAY, source)
         )
     return port
 

@@ -192,7 +192,9 @@ def _refuse_if_strays_live(paths: RunPaths) -> None:
     for pid in sorted(task_processes.find_processes_by_environment(paths.workdir, paths.job)[0]):
         run = processes.read_environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # `run` is None if the process has ended
-            what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged"
+            what = (
+                "process %d is from run %s of job %s, but the run's folder was removed or damaged"
+            )
             details = {"run": run, "pid": pid}
             what %= (pid, run, paths.job)
             raise VerbError("live_run", what, advice="stop_run_or_kill", details=details)

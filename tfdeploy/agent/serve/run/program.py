@@ -34,7 +34,7 @@ def find_program_problem(
     if missing is not None:
         return "%s is not in the code" % missing, "see_command", {}
     if "/" in first and not os.access(os.path.join(cwd, first), os.X_OK):
-        return "%s may not be executed" % first, "make_executable", {"file": first}
+        return "the file %s is not executable" % first, "make_executable", {"file": first}
     return None
 
 

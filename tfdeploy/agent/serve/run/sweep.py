@@ -16,7 +16,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.run import prepare_lock
 from tfdeploy.agent.serve.run import verbs as run_control
 
-WHY = "its launch did not come to an end"
+WHY = "its launch was not completed"
 
 
 def undo_unfinished_launches(workdir: str, host: str) -> None:

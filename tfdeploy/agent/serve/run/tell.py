@@ -44,11 +44,13 @@ def store_forwarded_end(call: Call) -> Answer:
     """
     paths, text = named_run_paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
-        raise VerbError("bad_argument", "`known` is not the end of a run")
+        raise VerbError("bad_argument", "`known` must describe how a run ended")
     try:
         end = shared_state.from_json(bounded_json.parse(text.encode("ascii")), paths.part())
     except ValueError as error:
-        raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
+        raise VerbError(
+            "bad_argument", "`known` must describe how a run ended: %s" % error
+        ) from error
     if paths.state().phase != "ended":
         forwarded_end.write_forwarded_run_end(paths, end)
     return {}
