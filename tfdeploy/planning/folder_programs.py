@@ -153,7 +153,7 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
     for flag in flag_definitions.defined_flags(program):
         if flag.plain_name in _CHECKPOINT_NAMES.split():
             yield flag.default
-    for _, call in program.find(ast.Call):
+    for call in program.find(ast.Call):
         name = ast.unparse(call.func).rpartition(".")[2]
         position, path_name = _CHECKPOINT_CALLS.get(name, (len(call.args), ""))
         given = call.args[position : position + 1]

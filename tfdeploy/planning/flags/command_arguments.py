@@ -36,7 +36,7 @@ from tfdeploy.planning.source.expressions import (
     is_true,
     last_name,
 )
-from tfdeploy.planning.source.parsed_file import subtree
+from tfdeploy.planning.source.parsed_file import place_of, subtree
 from tfdeploy.planning.source.source import Program
 
 _WRITTEN = re.compile(
@@ -144,7 +144,7 @@ def _lacking_error(
 
 def _accepted_flags(program: Program) -> list[str] | None:
     """Return all flags that the program accepts, or None if they are not known for certain."""
-    calls = [call for _, call in flag_definitions.executed_calls(program)]
+    calls = list(flag_definitions.executed_calls(program))
     made = [call for call in calls if last_name(call.func) in _PARSERS]
     definitions = [call for call in calls if flag_definitions.is_argparse_definition(call)]
     flags = flag_definitions.defined_flags(program)
@@ -167,10 +167,10 @@ def _accepted_flags(program: Program) -> list[str] | None:
 
 def _passes_parser_on(program: Program, parser_call: ast.Call, calls: list[ast.Call]) -> bool:
     """Return whether another library gets the parser that the call `parser_call` makes."""
-    own = {node.name for _, node in program.find(ast.FunctionDef)}
+    own = {node.name for node in program.find(ast.FunctionDef)}
     names = {
         last_name(target)
-        for _, node in program.find(ast.Assign)
+        for node in program.find(ast.Assign)
         if node.value is parser_call
         for target in node.targets
     }
@@ -255,18 +255,18 @@ def _reads_flags_elsewhere(job: Job, program: Program) -> bool:
         return True
     imported = {
         name
-        for _, node in program.imports
+        for node in program.imports
         for name in (getattr(node, "module", ""), *(alias.name for alias in node.names))
     }
     commands = [
         node
-        for _, node in program.find(ast.FunctionDef)
+        for node in program.find(ast.FunctionDef)
         if "command" in map(decorator_name, node.decorator_list)
     ]
     return (
         len(commands) > 1
         or not imported.isdisjoint(_LIBRARIES)
-        or any(_call_reads_flags_elsewhere(call) for _, call in program.find(ast.Call))
+        or any(_call_reads_flags_elsewhere(call) for call in program.find(ast.Call))
     )
 
 
@@ -290,13 +290,14 @@ def _required_flags(program: Program) -> dict[Flag, str]:
     run = reached.certainly_reached(program, has_workers=True)
     declared: dict[str, str] = {}
     tested: dict[str, str] = {}
-    for path, node in program.find(ast.Call, ast.If, ast.Assert):
+    nodes: Iterator[ast.Call | ast.If | ast.Assert] = program.find(ast.Call, ast.If, ast.Assert)
+    for node in nodes:
         if id(node) in run.nodes:
             for dest in _flags_required_by(node):
                 (declared if isinstance(node, ast.Call) else tested).setdefault(
-                    dest, f"{path}:{getattr(node, 'lineno', 1)}"
+                    dest, place_of(node)
                 )
-    targets = [target for _, node in program.find(ast.Assign) for target in node.targets]
+    targets = [target for node in program.find(ast.Assign) for target in node.targets]
     given = {target.attr for target in targets if isinstance(target, ast.Attribute)}
     return {
         flag: where

@@ -23,7 +23,7 @@ from tfdeploy.planning.source.expressions import (
     last_name,
     literal_text,
 )
-from tfdeploy.planning.source.parsed_file import subtree
+from tfdeploy.planning.source.parsed_file import place_of, subtree
 from tfdeploy.planning.source.source import Program, is_main_block
 
 # How a flag is written on the command line:
@@ -203,16 +203,15 @@ def positional_words(command: Command, program: Program) -> tuple[list[str], boo
 @lru_cache(maxsize=1)
 def defined_flags(program: Program) -> Flags:
     """Return the flags that the program and its modules define, sorted by file and line."""
-    flags = ((path, call, read_definition(call)) for path, call in executed_calls(program))
     return tuple(
-        replace(flag, where=f"{path}:{call.lineno}", call=call)
-        for path, call, flag in flags
-        if flag
+        replace(flag, where=place_of(call), call=call)
+        for call in executed_calls(program)
+        if (flag := read_definition(call))
     )
 
 
-def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
-    """Yield (file, call) for every call in the program.
+def executed_calls(program: Program) -> Iterator[ast.Call]:
+    """Yield every call in the program.
 
     In imported modules, calls inside an `if __name__ == "__main__":` block are left out, because
     they do not run.
@@ -220,7 +219,7 @@ def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     for position, module in enumerate(program.modules):
         skipped = [subtree(each) for each in module.tree.body if position and is_main_block(each)]
         unused = {id(node) for nodes in skipped for node in nodes}
-        yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)
+        yield from (node for node in module.find(ast.Call) if id(node) not in unused)
 
 
 def is_argparse_definition(call: ast.Call) -> bool:

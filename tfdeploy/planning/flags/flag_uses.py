@@ -64,7 +64,7 @@ _Switch = tuple[Origin, tuple[str, str] | None]
 def makes_cluster(program: Program) -> bool:
     """Return whether the program starts a server or describes a cluster by itself."""
     return program.has_string_constant("TF_CONFIG") or any(
-        last_name(node.func) in _CLUSTERS for _, node in program.find(ast.Call)
+        last_name(node.func) in _CLUSTERS for node in program.find(ast.Call)
     )
 
 
@@ -80,12 +80,12 @@ def find_flag_uses(program: Program, origins: Origins) -> list[FlagUse]:
     "worker" follow. Flags that switch synchronous training on come last.
     """
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
-    certain = [use for _, node in nodes for use in _uses_in_node(node, origins)]
+    certain = [use for node in nodes for use in _uses_in_node(node, origins)]
     tests = program.find(ast.Compare)
-    certain += [use for _, node in tests for use in _role_comparisons(node, origins)]
+    certain += [use for node in tests for use in _role_comparisons(node, origins)]
     identity = {use.origin.dest for use in certain}
     names = program.find(ast.Name, ast.Attribute)
-    synchronous = [use for _, node in names for use in _sync_switches(node, origins)]
+    synchronous = [use for node in names for use in _sync_switches(node, origins)]
     return [*certain, *(use for use in synchronous if use.origin.dest not in identity)]
 
 

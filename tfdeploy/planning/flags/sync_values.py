@@ -52,8 +52,8 @@ def _converter_functions(parser: ast.expr, program: Program) -> Iterator[ast.AST
     """
     if isinstance(parser, ast.Lambda):
         yield parser
-    yield from (node for _, node in program.find(ast.FunctionDef) if node.name == last_name(parser))
-    for _, call in program.find(ast.Call) if literal_text(parser) else ():
+    yield from (node for node in program.find(ast.FunctionDef) if node.name == last_name(parser))
+    for call in program.find(ast.Call) if literal_text(parser) else ():
         match call.args:
             case [_, kind, function] if last_name(call.func) == "register":
                 if literal_text(kind) == literal_text(parser):

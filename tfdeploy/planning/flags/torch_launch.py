@@ -22,6 +22,7 @@ from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import dotted_name
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 
 _PROGRAMS = "torchrun deepspeed horovodrun mpirun mpiexec orterun srun"
@@ -78,10 +79,10 @@ def spawning_note(program: Program) -> str | None:
 
     The note is needed because every rank would start such processes.
     """
-    for path, call in program.find(ast.Call):
+    for call in program.find(ast.Call):
         name = dotted_name(call.func)
         if name.endswith(_SPAWNS):
-            may_start = f"{path}:{call.lineno} may start processes by itself ({name})"
+            may_start = f"{place_of(call)} may start processes by itself ({name})"
             return f"{may_start}, and every rank would start its own: {_ONE_EACH}"
     return None
 

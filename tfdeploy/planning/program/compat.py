@@ -22,6 +22,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source import python2, reached
+from tfdeploy.planning.source.parsed_file import file_of
 from tfdeploy.planning.source.reached import Reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import absent_names, legacy_keras, tf_names_used
@@ -208,7 +209,7 @@ def _python2_problems(
     by_name = {
         use.name: use for use in reversed(tf_names_used.uses_of_names(program, python2.BUILTINS))
     }
-    later = [(use.where, use.name, use.path) for use in by_name.values()]
+    later = [(use.where, use.name, file_of(use.node).path) for use in by_name.values()]
     later += [place for place in places if place[2] not in run.files and program.modules]
     return sure, tuple(
         f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}"

@@ -17,6 +17,7 @@ from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.origins import Origins
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -42,7 +43,7 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
         return
     flag_values = _flag_values(job.command, program)
     origins = Origins(program, flag_values)
-    for path, call in program.find(ast.Call):
+    for call in program.find(ast.Call):
         named = argument(call, "train_dir", 0)
         if not named or last_name(call.func) != _READER or argument(call, "fake_data"):
             continue
@@ -51,7 +52,7 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
         known = [folder for folder in folders if folder]
         from_code = posixpath.join(job.cwd, *known)
         if len(known) == 1 and not _may_contain_files(from_code, files):
-            yield _mnist_note(f"{path}:{call.lineno}", from_code)
+            yield _mnist_note(place_of(call), from_code)
 
 
 def _flag_values(command: Command, program: Program) -> dict[str, str]:

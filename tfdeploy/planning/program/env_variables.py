@@ -17,6 +17,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.source.expressions import last_name, literal_text
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 
 # Name of a variable, in capital letters -> the kind of its value.
@@ -121,17 +122,17 @@ def _variables_read(program: Program) -> tuple[dict[str, str], set[str]]:
     second value contains the variables that the program parses as JSON or as a Python literal.
     """
     first: dict[str, str] = {}
-    for path, node in program.find(ast.Subscript, ast.Compare, ast.Call):
+    for node in program.find(ast.Subscript, ast.Compare, ast.Call):
         name, is_set = _variable_used(node)
         if name and not is_set:
-            first.setdefault(name, f"{path}:{node.lineno}")
-    parsers = [node for _, node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
+            first.setdefault(name, place_of(node))
+    parsers = [node for node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
     return first, {_variable_used(argument)[0] for call in parsers for argument in call.args} - {""}
 
 
 def _variables_set(program: Program) -> Iterator[str]:
     """Yield the environment variables that the program sets itself."""
-    uses = (_variable_used(node) for _, node in program.find(ast.Subscript, ast.Call))
+    uses = (_variable_used(node) for node in program.find(ast.Subscript, ast.Call))
     yield from (name for name, is_set in uses if is_set)
 
 

@@ -98,7 +98,7 @@ def _refuse_abbreviation(flag: Flag, defined: Flags, program: Program) -> None:
     For example, argparse reads --worker_hosts as --worker_hosts_file if the program defines only
     the latter.
     """
-    if any(argument(call, "allow_abbrev") for _, call in program.find(ast.Call)):
+    if any(argument(call, "allow_abbrev") for call in program.find(ast.Call)):
         return
     longer = {
         spelling: each.where

@@ -21,7 +21,7 @@ from tfdeploy.planning.source.expressions import (
     literal_text,
     target_names,
 )
-from tfdeploy.planning.source.parsed_file import ParsedFile
+from tfdeploy.planning.source.parsed_file import ParsedFile, place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
@@ -54,7 +54,7 @@ def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
         lists = _address_list_lengths(module)
         for node in module.find(ast.Dict):
             if counts := _addresses_per_job(node, lists):
-                literal.append(HardcodedCluster(f"{module.path}:{node.lineno}", counts))
+                literal.append(HardcodedCluster(place_of(node), counts))
     return tuple(literal)
 
 
@@ -65,13 +65,13 @@ def clusters_with_job_names(program: Program) -> tuple[HardcodedCluster, ...]:
     number of tasks of each job is 0 in the result.
     """
     written = list(literal_clusters(program))
-    for path, node in program.find(ast.Call):
+    for node in program.find(ast.Call):
         match argument(node, "cluster", 0) if last_name(node.func) in _SERVE else None:
             case ast.Dict(keys):
                 jobs = [literal_text(key) for key in keys if key]
                 if jobs and all(jobs):
                     counts = dict.fromkeys(map(str, jobs), 0)
-                    written.append(HardcodedCluster(f"{path}:{node.lineno}", counts))
+                    written.append(HardcodedCluster(place_of(node), counts))
     return tuple(written)
 
 
@@ -81,7 +81,7 @@ def finds_role_itself(program: Program) -> bool:
     This is assumed if the program makes a cluster and also does one of two things: it asks for its
     host name or address, or it reads a file with a call such as `json.load`.
     """
-    called = [node.func for _, node in program.find(ast.Call)]
+    called = [node.func for node in program.find(ast.Call)]
     names = set(map(last_name, called))
     parses = any(
         isinstance(each, ast.Attribute) and last_name(each.value) in _FILE_FORMATS

@@ -20,7 +20,7 @@ from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import elements, literal_text, target_names
-from tfdeploy.planning.source.parsed_file import enclosing_nodes, subtree
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
@@ -150,8 +150,8 @@ def _where_asks_for(name: str, program: Program) -> str:
     if not program.has_string_constant("TF_CONFIG"):
         return ""
     places = (
-        f"{path}:{each.lineno}"
-        for path, node in program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
+        place_of(each)
+        for node in program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
         for each in _lookup_expressions(node)
         if literal_text(each) == name
     )
@@ -166,7 +166,7 @@ def _leads_by_index(program: Program) -> bool:
     """
     return any(
         _INDEX.search(ast.unparse(side))
-        for _, node in program.find(ast.Compare, ast.UnaryOp)
+        for node in program.find(ast.Compare, ast.UnaryOp)
         for side in _compared_with_zero(node)
         if not any(map(_tests_role_too, enclosing_nodes(node)))
     )

@@ -15,6 +15,7 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.expressions import dotted_name, literal_text
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
@@ -165,23 +166,22 @@ def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterat
 
 def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     modes: tuple[Mode, ...] = ("local", "plain") if _starts_ranks(program) else ("plain",)
-    for path, call in program.find(ast.Call):
+    for call in program.find(ast.Call):
         name = dotted_name(call.func)
         if f".{name}".endswith(_OF_OTHERS):
-            yield Sign(modes, f"calls {name}", f"{path}:{call.lineno}", id(call) in certain_nodes)
-    for path, statement in program.imports:
+            yield Sign(modes, f"calls {name}", place_of(call), id(call) in certain_nodes)
+    for statement in program.imports:
         if "horovod" in ast.unparse(statement):
-            where = f"{path}:{statement.lineno}"
-            yield Sign(("plain",), "imports horovod", where, certain=False)
+            yield Sign(("plain",), "imports horovod", place_of(statement), certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     needed = {
         id(read.slice)
-        for _, read in program.find(ast.Subscript)
+        for read in program.find(ast.Subscript)
         if isinstance(read.ctx, ast.Load)
         and dotted_name(read.value).endswith("environ")
         and id(read) in certain_nodes
     }
-    for path, node in program.find(ast.Constant):
+    for node in program.find(ast.Constant):
         is_needed = id(node) in needed
         # Programs for all modes mention TF_CONFIG. So TF_CONFIG shows something about the mode only
         # if the program certainly needs this variable.
@@ -189,7 +189,7 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
         modes = _VARIABLES.get(variable, ()) if is_needed or variable != "TF_CONFIG" else ()
         if modes:
             action = f"reads the variable {variable}"
-            yield Sign(modes, action, f"{path}:{node.lineno}", certain=is_needed)
+            yield Sign(modes, action, place_of(node), certain=is_needed)
 
 
 def _starts_ranks(program: Program) -> bool:
@@ -198,7 +198,7 @@ def _starts_ranks(program: Program) -> bool:
         isinstance(node.value, ast.Constant)
         and node.value.value in ("localhost", "127.0.0.1")
         and any("MASTER_ADDR" in ast.unparse(target) for target in node.targets)
-        for _, node in program.find(ast.Assign)
+        for node in program.find(ast.Assign)
     )
     return is_local and program.uses_any_name("spawn")
 
@@ -209,10 +209,10 @@ def _client_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[S
     Such a program places operations on devices of jobs, such as "/job:worker", but does not start
     the servers of these jobs.
     """
-    for path, node in program.find(ast.Constant):
+    for node in program.find(ast.Constant):
         device = literal_text(node) or ""
         if "/job:" in device and program.imports_tensorflow:
-            where = f"{path}:{node.lineno}"
+            where = place_of(node)
             yield Sign(
                 ("ingraph",), f"places operations on {device}", where, id(node) in certain_nodes
             )

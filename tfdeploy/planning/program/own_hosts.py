@@ -18,6 +18,7 @@ from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program.hardcoded_cluster import finds_role_itself, literal_texts
 from tfdeploy.planning.source.expressions import last_name, literal_text, target_names
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import role_of_name
 
@@ -80,11 +81,7 @@ def _where_asks_for_host(program: Program) -> str:
     """
     if not finds_role_itself(program):
         return ""
-    asking = (
-        f"{path}:{call.lineno}"
-        for path, call in program.find(ast.Call)
-        if last_name(call.func) in _ASKS
-    )
+    asking = (place_of(call) for call in program.find(ast.Call) if last_name(call.func) in _ASKS)
     return next(asking, "")
 
 
@@ -102,7 +99,7 @@ def _hosts_by_role(program: Program, planned: Cluster) -> dict[str, list[str]]:
 
 
 def _named_lists(program: Program) -> Iterator[tuple[str, list[str]]]:
-    for _, node in program.find(ast.Assign, ast.Dict):
+    for node in program.find(ast.Assign, ast.Dict):
         match node:
             case ast.Assign(targets, value):
                 for name in target_names(targets):

@@ -97,7 +97,7 @@ def client_job_name(program: Program) -> str:
     """
     jobs = {
         literal_text(argument(call, "job_name", 1)) or ""
-        for _, call in program.find(ast.Call)
+        for call in program.find(ast.Call)
         if last_name(call.func) == "Server"
     }
     several = {
@@ -116,7 +116,7 @@ def _job_names_in_program(program: Program) -> set[str]:
     """Return the job names that occur in the program's devices (`/job:local`) or its clusters."""
     named = {
         name
-        for _, node in program.find(ast.Constant)
+        for node in program.find(ast.Constant)
         for name in _JOB.findall(literal_text(node) or "")
     }
     return named | {

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from tfdeploy.planning.source.expressions import elements, last_name, target_names
-from tfdeploy.planning.source.parsed_file import ParsedFile, enclosing_nodes, subtree
+from tfdeploy.planning.source.parsed_file import ParsedFile, enclosing_nodes, file_of, subtree
 from tfdeploy.planning.source.source import Program, imported_files
 
 _COMPARISONS = {
@@ -47,7 +47,8 @@ def guarded_nodes(program: Program) -> frozenset[int]:
         for each in program.modules
     }
     imports: defaultdict[str, set[str]] = defaultdict(set)
-    for path, node in program.imports:
+    for node in program.imports:
+        path = file_of(node).path
         if id(node) not in ids[path]:
             imports[path].update(imported_files(program, path, node))
     imported = dict.fromkeys(program.entry_files)

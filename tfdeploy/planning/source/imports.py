@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.entry_point import PYTHON, program_index, python_target
 from tfdeploy.planning.source.expressions import ends_program, last_name
-from tfdeploy.planning.source.parsed_file import enclosing_nodes, subtree
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program, imported_names
 
 # The probe always asks for these modules, even if the program does not import them, because a plan
@@ -95,7 +95,7 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
     nodes = program.find(ast.Call, ast.Assign, ast.AugAssign)
-    return any(_may_add_folder(node) for _, node in nodes)
+    return any(map(_may_add_folder, nodes))
 
 
 def _may_add_folder(node: ast.AST) -> bool:
@@ -149,12 +149,11 @@ def unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     An import is left out if the program itself handles its failure.
     """
     guarded = guards.guarded_nodes(program)
-    for path, node in program.imports:
+    for node in program.imports:
         tries = (each for each in enclosing_nodes(node) if isinstance(each, ast.Try))
         if id(node) not in guarded or any(map(_all_handlers_end, tries)):
             yield from (
-                (name.partition(".")[0], f"{path}:{node.lineno}", node)
-                for name in imported_names(node)
+                (name.partition(".")[0], place_of(node), node) for name in imported_names(node)
             )
 
 

@@ -79,8 +79,8 @@ def file_of(node: ast.AST) -> ParsedFile:
     return cast("ParsedFile", vars(node)["file"])
 
 
-def place_of(node: ast.expr) -> str:
-    """Return the place of an expression, such as "train.py:12"."""
+def place_of(node: ast.stmt | ast.expr) -> str:
+    """Return the place of a statement or expression, such as "train.py:12"."""
     return f"{file_of(node).path}:{node.lineno}"
 
 

@@ -54,24 +54,24 @@ class Program:
     def by_path(self) -> dict[str, ParsedFile]:
         return {module.path: module for module in self.modules}
 
-    def find(self, *kinds: type[Node]) -> Iterator[tuple[str, Node]]:
-        """Yield (path, node) of every node of these classes, in the order of files and lines."""
+    def find(self, *kinds: type[Node]) -> Iterator[Node]:
+        """Yield every node of these classes, in the order of files and lines."""
         for module in self.modules:
-            yield from ((module.path, node) for node in module.find(*kinds))
+            yield from module.find(*kinds)
 
     @cached_property
-    def imports(self) -> tuple[tuple[str, ast.Import | ast.ImportFrom], ...]:
-        """Return (path, node) of every import statement."""
-        return tuple((module.path, node) for module in self.modules for node in module.imports)
+    def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
+        """Return every import statement."""
+        return tuple(node for module in self.modules for node in module.imports)
 
     def uses_any_name(self, *names: str) -> bool:
         """Return whether the program uses one of these names, as in `name` or `a.b.name`."""
         kinds = (ast.Attribute, ast.Name)
-        return any(last_name(node) in names for kind in kinds for _, node in self.find(kind))
+        return any(last_name(node) in names for kind in kinds for node in self.find(kind))
 
     def has_string_constant(self, text: str) -> bool:
         """Return whether the program contains a string constant that equals this text."""
-        return any(node.value == text for _, node in self.find(ast.Constant))
+        return any(node.value == text for node in self.find(ast.Constant))
 
     @cached_property
     def files(self) -> frozenset[str]:
@@ -81,7 +81,7 @@ class Program:
 
     def imports_any(self, *packages: str) -> bool:
         """Return whether the program imports one of these packages, or a module in it."""
-        names = (name for _, node in self.imports for name in imported_names(node))
+        names = (name for node in self.imports for name in imported_names(node))
         return any(name.split(".")[0] in packages for name in names)
 
     @cached_property
@@ -92,7 +92,7 @@ class Program:
         """
         return any(
             name.split(".")[0] == "tensorflow" and not _is_in_try_body(node)
-            for _, node in self.imports
+            for node in self.imports
             for name in imported_names(node)
         )
 

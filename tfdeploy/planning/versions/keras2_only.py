@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tfdeploy.planning.source import guards, reached
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.imports import unguarded_imports
-from tfdeploy.planning.source.parsed_file import ParsedFile, enclosing_nodes
+from tfdeploy.planning.source.parsed_file import ParsedFile, enclosing_nodes, place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.planning.versions.tf1_names import has_name_or_parent
@@ -160,7 +160,7 @@ def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
 
     It must do so at module level, or in a function that every run calls.
     """
-    in_graphs = [use.node for use in uses if use.node and _present_name(use).endswith(_FOR_GRAPHS)]
+    in_graphs = [use.node for use in uses if _present_name(use).endswith(_FOR_GRAPHS)]
     return any(
         not any(isinstance(each, ast.FunctionDef) for each in enclosing_nodes(node))
         or id(node) in reached.certainly_reached(program, has_workers=True).nodes
@@ -182,7 +182,7 @@ def _keras2_calls(program: Program, uses: list[NameUse]) -> Iterator[Keras2Use]:
             if id(node) not in guarded and (
                 what := _describe_keras2_call(node, own_methods, optimizers)
             ):
-                yield Keras2Use(f"{module.path}:{node.lineno}", what)
+                yield Keras2Use(place_of(node), what)
 
 
 def _optimizer_variables(module: ParsedFile, class_node_ids: Container[int]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.model.text.units import version_numbers
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import keras2_only, tf_names_used
 
@@ -110,9 +111,9 @@ def _where_fits_distributed(job: Job, program: Program) -> str | None:
     strategies = rules_of(job.mode).needs_keras_2
     uses = tf_names_used.tensorflow_uses(program)
     if any(use.name.rpartition(".")[2] in strategies for use in uses):
-        for path, node in program.find(ast.Call):
+        for node in program.find(ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
-                return f"{path}:{node.lineno}"
+                return place_of(node)
     return None
 
 

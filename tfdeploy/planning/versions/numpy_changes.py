@@ -19,6 +19,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, elements, last_name, target_names
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.old_names import numpy_names
 
@@ -64,7 +65,7 @@ def _dropped_names_used(program: Program) -> list[str]:
         uses = [node for node in module.find(ast.Attribute) if node.attr in _NAMES]
         for node in sorted(uses, key=lambda node: node.lineno):
             if dotted_name(node.value) in aliases and id(node) not in guarded:
-                first.setdefault(dotted_name(node), f"{module.path}:{node.lineno}")
+                first.setdefault(dotted_name(node), place_of(node))
     return [f"{name} ({where})" for name, where in first.items()]
 
 
@@ -88,7 +89,7 @@ def _where_array_is_number(program: Program) -> str:
                 or (isinstance(each, ast.Name) and each.id in fetched)
                 for each in _number_expressions(node)
             ):
-                return f"{module.path}:{node.lineno}"
+                return place_of(node)
     return ""
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import bound_name, dotted_name, target_names
-from tfdeploy.planning.source.parsed_file import ParsedFile, subtree
+from tfdeploy.planning.source.parsed_file import ParsedFile, place_of, subtree
 from tfdeploy.planning.source.source import Program, resolve_imported_name
 from tfdeploy.runtime.old_names import removed_names
 
@@ -27,7 +27,7 @@ Names = dict[str, str]
 
 @dataclass(frozen=True)
 class NameUse:
-    """A use of one TensorFlow name, at the place "train.py:12".
+    """A use of one TensorFlow name.
 
     `guarded`: the program itself handles the case that the name is missing. `binds`: the use only
     imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never fails,
@@ -38,15 +38,15 @@ class NameUse:
     """
 
     name: str
-    where: str
+    node: ast.stmt | ast.expr = field(repr=False)
     guarded: bool = False
     binds: bool = False
-    node: ast.AST | None = field(default=None, compare=False, repr=False)
     certain: bool = True
 
     @property
-    def path(self) -> str:
-        return self.where.rpartition(":")[0]
+    def where(self) -> str:
+        """Return the place of the use, such as "train.py:12"."""
+        return place_of(self.node)
 
     @property
     def bare_name(self) -> str:
@@ -64,7 +64,7 @@ def tensorflow_uses(program: Program) -> tuple[NameUse, ...]:
     names = _tensorflow_names(program)
     for module in program.modules:
         in_module = _uses_in_module(module, guards.guarded_nodes(program), names[module.path])
-        uses += sorted(in_module, key=lambda use: int(use.where.rpartition(":")[2]))
+        uses += sorted(in_module, key=lambda use: use.node.lineno)
     return tuple(uses)
 
 
@@ -76,7 +76,7 @@ def uses_of_names(program: Program, names: frozenset[str]) -> tuple[NameUse, ...
     """
     guarded = guards.guarded_nodes(program)
     return tuple(
-        NameUse(node.id, f"{module.path}:{node.lineno}", node=node)
+        NameUse(node.id, node)
         for module in program.modules
         for free in (names - _names_defined(module),)
         for node in module.find(ast.Name)
@@ -157,7 +157,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
                 aliased.update(map(id, subtree(node)))
             if used:
                 binds = removed_names.has_stand_in(used)
-                yield NameUse(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)
+                yield NameUse(used, node, is_guarded, binds)
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
     others = _names_defined(module, imports=False, excluded_nodes=aliased)
     for expression in module.find(*_CHAINS):
@@ -171,9 +171,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
             binds = bool(dunder) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
             is_guarded = id(expression) in guarded or guarded_only.get(root, False)
-            yield NameUse(
-                name, f"{module.path}:{expression.lineno}", is_guarded, binds, expression, certain
-            )
+            yield NameUse(name, expression, is_guarded, binds, certain)
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
