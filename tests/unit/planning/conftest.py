@@ -14,6 +14,9 @@ import pytest
 from tfdeploy.model.facts import Gpu, HostFacts, ProtectionHindrances
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Plan
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
 
 FACTS = HostFacts(
     host="",
@@ -77,3 +80,39 @@ def inventory() -> Callable[..., Inventory]:
 @pytest.fixture(scope="session")
 def job() -> Job:
     return Job(name="digits", mode="async", command=("python", "train.py"), code="/code")
+
+
+@pytest.fixture
+def make(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> Callable[..., Plan]:
+    """Return a function that makes a plan.
+
+    A call is make(roles={...}, changed_facts={host: {fact: value}}, options=Options(...), ...).
+    Other keywords set fields of the job.
+    """
+
+    def made(
+        roles: dict[str, str] | None = None,
+        changed_facts: dict[str, dict[str, Any]] | None = None,
+        options: Options | None = None,
+        **fields: Any,
+    ) -> Plan:
+        hosts = inventory(**(roles or {"ps": "n1", "worker": "n2 n3"}))
+        facts = {
+            host.name: facts_of(host, **(changed_facts or {}).get(host.name, {}))
+            for host in hosts.hosts
+        }
+        return make_plan(
+            hosts,
+            replace(job, **fields),
+            facts,
+            release="c0ffee",
+            sources={"train.py": "p.add_argument('--job_name')"},
+            run="digits-1",
+            now=1.0,
+            operator="ml@desk",
+            options=options or Options(),
+        )
+
+    return made

@@ -1,7 +1,7 @@
 """Test details of plans that the recorded plans in tests/golden do not cover separately.
 
-The tests cover commands, environments, `keep` folders, the part of the plan that each host gets,
-and long arguments. They also check that make_plan is a pure function.
+The tests cover commands, environments and long arguments. They also check that make_plan is a pure
+function.
 """
 
 from __future__ import annotations
@@ -18,58 +18,19 @@ from typing import Any
 import pytest
 
 import tfdeploy.planning
-from tfdeploy.agent import wire
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.model.facts import HostFacts, KeepFolderFact
-from tfdeploy.model.hostplan import read_untrusted_plan
+from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import DataSource, Job, RoleRule
-from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json, without_ssh_settings
-from tfdeploy.model.planform import plan_to_file
+from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json
 from tfdeploy.planning import describe
-from tfdeploy.planning.host_parts import host_parts, shared_part
+from tfdeploy.planning.host_parts import host_parts
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.seats import hosts_to_probe
 from tfdeploy.store.runs import RunStore
 
 Facts = dict[str, HostFacts]
-
-
-@pytest.fixture
-def make(
-    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
-) -> Callable[..., Plan]:
-    """Return a function that makes a plan.
-
-    A call is make(roles={...}, changed_facts={host: {fact: value}}, options=Options(...), ...). Other
-    keywords set fields of the job.
-    """
-
-    def made(
-        roles: dict[str, str] | None = None,
-        changed_facts: dict[str, dict[str, Any]] | None = None,
-        options: Options | None = None,
-        **fields: Any,
-    ) -> Plan:
-        hosts = inventory(**(roles or {"ps": "n1", "worker": "n2 n3"}))
-        facts = {
-            host.name: facts_of(host, **(changed_facts or {}).get(host.name, {}))
-            for host in hosts.hosts
-        }
-        return make_plan(
-            hosts,
-            replace(job, **fields),
-            facts,
-            release="c0ffee",
-            sources={"train.py": "p.add_argument('--job_name')"},
-            run="digits-1",
-            now=1.0,
-            operator="ml@desk",
-            options=options or Options(),
-        )
-
-    return made
 
 
 def task(plan: Plan, name: str) -> Any:
@@ -175,59 +136,6 @@ def test_longest_word_is_planned(make: Callable[..., Plan]) -> None:
 def test_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match=r"\{nope\}"):
         make(env={"X": "{nope}"})
-
-
-def facts_of_kept_files(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
-    return {"keep": (KeepFolderFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
-
-
-def test_ages_of_checkpoints_are_corrected_for_clock_skew(make: Callable[..., Plan]) -> None:
-    changed_facts = {
-        "n2": facts_of_kept_files(1000.0),
-        "n3": {**facts_of_kept_files(1500.0), "clock_skew_s": 600.0},
-    }
-    assert task(make(changed_facts=changed_facts, keep=("checkpoints",)), "worker:0").host == "n2"
-
-
-def test_checkpoint_takes_precedence_over_newer_files(make: Callable[..., Plan]) -> None:
-    plan = make(
-        changed_facts={"n1": facts_of_kept_files(9000.0, None), "n3": facts_of_kept_files(1000.0)},
-        keep=("checkpoints",),
-    )
-    assert task(plan, "worker:0").host == "n3"
-    assert plan.resume == "checkpoints: model.ckpt-7 on n3"
-
-
-def test_checkpoint_on_other_host_takes_precedence_over_local_files(
-    make: Callable[..., Plan],
-) -> None:
-    with pytest.raises(Refused, match=r"checkpoints: model\.ckpt-7\) is on n1"):
-        make(
-            changed_facts={
-                "n1": facts_of_kept_files(1000.0),
-                "n2": facts_of_kept_files(9000.0, None),
-            },
-            keep=("checkpoints",),
-        )
-
-
-def test_plan_may_take_keep_from_host_without_task(
-    make: Callable[..., Plan],
-) -> None:
-    plan = make(
-        {"worker": "n1 n2 n3"},
-        {"n3": facts_of_kept_files(9000.0)},
-        Options(workers=2),
-        mode="mirrored",
-        keep=("checkpoints",),
-    )
-    assert (plan.keep_from, [host.host for host in plan.hosts]) == ("n3", ["n1", "n2"])
-    assert (
-        read_untrusted_plan(
-            json.dumps(plan_to_file(without_ssh_settings(plan))).encode(), plan.run, plan.job, {}
-        ).keep_from
-        == "n3"
-    )
 
 
 def test_local_files_with_names_that_are_not_utf8_are_planned_and_stored(
@@ -378,93 +286,11 @@ def test_cluster_too_long_for_variable_is_refused_early(
         tracemalloc.stop()
 
 
-def test_keep_folders_not_named_by_job_are_ignored(make: Callable[..., Plan]) -> None:
-    plan = make(changed_facts={"n1": facts_of_kept_files(9000.0)})
-    assert plan.resume is None
-
-
-def test_chief_is_placed_at_checkpoint_or_launch_is_refused(make: Callable[..., Plan]) -> None:
-    roles = {"ps": "n1", "chief": "n2", "worker": "n3"}
-    assert (
-        make(roles, {"n2": facts_of_kept_files(1.0)}, keep=("checkpoints",)).resume
-        == "checkpoints: model.ckpt-7 on n2"
-    )
-    with pytest.raises(
-        Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"
-    ):
-        make(roles, {"n3": facts_of_kept_files(1.0)}, keep=("checkpoints",))
-
-
 def test_unused_hosts_are_not_in_plan_and_their_problems_are_ignored(
     make: Callable[..., Plan],
 ) -> None:
     plan = make(options=Options(workers=1), changed_facts={"n3": {"python": None, "rsync": None}})
     assert [host.host for host in plan.hosts] == ["n1", "n2"]
-
-
-def complete_part(plan: Plan, part: wire.HostPart) -> wire.HostPart:
-    """Return `part`, a host's part of the plan, as the host completes it: with the texts that are
-    the same for all hosts and therefore sent separately.
-    """
-    return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
-
-
-def test_part_has_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
-    plan = make(
-        keep=("checkpoints",),
-        data={"digits": DataSource(path="/code/data/digits")},
-        stop_grace_s=3.0,
-    )
-    parts = host_parts(plan, {"n2": 1.5})
-    assert {name: [spec.task for spec in part.tasks] for name, part in parts.items()} == {
-        "n1": ["ps:0"],
-        "n2": ["worker:0"],
-        "n3": ["worker:1"],
-    }
-    part = complete_part(plan, parts["n2"])
-    assert [(peer.task, peer.host, peer.deciding) for peer in part.peers] == [
-        ("ps:0", "n1", False),
-        ("worker:0", "n2", True),
-        ("worker:1", "n3", False),
-    ]
-    assert (part.mesh[0].host, part.mesh[0].address, part.mesh[0].port) == ("n1", "192.0.2.1", 2223)
-    assert (part.keep, part.links, part.stop_grace_s) == (
-        ["checkpoints"],
-        {"data/digits": "digits"},
-        3.0,
-    )
-    assert part.plan_digest == plan.digest
-    assert {name: part.ahead_s for name, part in parts.items()} == {"n1": 0.0, "n2": 1.5, "n3": 0.0}
-
-
-def test_parts_have_traits_of_mode(make: Callable[..., Plan]) -> None:
-    ordinary = complete_part(make(mode="sync"), host_parts(make(mode="sync"), {})["n2"])
-    assert (ordinary.lockstep, ordinary.tasks[0].traits) == (True, ["synchronous", "lasting_ps"])
-    assert (ordinary.tasks[0].runtime, ordinary.tasks[0].port, ordinary.tasks[0].own_port) == (
-        True,
-        2222,
-        None,
-    )
-    assert not any(peer.own_port for peer in ordinary.peers)
-    assert complete_part(make(), host_parts(make(), {})["n2"]).lockstep is False
-
-    plan = make(mode="plain")
-    parts = {name: complete_part(plan, part) for name, part in host_parts(plan, {}).items()}
-    assert [(part.tasks[0].port, part.tasks[0].own_port) for part in parts.values()] == [
-        (None, 2222),
-        (None, None),
-    ]
-    assert {
-        (part.lockstep, part.tasks[0].runtime, *part.tasks[0].traits) for part in parts.values()
-    } == {(True, False)}
-    peer_fields = [
-        (peer.task, peer.address, peer.own_port, peer.on_death, peer.gang, peer.deciding)
-        for peer in parts["n3"].peers
-    ]
-    assert peer_fields == [
-        ("worker:0", "192.0.2.2:2222", True, "gang", True, True),
-        ("worker:1", "", False, "gang", True, True),
-    ]
 
 
 def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:

@@ -8,53 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.flags import appended_flags
-from tfdeploy.planning.program import flag_conflicts
-from tfdeploy.planning.source import source
-
-GIVEN = {
-    "ps_hosts": "a:1,b:2",
-    "worker_hosts": "c:3,d:4",
-    "chief_hosts": "",
-    "cluster": '{"ps":["a:1","b:2"],"worker":["c:3","d:4"]}',
-    "job_name": "worker",
-    "task_index": "1",
-    "issync": "1",
-    "num_workers": "2",
-    "num_ps": "1",
-}
-ASYNC = {**GIVEN, "issync": "0"}
-HEAD = "import argparse, ast, json, sys\nimport tensorflow as tf\n"
-ARGS = "p = argparse.ArgumentParser()\n"
-CLUSTER = (
-    'cluster = tf.train.ClusterSpec({"ps": ["localhost:1"], "worker": ["localhost:2", '
-    '"localhost:3"]})\n'
+from support.flag_programs import (
+    ARGS,
+    CLUSTER,
+    GIVEN,
+    HEAD,
+    choose_flags,
+    chosen_arguments,
+    gathering_program,
 )
-
-
-def choose_flags(
-    job: Job, text: str, mode: Mode = "async", given_words: tuple[str, ...] = (), **others: str
-) -> appended_flags.AppendedFlags:
-    job = replace(job, mode=mode, command=("python", "train.py", *given_words))
-    sources = {
-        "train.py": HEAD + text,
-        **{f"{name}.py": HEAD + body for name, body in others.items()},
-    }
-    program = source.read_program(job.command, sources)
-    assert not program.unread_reason
-    appended = appended_flags.choose_flags(job, program)
-    flag_conflicts.refuse_unaccepted_values(job, program, appended, {"worker:1": GIVEN})
-    return appended
-
-
-def chosen_arguments(
-    job: Job, text: str, given: dict[str, str] = GIVEN, **others: str
-) -> tuple[str, ...]:
-    return tuple(
-        word for flag in choose_flags(job, text, **others).flags for word in flag.arguments(given)
-    )
-
+from tfdeploy.model.job import Job
+from tfdeploy.planning.flags import appended_flags
+from tfdeploy.planning.source import source
 
 IDENTITY = {
     "a role and an index of one's own": (
@@ -276,97 +241,6 @@ def test_addresses_of_other_tasks(job: Job, text: str, expected: tuple[str, ...]
         for word in chosen_arguments(job, text)
         if "task_index" not in word and word != "--job_name=worker"
     ) == tuple(word for word in expected if word != "--job_name=worker")
-
-
-def gathering_program(definition: str, test: str) -> str:
-    return (
-        f"{ARGS}{definition}\np.add_argument('--job_name')\np.add_argument('--task_index', "
-        "type=int)\n"
-        f"FLAGS = p.parse_args()\n{CLUSTER}"
-        f"opt = tf.train.GradientDescentOptimizer(0.1)\nif {test}:\n  opt = "
-        "tf.train.SyncReplicasOptimizer(opt)\n"
-        "s = tf.train.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index)"
-    )
-
-
-SYNC = {
-    "store_true": (gathering_program(
-        "p.add_argument('--is_sync', "
-        "action='store_true')", "FLAGS.is_sync"), (), ("--is_sync",)),
-    "a number": (gathering_program("p.add_argument('--synchronous', type=int)", "FLAGS.synchronous == 1"),
-        ("--synchronous=0",), ("--synchronous=1",)),
-    "type=bool": (gathering_program(
-        "p.add_argument('--sync', "
-        "type=bool)", "FLAGS.sync"), ("--sync=",), ("--sync=1",)),
-    "a text that says true": (
-        gathering_program("p.add_argument('--sync', default='false')", "FLAGS.sync.lower() == 'true'"),
-        ("--sync=false",), ("--sync=true",),
-    ),
-    "a text that is compared with True": (
-        gathering_program("p.add_argument('--use_sync')",
-            "FLAGS.use_sync == "
-            "'True'"), ("--use_sync=False",), ("--use_sync=True",),
-    ),
-    "a text that is empty or not": (gathering_program("p.add_argument('--sync_mode')", "FLAGS.sync_mode"),
-        ("--sync_mode=",), ("--sync_mode=1",)),
-    "str2bool": (
-        gathering_program(
-            "def flag(v):\n  return v.lower() in ('yes', 'true')\np.add_argument('--sync', "
-            "type=flag)", "FLAGS.sync"),
-        ("--sync=False",), ("--sync=True",),
-    ),
-    "str2bool that knows 1": (
-        gathering_program(
-            "def flag(v):\n  return v.lower() in ('1', 'true')\np.add_argument('--sync', "
-            "type=flag)", "FLAGS.sync"),
-        ("--sync=0",), ("--sync=1",),
-    ),
-    "a registered bool": (
-        gathering_program("p.register('type', 'bool', lambda v: v.lower() == 'true')\n"
-                 "p.add_argument('--issync', type='bool')", "FLAGS.issync"),
-        ("--issync=False",), ("--issync=True",),
-    ),
-    "a word": (
-        gathering_program("p.add_argument('--update', choices=['async', 'sync'])", "FLAGS.update == 'sync'"),
-        ("--update=async",), ("--update=sync",),
-    ),
-    "the other way round": (gathering_program(
-        "p.add_argument('--is_async', "
-        "type=int)", "not FLAGS.is_async"),
-        ("--is_async=1",), ("--is_async=0",)),
-    "beside another test": (
-        gathering_program(
-            "p.add_argument('--sync', "
-            "action='store_true')", "FLAGS.sync and FLAGS.job_name == 'worker'"), (), ("--sync",),
-    ),
-    "through a name": (
-        gathering_program(
-            "p.add_argument('--update', "
-            "default='async')\nsync = p.parse_args().update == 'sync'", "sync"),
-        ("--update=async",), ("--update=sync",),
-    ),
-    "absl's boolean": (
-        "F = tf.app.flags\nF.DEFINE_boolean('use_sync', False, '')\n"
-        "F.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n" + CLUSTER
-        + "opt = tf.train.SyncReplicasOptimizer if FLAGS.use_sync else None",
-        ("--use_sync=0",), ("--use_sync=1",),
-    ),
-    "another flag around it": (gathering_program(
-        "p.add_argument('--gpu', "
-        "type=int)", "FLAGS.gpu == 1"), (), ()),
-    "another word around it": (gathering_program(
-        "p.add_argument('--what', "
-        "default='eval')", "FLAGS.what == 'train'"), (), ()),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "off", "on"), SYNC.values(), ids=SYNC)
-def test_flags_for_gathering_gradients(
-    job: Job, text: str, off: tuple[str, ...], on: tuple[str, ...]
-) -> None:
-    names = ("--job_name=worker", "--task_index=1")
-    assert tuple(word for word in chosen_arguments(job, text, ASYNC) if word not in names) == off
-    assert tuple(word for word in chosen_arguments(job, text, GIVEN) if word not in names) == on
 
 
 NOTHING = {

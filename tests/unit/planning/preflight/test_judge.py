@@ -4,107 +4,37 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from support.probed_hosts import (
+    CARD,
+    MIB,
+    MOUNT,
+    NO_FILTER,
+    SHORT_FILTER,
+    FactsOf,
+    failed_checks,
+    seen_of,
+)
 from tfdeploy.errors import AgentError, HostUnreachable, Refused
 from tfdeploy.model.facts import (
     FolderSpace,
-    Gpu,
-    HostFacts,
     LiveRun,
     LogoutPolicy,
-    Mount,
-    PreflightFacts,
-    ProtectionHindrances,
     Quota,
 )
-from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job
-from tfdeploy.model.output.check import Check
-from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.text.units import version_numbers
-from tfdeploy.planning.options import Options
-from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs, most_frequent
 from tfdeploy.planning.preflight.judge import (
     BEYOND_PLAN,
     RULES,
-    ProbedHost,
     ProbeResults,
     check_hosts,
     unreachable_host_checks,
 )
-from tfdeploy.planning.source.imports import Import
-
-MIB = 1 << 20
-HEALTHY = PreflightFacts(
-    limits={"open files": 1024, "processes": 95_000},
-    available_bytes=8 << 30,
-    shared_memory=FolderSpace("/dev/shm", True, 4 << 30),
-    temporary=FolderSpace("/tmp", True, 4 << 30),
-    mount=Mount("/dev/sda1", "/", "ext4", ("rw", "relatime")),
-    workdir_mode=0o700,
-    quota=None,
-    driver=None,
-    nvidia_devices=0,
-    logout=LogoutPolicy(kills=False, removes_ipc=False),
-    ephemeral_ports=0,
-)
-CARD = Gpu(index=0, name="H200", memory_mib=143771, used_mib=0)
-MOUNT = HEALTHY.mount
-assert MOUNT is not None
-NO_FILTER = ProtectionHindrances(peers="no such filter", firewall="", most_instructions=4096)
-SHORT_FILTER = ProtectionHindrances(peers="", firewall="", most_instructions=8)
-NO_NFT = ProtectionHindrances(peers="", firewall="nft is not installed", most_instructions=4096)
-ALL = ProtectionHindrances(peers="", firewall="", most_instructions=4096)
-FactsOf = Callable[..., HostFacts]
-
-
-def seen_of(
-    facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any
-) -> dict[str, ProbedHost]:
-    """Return facts about the hosts n1, n2, ... All hosts are healthy, except that some facts of n2
-    are replaced.
-
-    `of_n2`: the replaced fields and their values. They are fields of ProbedHost, PreflightFacts or
-    HostFacts. `entry`: fields of n2's entry in the inventory (Host).
-    """
-    seen_by_host = {}
-    for number in range(1, hosts + 1):
-        changed_facts, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
-        host = replace(Host(name=f"n{number}", address=f"192.0.2.{number}"), **keys)
-        preflight_fields = {
-            key: value
-            for key, value in changed_facts.items()
-            if key in PreflightFacts.__dataclass_fields__
-        }
-        fact_fields = {
-            key: value
-            for key, value in changed_facts.items()
-            if key in HostFacts.__dataclass_fields__
-        }
-        facts = replace(
-            facts_of(host, boot_id=str(number)),
-            preflight=replace(HEALTHY, **preflight_fields),
-            **fact_fields,
-        )
-        seen_by_host[host.name] = ProbedHost(
-            host, facts, changed_facts.get("skew_s", 0.0), changed_facts.get("noise", "")
-        )
-    return seen_by_host
-
-
-def failed_checks(checks_by_host: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
-    return [
-        (host, check.check, check.level, check.detail)
-        for host, checks in checks_by_host.items()
-        for check in checks
-        if not check.ok
-    ]
 
 
 def test_healthy_hosts_pass_all_checks(facts_of: FactsOf) -> None:
@@ -395,18 +325,6 @@ def test_fix_installs_python3_only_if_it_is_missing(facts_of: FactsOf) -> None:
         assert ("install python3 on n2" in (checks[0].fix or "")) is install
 
 
-def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
-    problems = failed_checks(
-        check_hosts(
-            ProbeResults(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",)
-        )
-    )
-    assert [detail for *_, detail in problems] == [
-        "1 port of 2222-2299 is free",
-        "1 port of 2222-2299 may be given to any outgoing connection",
-    ]
-
-
 @pytest.mark.parametrize(
     "changed_facts",
     [
@@ -428,114 +346,6 @@ def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
     # All hosts differ from this machine by 90 s, so the clock of this machine is wrong.
     assert failed_checks(check_hosts(ProbeResults(seen))) == []
     assert len(failed_checks(check_hosts(ProbeResults({"n1": seen["n1"]})))) == 1
-
-
-@pytest.mark.parametrize(
-    ("asked", "others", "of_n2", "expected"),
-    # (protection that the operator asks for, what hinders n1 and n3, what hinders n2, result). The
-    # result is (level, part of the detail, part of the fix) of the check, or None if it succeeds.
-    [
-        (
-            "auto",
-            ALL,
-            NO_NFT,
-            (
-                "warning",
-                "falls to `protect: peers`, but most hosts can do more: nft is not",
-                "ml ALL=(root) NOPASSWD",
-            ),
-        ),
-        # Only n2 can use nft.
-        ("auto", NO_NFT, ALL, None),
-        (
-            "auto",
-            ALL,
-            NO_FILTER,
-            ("warning", "no such filter: the ports of a run are open", "uname -r"),
-        ),
-        (
-            "firewall",
-            ALL,
-            NO_NFT,
-            ("error", "`protect: firewall`: nft is not installed", "or write `protect: auto`"),
-        ),
-        ("firewall", ALL, NO_FILTER, ("error", "`protect: firewall`: no such filter", "uname -r")),
-        (
-            "firewall",
-            ALL,
-            SHORT_FILTER,
-            ("error", "`protect: firewall`: a filter for the addresses", "optmem_max"),
-        ),
-        ("peers", ALL, NO_NFT, None),
-        ("peers", ALL, NO_FILTER, ("error", "`protect: peers`: no such filter", "uname -r")),
-        ("none", ALL, NO_FILTER, None),
-    ],
-)
-def test_unsupported_protection_is_reported(
-    facts_of: FactsOf,
-    asked: AskedLevel,
-    others: ProtectionHindrances,
-    of_n2: ProtectionHindrances,
-    expected: tuple[str, str, str] | None,
-) -> None:
-    seen_with_others = {
-        host: replace(seen_host, facts=replace(seen_host.facts, protect=others))
-        for host, seen_host in seen_of(facts_of).items()
-    }
-    seen = {
-        **seen_with_others,
-        "n2": replace(
-            seen_with_others["n2"], facts=replace(seen_with_others["n2"].facts, protect=of_n2)
-        ),
-    }
-    checks_by_host = check_hosts(ProbeResults(seen, Needs(protect=asked)))
-    failures = [
-        (host, check) for host, checks in checks_by_host.items() for check in checks if not check.ok
-    ]
-    if expected is None:
-        assert failures == []
-        return
-    [(host, failure)] = failures
-    assert (
-        (host, failure.check, failure.level) == ("n2", "protect", expected[0])
-        and expected[1] in failure.detail
-        and expected[2] in (failure.fix or "")
-    ), failure
-    # The run has no task on n2.
-    assert (
-        failed_checks(check_hosts(ProbeResults(seen, Needs(protect=asked, hosts=("n1", "n3")))))
-        == []
-    )
-
-
-def test_host_that_launch_would_refuse_is_error(
-    facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]
-) -> None:
-    seen = seen_of(facts_of, protect=NO_FILTER)
-    hosts = inventory(ps="n1", worker="n2 n3")
-    facts = {host: seen_host.facts for host, seen_host in seen.items()}
-    plan = make_plan(
-        hosts,
-        job,
-        facts,
-        release="r",
-        sources={"train.py": ""},
-        run="r",
-        now=0.0,
-        operator="o",
-        options=Options(allow_open=True),
-    )
-    [(host, failure)] = [
-        (host, check)
-        for host, checks in check_hosts(ProbeResults(seen, Needs(plan=plan))).items()
-        for check in checks
-        if not check.ok
-    ]
-    assert (host, failure.check, failure.level) == (
-        "n2",
-        "protect",
-        "error",
-    ) and "--allow-open" in (failure.fix or "")
 
 
 def test_unmet_needs_of_job_are_errors(facts_of: FactsOf) -> None:
@@ -568,132 +378,6 @@ def test_unmet_needs_of_job_are_errors(facts_of: FactsOf) -> None:
     } <= levels
     # The environment is missing, because `setup` has not been run yet.
     assert ("python", "error") in levels
-
-
-IMPORTS = (
-    Import("cv2", "train.py:2", always_reached=True),
-    Import("gym", "env.py:9", always_reached=False),
-    Import("numpy", "train.py:1", always_reached=True),
-)
-
-
-def failed_package_checks(
-    facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any
-) -> list[Check]:
-    """Return the checks that fail if these Python modules are missing on n2."""
-    asked = {
-        module_import.module: module_import.module not in modules for module_import in needs.imports
-    }
-    checks = check_hosts(
-        ProbeResults(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",)
-    )
-    assert all(check.ok for host in ("n1", "n3") for check in checks[host])
-    return [check for check in checks["n2"] if not check.ok]
-
-
-def test_missing_packages_are_reported_with_lines_that_install_them(facts_of: FactsOf) -> None:
-    sure, unsure = failed_package_checks(
-        facts_of, Needs(imports=IMPORTS, tensorflow=True), "cv2", "gym"
-    )
-    assert (sure.level, unsure.level) == ("error", "warning")
-    assert sure.detail == "the program imports cv2 (train.py:2), and /usr/bin/python3 lacks it"
-    assert unsure.detail == "the program may import gym (env.py:9), and /usr/bin/python3 lacks it"
-    assert sure.fix == (
-        "write `setup: {requirements: requirements.txt}` into the job file and "
-        "opencv-python-headless, tensorflow==2.21.0, numpy into requirements.txt, then run "
-        "`tfdeploy setup`; or: `tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
-        "install opencv-python-headless`"
-    )
-    [failure] = failed_package_checks(
-        facts_of,
-        Needs(imports=IMPORTS, requirements_found="../needs/requirements.txt"),
-        "cv2",
-        "numpy",
-    )
-    assert "cv2 (train.py:2), numpy (train.py:1), and /usr/bin/python3 lacks them" in failure.detail
-    assert "{requirements: ../needs/requirements.txt}" in (failure.fix or "")
-
-
-def test_fix_names_python_of_other_hosts_that_has_package(
-    facts_of: FactsOf,
-) -> None:
-    seen = seen_of(facts_of, modules={"numpy": True})
-    poor = replace(seen["n1"].facts, python="/usr/bin/python3.9", modules={"numpy": False})
-    seen["n1"] = replace(seen["n1"], facts=poor)
-    checks = check_hosts(ProbeResults(seen, Needs(imports=IMPORTS[2:])), ("packages",))
-    [failure] = [check for check in checks["n1"] if not check.ok]
-    assert failure.fix == (
-        "set `python:` to /usr/bin/python3, which has numpy on other hosts, or: "
-        "`tfdeploy exec --limit n1 -- /usr/bin/python3.9 -m pip install numpy`"
-    )
-
-
-def test_misspelt_import_of_own_module_is_recognised(facts_of: FactsOf) -> None:
-    imports = (Import("helper", "train.py:2", always_reached=True),)
-    [failure] = failed_package_checks(
-        facts_of, Needs(imports=imports, own_modules={"helpers", "train"}), "helper"
-    )
-    assert failure.fix == "did you mean helpers, which is in the code?"
-
-
-def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
-    needs = Needs(imports=IMPORTS, requirements="requirements.txt")
-    [failure] = failed_package_checks(
-        facts_of,
-        needs,
-        "cv2",
-        environment="/home/ml/tfdeploy/.envs/x",
-        python="/home/ml/tfdeploy/.envs/x/bin/python",
-    )
-    assert (
-        failure.fix
-        == "write opencv-python-headless into requirements.txt, then run `tfdeploy setup`"
-    )
-
-
-@pytest.mark.parametrize(
-    ("module", "left_out", "fix"),
-    [
-        ("urllib2", (), "urllib2 is a module of Python 2: `2to3 -w train.py`"),
-        ("imp", (), "imp is a part of Python that this Python 3.11.2 lacks: write `python: PATH`"),
-        ("tkinter", (), "tkinter is a part of Python"),
-        (
-            "model_pb2",
-            ("model_pb2",),
-            "model_pb2 lies in the code's folder and is not sent: git or .tfdeployignore",
-        ),
-    ],
-)
-def test_module_without_known_package(
-    facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
-) -> None:
-    needs = Needs(
-        imports=(Import(module, "train.py:3", always_reached=True),), unsent_imports=left_out
-    )
-    [failure] = failed_package_checks(facts_of, needs, module)
-    assert (failure.level, (failure.fix or "")[: len(fix)]) == ("error", fix)
-
-
-def test_host_with_only_servers_needs_no_package(
-    facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]
-) -> None:
-    asked = replace(job, mode="ingraph")
-    seen = seen_of(facts_of, protect=ALL)
-    facts = {host: seen_host.facts for host, seen_host in seen.items()}
-    plan = make_plan(
-        inventory(chief="n1", worker="n2 n3"),
-        asked,
-        facts,
-        release="r",
-        sources={"train.py": ""},
-        run="r",
-        now=0.0,
-        operator="o",
-        options=Options(allow_open=True),
-    )
-    assert failed_package_checks(facts_of, Needs(imports=IMPORTS, plan=plan), "cv2") == []
-    assert len(failed_package_checks(facts_of, Needs(imports=IMPORTS), "cv2")) == 1
-    assert failed_package_checks(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
 
 
 def test_refused_plan_is_reported_unless_another_error_explains_it(

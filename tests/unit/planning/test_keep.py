@@ -1,0 +1,90 @@
+"""Test on which host training resumes: the one whose `keep` folder is the newest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.facts import KeepFolderFact
+from tfdeploy.model.hostplan import read_untrusted_plan
+from tfdeploy.model.plan import Plan, without_ssh_settings
+from tfdeploy.model.planform import plan_to_file
+from tfdeploy.planning.options import Options
+
+
+def task(plan: Plan, name: str) -> Any:
+    return next(planned_task for planned_task in plan.tasks if planned_task.task == name)
+
+
+def facts_of_kept_files(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
+    return {"keep": (KeepFolderFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
+
+
+def test_ages_of_checkpoints_are_corrected_for_clock_skew(make: Callable[..., Plan]) -> None:
+    changed_facts = {
+        "n2": facts_of_kept_files(1000.0),
+        "n3": {**facts_of_kept_files(1500.0), "clock_skew_s": 600.0},
+    }
+    assert task(make(changed_facts=changed_facts, keep=("checkpoints",)), "worker:0").host == "n2"
+
+
+def test_checkpoint_takes_precedence_over_newer_files(make: Callable[..., Plan]) -> None:
+    plan = make(
+        changed_facts={"n1": facts_of_kept_files(9000.0, None), "n3": facts_of_kept_files(1000.0)},
+        keep=("checkpoints",),
+    )
+    assert task(plan, "worker:0").host == "n3"
+    assert plan.resume == "checkpoints: model.ckpt-7 on n3"
+
+
+def test_checkpoint_on_other_host_takes_precedence_over_local_files(
+    make: Callable[..., Plan],
+) -> None:
+    with pytest.raises(Refused, match=r"checkpoints: model\.ckpt-7\) is on n1"):
+        make(
+            changed_facts={
+                "n1": facts_of_kept_files(1000.0),
+                "n2": facts_of_kept_files(9000.0, None),
+            },
+            keep=("checkpoints",),
+        )
+
+
+def test_plan_may_take_keep_from_host_without_task(
+    make: Callable[..., Plan],
+) -> None:
+    plan = make(
+        {"worker": "n1 n2 n3"},
+        {"n3": facts_of_kept_files(9000.0)},
+        Options(workers=2),
+        mode="mirrored",
+        keep=("checkpoints",),
+    )
+    assert (plan.keep_from, [host.host for host in plan.hosts]) == ("n3", ["n1", "n2"])
+    assert (
+        read_untrusted_plan(
+            json.dumps(plan_to_file(without_ssh_settings(plan))).encode(), plan.run, plan.job, {}
+        ).keep_from
+        == "n3"
+    )
+
+
+def test_keep_folders_not_named_by_job_are_ignored(make: Callable[..., Plan]) -> None:
+    plan = make(changed_facts={"n1": facts_of_kept_files(9000.0)})
+    assert plan.resume is None
+
+
+def test_chief_is_placed_at_checkpoint_or_launch_is_refused(make: Callable[..., Plan]) -> None:
+    roles = {"ps": "n1", "chief": "n2", "worker": "n3"}
+    assert (
+        make(roles, {"n2": facts_of_kept_files(1.0)}, keep=("checkpoints",)).resume
+        == "checkpoints: model.ckpt-7 on n2"
+    )
+    with pytest.raises(
+        Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"
+    ):
+        make(roles, {"n3": facts_of_kept_files(1.0)}, keep=("checkpoints",))
