@@ -9,30 +9,39 @@ import ast
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import Mode
-from tfdeploy.planning.flags import flag_definitions
+from tfdeploy.planning.flags import flag_definitions, flags
+from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
+from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
-from tfdeploy.planning.source.expressions import literal_text
+from tfdeploy.planning.source.expressions import literal_text, target_names
 from tfdeploy.planning.source.source import Program, is_main_block
 
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
 # A program whose name contains one of these texts uses a model after the training.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
-_CHECKPOINT_NAMES = """
-    checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
-    backup_dir output_dir out output save save_path checkpoint_path work_dir workdir
-"""
+_CHECKPOINT_NAME = re.compile(
+    rf"{OUTPUT_NAME.pattern}|checkpoints?|out|output|save|save_path|checkpoint_path"
+)
 # Function that takes a path for checkpoints -> (position, name) of the argument that is this path.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),
     "ModelCheckpoint": (0, "filepath"),
 }
-_DATA_NAMES = ("data", "data_dir", "data_path", "dataset", "dataset_dir", "input_dir")
+# A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts to
+# be replaced, such as PATH_TO_DATA, do not count.
+_EXAMPLE_VALUE = re.compile(r"(?!.*([Pp]ath|[Yy]our)|[A-Z_]+\Z)(\.\.?/)*[A-Za-z][\w./*-]*")
+# A folder is no data set if its name begins with one of these texts, such as logs or config.
+_NO_DATA = re.compile("conf|cfg|script|doc|test|src|lib|log|out|ckpt|checkpoint|save|model|result")
+# Takes the path of a folder. Returns whether the folder contains files; None if it contains Python
+# files, or if there is no such folder.
+FolderTest = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True)
@@ -49,24 +58,27 @@ class FolderProgram:
     mode: Mode | None
     reason: str
     keep: tuple[str, ...]  # folders to which the program writes checkpoints
-    data: tuple[tuple[str, str], ...]  # (flag, path in the folder) of each data set
+    # (path in the folder, flag) of each data set. The flag is "" if the program finds the data set
+    # without a flag.
+    data: tuple[tuple[str, str], ...]
+    arguments: tuple[str, ...]  # further flags with values, from an example of the command
     uses_tensorflow: bool
 
 
 def find_programs(
-    sources: Mapping[str, str], exists: Callable[[str], bool], has_data: Callable[[str], bool]
+    sources: Mapping[str, str], documents: str, has_files: FolderTest
 ) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
-    `sources`: path -> text of each Python file. `exists(path)`: whether the folder contains this
-    path. `has_data(path)`: whether this path is a folder without Python files, which may be data.
+    `sources`: path -> text of each Python file. `documents`: text that may contain examples of
+    commands, such as a README.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     commands = {path: _choose_command(path, text) for path, text in sources.items()}
     parsed = {path: source.read_program(commands[path], sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
-        _describe_program(program, commands[path], exists, has_data)
+        _describe_program(program, commands[path], documents + sources[path], has_files)
         for path, program in parsed.items()
         if program.modules and _is_startable(program, is_imported=path in imported)
     ]
@@ -79,10 +91,11 @@ def _is_startable(program: Program, *, is_imported: bool) -> bool:
     body = program.modules[0].tree.body
     if stem in _NO_PROGRAMS or stem.startswith("test_"):
         return False
-    has_main = any(map(is_main_block, body))
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
     acts = any(not isinstance(each, definitions) for each in body[1:])
-    return has_main or (not is_imported and (acts or bool(find_signs(program))))
+    return any(map(is_main_block, body)) or (
+        not is_imported and (acts or any(sign.certain for sign in find_signs(program)))
+    )
 
 
 def _program_sort_key(program: FolderProgram) -> tuple[object, ...]:
@@ -111,16 +124,14 @@ def _choose_command(path: str, text: str) -> tuple[str, ...]:
     A program that imports the package in which it lies is started as a module (`python -m`).
     """
     package = path.rpartition("/")[0].partition("/")[0]
-    if package and re.search(rf"^\s*(?:from|import) {re.escape(package)}\b", text, re.MULTILINE):
+    own = rf"^\s*((from|import) {re.escape(package)}\b|from \.)"
+    if package and re.search(own, text, re.MULTILINE):
         return "python", "-m", path.removesuffix(".py").replace("/", ".")
     return "python", path
 
 
 def _describe_program(
-    program: Program,
-    command: tuple[str, ...],
-    exists: Callable[[str], bool],
-    has_data: Callable[[str], bool],
+    program: Program, command: tuple[str, ...], text: str, has_files: FolderTest
 ) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
@@ -131,34 +142,81 @@ def _describe_program(
         fitting = [sign for sign in signs if mode in sign.modes]
         # Of several signs, the sign that allows the fewest modes is the most specific.
         reason = str(min(fitting, key=lambda sign: (sign.is_flag, len(sign.modes))))
-    folders = [*filter(None, map(_top_folder, _checkpoint_paths(program)))]
-    data: dict[str, str] = {}
-    for flag in flag_definitions.defined_flags(program):
-        path = posixpath.normpath(flag.default)
-        is_data = exists(path) if flag.plain_name in _DATA_NAMES else has_data(path)
-        if is_data and flag.form == "value" and _top_folder(path) not in ("", *folders):
-            data.setdefault(flag.spelling, path)
+    defined = tuple(_with_example_values(program, text))
+    keep, data = _find_folders(program, defined, has_files)
     return FolderProgram(
         program.path or "",
         command,
         mode,
         reason,
-        tuple(dict.fromkeys(folders)),
+        tuple(keep),
         tuple(data.items()),
+        tuple(
+            f"{flag.spelling}={flag.default}"
+            for flag in defined
+            if flag.empty and flag.default and flag.spelling not in data.values()
+        ),
         program.imports_any("tensorflow", "keras", "tf_keras"),
     )
 
 
-def _checkpoint_paths(program: Program) -> Iterator[str]:
+def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
+    """Yield the flags that the program defines.
+
+    A flag without a default gets as its default the value from an example of the program's command,
+    if `text` contains one. Flags about the cluster are left as they are.
+    """
+    command = re.compile(rf"\b{re.escape(_stem(program.path or ''))}(?:\.py)? +([^`;&|\n]*)")
+    # The first example is put last, because the last value of a flag counts.
+    examples = reversed(command.findall(re.sub(r"\\\n|[\"']", "", text)))
+    values = flag_definitions.flags_in_command(tuple(" ".join(examples).split()))
+    cluster = {flag.dest for flag in flags.cluster_flags(program).flags}
     for flag in flag_definitions.defined_flags(program):
-        if flag.plain_name in _CHECKPOINT_NAMES.split():
+        value = values.get(flag.spelling.lstrip("-"), "")
+        fits = flag.empty and flag.dest not in cluster and _EXAMPLE_VALUE.fullmatch(value)
+        yield replace(flag, default=value) if fits else flag
+
+
+def _find_folders(
+    program: Program, defined: Flags, has_files: FolderTest
+) -> tuple[dict[str, None], dict[str, str]]:
+    """Return (folders for checkpoints, {path of a data set: flag, or "" if it needs no flag}).
+
+    An empty folder that the program names is for checkpoints, unless its name is one for data.
+    """
+    keep = dict.fromkeys(filter(None, map(_top_folder, _checkpoint_paths(program, defined))))
+    data: dict[str, str] = {}
+    by_default = {posixpath.normpath(flag.default): flag.spelling for flag in defined}
+    literals = (literal_text(node) or "" for node in program.find(ast.Constant))
+    for path in (*by_default, *map(_top_folder, (*by_default, *literals))):
+        folder, flag = _top_folder(path), by_default.get(path, "")
+        filled = has_files(path) if folder and folder not in keep else None
+        name = flag_definitions.plain_name(flag or folder)
+        if filled is False and not INPUT_NAME.fullmatch(name):
+            keep[folder] = None
+        elif filled is not None and (
+            flag or not (_NO_DATA.match(folder) or folder in map(_top_folder, data))
+        ):
+            data.setdefault(path, flag)
+    return keep, data
+
+
+def _checkpoint_paths(program: Program, defined: Flags) -> Iterator[str]:
+    for flag in defined:
+        if _CHECKPOINT_NAME.fullmatch(flag.plain_name):
             yield flag.default
+    for node in program.find(ast.Assign):
+        # A variable such as train_dir is often the folder of the images for the training.
+        for name in target_names(node.targets):
+            if OUTPUT_NAME.fullmatch(name.lower().removeprefix("train")):
+                yield literal_text(node.value) or ""
     for call in program.find(ast.Call):
         name = ast.unparse(call.func).rpartition(".")[2]
         position, path_name = _CHECKPOINT_CALLS.get(name, (len(call.args), ""))
         given = call.args[position : position + 1]
-        named = (*_CHECKPOINT_NAMES.split(), path_name)
-        given += [each.value for each in call.keywords if each.arg in named]
+        for each in call.keywords:
+            if each.arg == path_name or _CHECKPOINT_NAME.fullmatch(each.arg or ""):
+                given.append(each.value)
         for path in filter(None, map(literal_text, given)):
             # ModelCheckpoint gets the path of a file, so the folder of this file is used.
             yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
@@ -166,5 +224,5 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
 
 def _top_folder(path: str) -> str:
     """Return the first folder of a relative path. For any other path, return ""."""
-    path = posixpath.normpath(path)
-    return "" if path.startswith(("/", "~", ".")) else path.split("/")[0]
+    folder = posixpath.normpath(path).split("/")[0]
+    return folder if NAME.match(folder) else ""

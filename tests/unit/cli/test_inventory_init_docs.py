@@ -323,17 +323,35 @@ def test_init_asks_which_program_to_use(project_folder):
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).command == ("python", "tune.py")
 
 
-@pytest.mark.parametrize(
-    ("text", "mode"), [("import tensorflow\nprint(1)", "local"), ("import os\nprint(1)", "plain")]
-)
-def test_init_proposes_single_process_if_program_shows_no_mode(capsys, project_folder, text, mode):
-    (project_folder / "train.py").write_text(text)
+@pytest.mark.parametrize("module", ["tensorflow", "torch", "jax", "os"])
+def test_init_proposes_single_process_if_program_shows_no_mode(capsys, project_folder, module):
+    (project_folder / "train.py").write_text(f"import {module}\nprint(1)")
     assert main(["init", "--yes"]) == 0
-    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == mode
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "local"
     assert (
-        f"(mode {mode}: a guess, because the program shows no mode. --mode changes it)"
+        "(mode local: a guess, because the program shows no mode. --mode changes it)"
         in capsys.readouterr().err
     )
+
+
+def test_init_reads_examples_and_folders(project_folder):
+    (project_folder / "src/ocr").mkdir(parents=True)
+    (project_folder / "src/ocr/fit.py").write_text(
+        "import argparse\nfrom . import net\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--images', required=True)\n"
+        "for line in open('words/labels.txt'): net.fit(line, 'weights')\n"
+    )
+    (project_folder / "src/ocr/net.py").write_text("import tensorflow\n")
+    for file in ("words/labels.txt", "scans/1.png", "weights/.gitkeep", "config/fit.yaml"):
+        (project_folder / file).parent.mkdir()
+        (project_folder / file).touch()
+    (project_folder / "README.md").write_text(
+        "    python -m ocr.fit \\\n        --images='scans/*.png'\n"
+    )
+    assert main(["init", "--yes"]) == 0
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
+    assert job.command == ("python", "-m", "src.ocr.fit", "--images=scans/*.png")
+    assert (job.keep, set(job.data)) == (("weights",), {"scans", "words"})
 
 
 def test_init_uses_inventory_of_another_tool(project_folder):

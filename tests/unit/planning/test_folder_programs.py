@@ -34,8 +34,11 @@ def programs_in(**texts: str) -> list[FolderProgram]:
     return programs_among({f"{name}.py": text for name, text in texts.items()})
 
 
-def programs_among(sources: dict[str, str], *folders: str) -> list[FolderProgram]:
-    return find_programs(sources, lambda path: False, lambda path: path in folders)
+def programs_among(
+    sources: dict[str, str], *folders: str, documents: str = "", empty: tuple[str, ...] = ()
+) -> list[FolderProgram]:
+    contents = {**dict.fromkeys(folders, True), **dict.fromkeys(empty, False)}
+    return find_programs(sources, documents, contents.get)
 
 
 def test_python_2_program_is_read_without_old_lines() -> None:
@@ -76,7 +79,42 @@ def test_a_folder_that_is_the_default_of_a_flag_is_data_or_gets_checkpoints() ->
         for name, default in (("samples", "samples"), ("save", "save/ae.ckpt"), ("mode", "fast"))
     )
     (program,) = programs_among({"train.py": flags}, "samples", "save")
-    assert (program.data, program.keep) == ((("--samples", "samples"),), ("save",))
+    assert (program.data, program.keep) == ((("samples", "--samples"),), ("save",))
+
+
+def test_an_empty_folder_that_the_program_names_gets_checkpoints() -> None:
+    flags = "import argparse\np = argparse.ArgumentParser()\n" + "".join(
+        f"p.add_argument('--{name}', default='{name}')\n" for name in ("snapshots", "images")
+    )
+    (program,) = programs_among({"train.py": flags}, empty=("snapshots", "images"))
+    assert (program.data, program.keep) == ((("images", "--images"),), ("snapshots",))
+
+
+def test_a_folder_in_the_text_of_the_program_is_data_or_gets_checkpoints() -> None:
+    text = "from config import LOG_DIR\nprint(open('words/a.txt'), open('conf/a.yaml'))\n"
+    config = "LOG_DIR = 'runs/a'\ntrain_dir = 'cats/train'\n"
+    sources = {"train.py": text, "config.py": config}
+    program = programs_among(sources, "words", "conf", "cats")[0]
+    assert (program.data, program.keep) == ((("words", ""), ("cats", "")), ("runs",))
+
+
+DOCUMENT = """
+Run `python train.py --job_name=worker --out=runs/a --size 3 \\
+    --corpus texts --master=n1:2222`, then `python test.py --mode fast`.
+python train.py --out=other --name=YOUR_NAME --cache /var/cache --images path/to/images
+"""
+
+
+def test_flags_without_default_get_values_from_an_example_of_the_command() -> None:
+    names = ["job_name", "out", "size", "corpus", "master", "mode", "name", "cache", "images"]
+    text = (
+        f"{TF}server = tf.train.Server(None)\n"
+        + "".join(f"tf.app.flags.DEFINE_string('{name}', None, '')\n" for name in names)
+        + "tf.app.flags.DEFINE_string('ps_hosts', '', '')\n"
+    )
+    (program,) = programs_among({"train.py": text}, "texts", documents=DOCUMENT)
+    assert program.arguments == ("--out=runs/a",)
+    assert (program.data, program.keep) == ((("texts", "--corpus"),), ("runs",))
 
 
 def test_a_program_that_imports_its_own_package_is_started_as_a_module() -> None:
@@ -84,3 +122,5 @@ def test_a_program_that_imports_its_own_package_is_started_as_a_module() -> None
     sources = {"trainer/task.py": text, "trainer/model.py": "def train():\n  pass\n"}
     assert programs_among(sources)[0].command == ("python", "-m", "trainer.task")
     assert programs_among({"tools/train.py": text})[0].command == ("python", "tools/train.py")
+    text = "from .net import fit\nfit()\n"
+    assert programs_among({"src/ocr/cli.py": text})[0].command == ("python", "-m", "src.ocr.cli")

@@ -85,15 +85,13 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     """Return the text of the job file, from the flags, the programs in the folder and the
     operator's answers. Raises UsageError."""
     programs = _find_programs(folder)
-    program = programs[0] if programs else None
-    if program is not None and program.mode is not None and flags.mode is None:
+    program = programs[0] if programs else _unread_program(folder)
+    if program.mode is not None and flags.mode is None:
         mode = program.mode
     else:
-        question, default = f"Mode ({', '.join(MODES)})", "async"
-        if program is not None:
-            default = "local" if program.uses_tensorflow else "plain"
+        question, default = f"Mode ({', '.join(MODES)})", "local" if programs else "async"
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
-    if program is not None and not (flags.quiet or flags.json):
+    if programs and not (flags.quiet or flags.json):
         reason = program.reason
         if program.mode is None:
             reason = f"the signs differ: {reason}" if reason else "the program shows no mode"
@@ -103,57 +101,64 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
     name = folder.resolve().name
     name = name if NAME.match(name) else "job"
-    keep = program.keep if program else ()
-    data, data_arguments = _describe_data(program)
+    data = [(Path(path).stem, flag, path) for path, flag in program.data]
 
     def read_command(line: str) -> str:
-        sets = {name: path for name, path in data.items() if f"{{data.{name}}}" in line}
-        text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=sets)
+        sets = {
+            name: f"./{path}" for name, flag, path in data if not flag or f"{{data.{name}}}" in line
+        }
+        text = job_text(
+            name=name, mode=mode, command=_split_command(line), keep=program.keep, data=sets
+        )
         return _check_file_text(JOB_FILE, text, "--command")
 
-    command = program.command if program else ("python", _guess_program(folder))
-    guess = shlex.join([*command, *data_arguments])
-    is_clear = program is not None and (
-        program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
-    )
-    if is_clear and flags.command is None:
+    arguments = [f"{flag}={{data.{name}}}" for name, flag, _ in data if flag]
+    guess = shlex.join([*program.command, *arguments, *program.arguments])
+    is_clear = program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
+    if programs and is_clear and flags.command is None:
         return read_command(guess)
     return _ask_or_default(flags, flags.command, "Command", guess, read_command)
 
 
 def _find_programs(folder: Path) -> list[FolderProgram]:
     """Return the programs in the folder and in its subfolders, the most likely one first."""
+
+    def has_files(path: str) -> bool | None:
+        place = folder / path
+        if not NAME.match(place.stem) or not place.is_dir() or any(place.glob("*.py")):
+            return None
+        return any(place.glob("[!.]*"))
+
+    sources = _read_texts(folder, "*.py", "*/*.py")
+    texts = "\n".join(_read_texts(folder, "README*", "*.sh", "*/*.sh", "*.sbatch").values())
+    # Reading more files takes long, so deeper folders are read only if these show no program.
+    return find_programs(sources, texts, has_files) or find_programs(
+        sources | _read_texts(folder, "*/*/*.py"), texts, has_files
+    )
+
+
+def _read_texts(folder: Path, *patterns: str) -> dict[str, str]:
+    """Return path -> text of each file that matches a pattern."""
     paths = [
         path
-        for path in (*sorted(folder.glob("*.py")), *sorted(folder.glob("*/*.py")))
+        for pattern in patterns
+        for path in sorted(folder.glob(pattern))
         if not path.relative_to(folder).parts[0].startswith((".", "__"))
         and not (path.parent / "pyvenv.cfg").exists()
         and path.is_file()
         and path.stat().st_size < _MAX_SOURCE_BYTES
     ]
-    sources = {
+    return {
         str(path.relative_to(folder)): path.read_text(encoding="utf-8", errors="replace")
         for path in paths[:_MOST_SOURCES]
     }
 
-    def has_data(path: str) -> bool:
-        return (folder / path).is_dir() and not any((folder / path).glob("*.py"))
 
-    return find_programs(sources, lambda path: (folder / path).exists(), has_data)
-
-
-def _guess_program(folder: Path) -> str:
-    """Return the only Python file of the folder, else train.py."""
+def _unread_program(folder: Path) -> FolderProgram:
+    """Return the only Python file of the folder, else train.py, as a program without signs."""
     files = [path.name for path in folder.glob("*.py")]
-    return files[0] if len(files) == 1 else "train.py"
-
-
-def _describe_data(program: FolderProgram | None) -> tuple[dict[str, str], list[str]]:
-    """Return (the data sets of the program, the arguments that pass their paths to it)."""
-    named = [(Path(path).stem, flag, path) for flag, path in (program.data if program else ())]
-    named = [each for each in named if NAME.match(each[0])]
-    data = {name: f"./{path}" for name, _, path in named}
-    return data, [f"{flag}={{data.{name}}}" for name, flag, _ in named]
+    path = files[0] if len(files) == 1 else "train.py"
+    return FolderProgram(path, ("python", path), None, "", (), (), (), uses_tensorflow=False)
 
 
 def _print_used_inventory(flags: Flags) -> None:

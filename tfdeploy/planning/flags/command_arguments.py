@@ -39,10 +39,11 @@ from tfdeploy.planning.source.expressions import (
 from tfdeploy.planning.source.parsed_file import place_of, subtree
 from tfdeploy.planning.source.source import Program
 
-_WRITTEN = re.compile(
-    r"(train|log|logs|model|output|out|save|saved_?model|checkpoint|ckpt|summary|job|work|working|result)s?_?dir(ectory)?|logdir"
+# Names of flags and variables for an output folder, and for an input folder.
+OUTPUT_NAME = re.compile(
+    r"(train|log|model|output|out|save|saved_?model|checkpoint|ckpt|backup|summary|job|work|working|result)s?_?dir(ectory)?"
 )
-_READ = re.compile(
+INPUT_NAME = re.compile(
     r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?(_?(dir|directory|path|root|folder))?"
 )
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
@@ -204,9 +205,9 @@ def _folder_kind(flag: Flag) -> str:
     """Return "keep" if the flag names an output folder, "data" if an input folder, else ""."""
     name = flag.dest.lower()
     has_data_to_train = flag.dest.startswith("train") and _OF_DATA.search(flag.help)
-    if has_data_to_train or _READ.fullmatch(name):
+    if has_data_to_train or INPUT_NAME.fullmatch(name):
         return "data"
-    return "keep" if _WRITTEN.fullmatch(name) else ""
+    return "keep" if OUTPUT_NAME.fullmatch(name) else ""
 
 
 def _job_folders(job: Job, kind: str) -> tuple[str, ...]:

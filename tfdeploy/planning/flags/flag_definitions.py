@@ -164,7 +164,7 @@ def flags_in_command(command: Command) -> dict[str, str]:
     The value is the text after `=`. Without `=`, it is the next word, or "" if there is none.
     """
     values: dict[str, str] = {}
-    for word, following in zip(command, (*command[1:], ""), strict=True):
+    for word, following in zip(command, (*command, "")[1:], strict=True):
         name, equals, value = word.partition("=")
         if word.startswith("-") and name.strip("-"):
             values[name.lstrip("-")] = value if equals else following

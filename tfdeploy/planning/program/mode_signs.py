@@ -7,12 +7,13 @@ construct in a branch that depends on a flag, for example, is not certain.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.flags import flags
+from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.expressions import dotted_name, literal_text
 from tfdeploy.planning.source.parsed_file import place_of
@@ -38,6 +39,10 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
 # If a program calls a function whose name ends with one of these texts, it uses another framework
 # than TensorFlow, and needs mode plain.
 _OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
+# Libraries for training on several machines, as an import names them.
+_LIBRARIES = re.compile(
+    r"horovod|lightning|\baccelerate\b|deepspeed|transformers(?= import .*Trainer\b)"
+)
 # Environment variable of a task -> the modes that set it.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
     "RANK": ("plain",),
@@ -59,7 +64,8 @@ class Sign:
     where: str  # "train.py:12"
     certain: bool
     is_flag: bool = False  # the definition of a flag, a weaker sign than the use of a strategy
-    # True if the program executes the construct because of the default value of a flag.
+    # True if the program executes the construct because of the default value of a flag, or if no
+    # flag decides whether the program executes it.
     by_default: bool = False
 
     @property
@@ -151,7 +157,7 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
 def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     is_sync = any(
         flag.name == "issync" and flag.is_on for flag in flags.cluster_flags(program).flags
-    )
+    ) or not any("sync" in flag.dest for flag in flag_definitions.defined_flags(program))
     for use in tf_names_used.tensorflow_uses(program):
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
@@ -171,8 +177,9 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
         if f".{name}".endswith(_OF_OTHERS):
             yield Sign(modes, f"calls {name}", place_of(call), id(call) in certain_nodes)
     for statement in program.imports:
-        if "horovod" in ast.unparse(statement):
-            yield Sign(("plain",), "imports horovod", place_of(statement), certain=False)
+        if library := _LIBRARIES.search(ast.unparse(statement)):
+            action = f"imports {library[0]}"
+            yield Sign(("plain", "local"), action, place_of(statement), certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     needed = {
         id(read.slice)

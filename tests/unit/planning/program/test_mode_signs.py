@@ -43,6 +43,8 @@ else:
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 """
 SYNC_ON = "tf.app.flags.DEFINE_boolean('issync', True, '')\n"
+SYNC_OFF = SYNC_ON.replace("True", "False")
+BY_SETTING = BY_FLAG.replace("FLAGS.issync", "open('conf').read()")
 TUTORIAL = """
 import tensorflow as tf
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -75,7 +77,8 @@ mp.spawn(train, args=(2,), nprocs=2)
 """
 PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "between graphs": (FLAGS + SERVER.replace("OPTIMIZER", ""), "async"),
-    "synchronous by a flag": (FLAGS + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
+    "synchronous by a flag": (FLAGS + SYNC_OFF + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
+    "synchronous by a setting": (FLAGS + SERVER.replace("OPTIMIZER", BY_SETTING), "sync"),
     "synchronous": (FLAGS + SERVER.replace("OPTIMIZER", ALWAYS), "sync"),
     "flags alone": (FLAGS, "async"),
     "synchronous by a flag that is on": (FLAGS + SYNC_ON + SERVER.replace("OPTIMIZER", BY_FLAG), "sync"),
@@ -86,6 +89,10 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "ranks that the program starts": (SPAWN, "local"),
     "ranks that the program starts on many hosts": (SPAWN.replace("localhost", "192.0.2.1"), "plain"),
     "horovod": ("import horovod.tensorflow as hvd\nhvd.init()", "plain"),
+    "lightning": ("import torch\nimport pytorch_lightning as pl\npl.Trainer().fit(None)", "plain"),
+    "accelerate": ("from accelerate import Accelerator\nAccelerator()", "plain"),
+    "trainer of transformers": ("from transformers import AutoModel, Trainer\nTrainer()", "plain"),
+    "transformers without a trainer": ("from transformers import AutoModel\nAutoModel()", None),
     "mirrored": (MIRRORED, "mirrored"),
     "coordinator": (TF2 + "s = tf.distribute.experimental.ParameterServerStrategy(r)", "coordinator"),
     "several GPUs": (TF2 + "with tf.distribute.MirroredStrategy().scope(): pass", "local"),
