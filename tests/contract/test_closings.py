@@ -72,8 +72,8 @@ def test_retry_succeeds_after_penalty_and_operator_is_informed(
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
     assert time.monotonic() - began > 1.5
     text = (
-        "sshd holds this address off (PerSourcePenalties, or MaxStartups): tfdeploy retries for "
-        "up to 40 s"
+        "sshd refuses this address for some time (PerSourcePenalties, or MaxStartups): tfdeploy "
+        "retries for up to 40 s"
     )
     assert reported == [("n1", text)]
     assert sshd.trace().count(FAILED) == 1 and not WITHOUT_LOGIN.findall(sshd.trace())
@@ -89,7 +89,7 @@ def test_long_penalty_fails_with_cause_and_setting(
     refused(fleet, replace(sshd.host, identity_file=wrong_key))
     await_reaped(sshd, FAILED, 1)
     error = refused(fleet, sshd.host)
-    assert "holds this address off" in error.what and "PerSourcePenalties" in error.what
+    assert "refuses this address for some time" in error.what and "PerSourcePenalties" in error.what
     assert re.search(r"tfdeploy retried for \d s", error.what)
     assert error.next and "PerSourcePenaltyExemptList 127.0.0.1" in error.next
 

@@ -113,7 +113,9 @@ def test_follower_relays_end_of_run(
         == state
     )
     notes = [event.data["text"] for event in events if event.kind == "note"]
-    assert notes == ["n1 has not heard from n2 that the run is over: this machine informs them"]
+    assert notes == [
+        "n1 has not heard from n2 that the run is over; this machine reports the end of the run"
+    ]
     assert fleet.alive("r1", "cut") == {} and status(fleet, plan).uninformed is None
 
 

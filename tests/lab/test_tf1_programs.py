@@ -256,7 +256,7 @@ def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None
     lines_by_task = lines_of(operator, run)
     assert_said(program, lines_by_task)
     if program == HARDWIRED:
-        assert lines_by_task["worker:0"].count("gives way to the plan's") == 1
+        assert lines_by_task["worker:0"].count("is replaced by the plan's cluster") == 1
     for host in operator.lab.hosts:
         assert operator.marked(host, run) == []
 
@@ -271,7 +271,7 @@ def test_a_shell_script_may_start_it_once_the_job_says_what_it_is(operator: Tfde
     )
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines_by_task = lines_of(operator, run)
-    assert "gives way to the plan's" in lines_by_task["worker:0"]
+    assert "is replaced by the plan's cluster" in lines_by_task["worker:0"]
     assert_said(HOGWILD, lines_by_task)
 
 

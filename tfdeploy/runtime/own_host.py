@@ -36,7 +36,7 @@ def patch_module(socket: Any) -> None:
                 return original(*args)
             instead = answer(*args)
             task.print_once(
-                "the program is told that its host is %s, which is in its own list of hosts"
+                "the program is told that its host is %s, which is in the program's list of hosts"
                 % written
             )
             return instead

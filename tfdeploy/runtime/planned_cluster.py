@@ -88,8 +88,8 @@ def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     jobs = job_synonyms.map_jobs_to_roles(written, plan)
     if not jobs:
         task.print_once(
-            "the cluster written into the program (%s) is kept, because the plan has other jobs: %s"
-            % (format_cluster(written), ", ".join(plan))
+            "the cluster written into the program (%s) is kept, because its jobs do not fit those of "
+            "the plan: %s" % (format_cluster(written), ", ".join(plan))
         )
         return None
     instead = {role: tasks for role, tasks in plan.items() if role not in jobs.values()}
@@ -97,7 +97,7 @@ def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     for job, role in jobs.items():
         _moved.update(zip(written[job], plan[role]))
     task.print_once(
-        "the cluster written into the program (%s) gives way to the plan's (%s)"
+        "the cluster written into the program (%s) is replaced by the plan's cluster (%s)"
         % (format_cluster(written), format_cluster(instead))
     )
     _print_differences(written, jobs, plan)

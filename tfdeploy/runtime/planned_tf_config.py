@@ -20,7 +20,7 @@ def patch_module(resolver: Any) -> None:
         if not plan or not _is_foreign(config, plan):
             return config
         task.print_once(
-            "the TF_CONFIG written by the program gives way to the plan's (%s)"
+            "the TF_CONFIG written by the program is replaced by the plan's TF_CONFIG (%s)"
             % planned_cluster.format_cluster(plan)
         )
         return task.tf_config()

@@ -23,7 +23,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
             raise Refused(
                 "there is no HOME, and the password database knows no home folder of this user",
                 where="this machine",
-                next="`export HOME=FOLDER`, one that only you can change",
+                next="`export HOME=FOLDER`, with a folder that only you can change",
             )
         base = str(Path(home) / ".local" / "state")
     return Path(base) / "tfdeploy"
@@ -45,9 +45,9 @@ def refuse_exposed_state_root(root: Path) -> None:
         fix = f"mv {shlex.quote(exposure.path)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"
-    elsewhere = "`export XDG_STATE_HOME=FOLDER`, one that only you can change"
+    elsewhere = "`export XDG_STATE_HOME=FOLDER`, with a folder that only you can change"
     raise Refused(
-        f"{exposure.what}, and what tfdeploy remembers of runs is in {root}",
+        f"{exposure.what}, but tfdeploy keeps its records of runs in {root}",
         where="this machine",
         next=f"`{fix}`; or {elsewhere}" if fix else elsewhere,
     )

@@ -22,7 +22,7 @@ def command_line(argv: tuple[str, ...]) -> str:
     Raises ValueError if there are no words or a word contains NUL.
     """
     if not argv or any("\0" in word for word in argv):
-        raise ValueError("a command needs words, without NUL")
+        raise ValueError("a command must have words, and no word may contain NUL")
     if len(argv) == 1:
         script = argv[0]
         return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _escaped_line(script)

@@ -163,7 +163,7 @@ def make_data_listing(
     """
     if not rows.files:
         raise Refused(
-            "the data set holds no file to send",
+            "the data set has no file that tfdeploy may send",
             where=source if host is None else f"{host}:{source}",
             next="correct `data:` in the job file",
         )

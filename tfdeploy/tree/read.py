@@ -70,9 +70,9 @@ def read_tree(
     entries = sorted(links + [entry for entry, _ in hashed], key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
-            "the code folder holds no file to send",
+            "the code folder has no file that tfdeploy may send",
             where=str(root),
-            next=f"correct `code:` in the job file, or what .gitignore and {IGNORE_FILE} leave out",
+            next=f"correct `code:` in the job file, or the patterns in .gitignore and {IGNORE_FILE}",
         )
     hashes.save()
     keys = sorted((entry.path, line) for entry, line in hashed if line)

@@ -28,7 +28,7 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
     _show_section(terminal, admitted, answer["admitted"])
     _show_secrets(terminal, answer["secrets"])
     _show_versions(terminal, answer["versions"])
-    faults = {"host": "host", "log": "line", "what is wrong with it": "what"}
+    faults = {"host": "host", "log": "line", "what is wrong with the log": "what"}
     _show_section(terminal, faults, answer["faults"])
     _show_section(terminal, {"host": "host", "left": "kind", "where": "path"}, answer["left"])
     unasked = [row["host"] for row in answer["errors"]]

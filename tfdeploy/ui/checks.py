@@ -95,7 +95,7 @@ def _show_problem(
 ) -> None:
     write_wrapped(terminal, f"{subject}: ", what, "red" if is_error else "yellow")
     for fix in filter(None, fixes):
-        write_wrapped(terminal, "    mend: ", fix)
+        write_wrapped(terminal, "    fix: ", fix)
 
 
 def _ports_text(group: LinkGroup) -> str:

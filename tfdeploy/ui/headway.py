@@ -43,7 +43,7 @@ class HostCountLine:
         host. `hosts`: host -> reason."""
         first, why = next(iter(hosts.items()))
         others = f" and {format_count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
-        self._write(f"{self.text}; asking {first}{others} once more: {clean(why)}", stays=True)
+        self._write(f"{self.text}; trying {first}{others} again: {clean(why)}", stays=True)
 
     def erase(self) -> None:
         """Erase the line about the progress from the terminal."""

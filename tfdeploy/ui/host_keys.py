@@ -19,10 +19,10 @@ def describe_state(row: TrustRow) -> str:
             f"`tfdeploy trust --renew {row['host']}`"
         )
     if row["state"] == "revoked":
-        return "marked as revoked at " + ", ".join(_places_with_marker(row, "@revoked"))
+        return "the key is marked as revoked at " + ", ".join(_places_with_marker(row, "@revoked"))
     if row["state"] == "new" and (authorities := _places_with_marker(row, "@cert-authority")):
         return (
-            f"{authorities[0]} has a @cert-authority for it, but tfdeploy checks no host "
+            f"{authorities[0]} has a @cert-authority line for it, but tfdeploy checks no host "
             "certificates"
         )
     return ""
@@ -68,7 +68,7 @@ def renewal_lines(row: TrustRow) -> list[str]:
         ]
     verdict = {
         "known": "its key is on record: nothing to replace",
-        "new": f"no key of it is on record: `tfdeploy trust --limit {row['host']}` records this one",
+        "new": f"no key is on record: `tfdeploy trust --limit {row['host']}` records this key",
     }.get(row["state"], describe_state(row) if row["state"] != "changed" else "its key has changed")
     return [clean(line) for line in (f"[{row['host']}] {verdict}", *lines)]
 

@@ -78,7 +78,9 @@ def show_status(
         _write_line(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
         if task.log_lost_bytes:
-            what = f"{format_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
+            what = (
+                f"{format_bytes(task.log_lost_bytes)}, because {clean(task.host)}'s disk was full"
+            )
             _write_line(terminal, f"missing from the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
     unread = {task.task: unread_metrics_text(task.unread) for task in view.tasks if task.unread}
@@ -310,8 +312,11 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
     show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
     for h in hosts:
         for paths, why in (
-            (h["newer_here"], "files changed on this machine, not overwritten"),
-            (h["left_there"], "links that lead out of the folder, not created"),
+            (
+                h["newer_here"],
+                "files that were not overwritten, because they changed on this machine",
+            ),
+            (h["left_there"], "links that were not created, because they lead out of the folder"),
         ):
             if paths:
                 label = f"{clean(h['host'])}: {why}: "

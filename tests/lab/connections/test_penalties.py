@@ -71,7 +71,7 @@ def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
         ["exec", "--", "true"],
     ):
         done = operator.run(*args, exit_code=0)
-        assert "holds this address off" not in done.stderr
+        assert "refuses this address for some time" not in done.stderr
     assert all(row["state"] == "up" for row in lab.status())
     wait_for(lambda: all(costs(lab, host)[1] for host in lab.hosts), 10, "sshd has counted trust")
     assert {host: costs(lab, host) for host in lab.hosts} == dict.fromkeys(lab.hosts, (0, 1))
@@ -97,5 +97,8 @@ def test_an_operator_with_wrong_keys_gets_in_with_the_right_one(
     set_inventory(operator)
     done = operator.run("exec", "--", "echo", "in", exit_code=0)
     assert done.stdout == "--- n[1-2] (2 hosts)\nin\n"
-    assert "[n1] sshd holds this address off (PerSourcePenalties, or MaxStartups)" in done.stderr
+    assert (
+        "[n1] sshd refuses this address for some time (PerSourcePenalties, or MaxStartups)"
+        in done.stderr
+    )
     assert costs(lab, "n1") == (2, 0)

@@ -341,7 +341,8 @@ class LyingChannel(FramedChannel):
             except frames.WireError as error:
                 self._fail_all(
                     HostUnreachable(
-                        f"what the host sends is not our agent's: {error}", where=self._host
+                        f"the host sends data that our agent would not send: {error}",
+                        where=self._host,
                     )
                 )
         if last:

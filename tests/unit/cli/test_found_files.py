@@ -341,7 +341,7 @@ def test_state_folder_writable_by_other_user_is_not_used(project: Operator, chan
         done = project.run(*args, "--json")
         assert done.returncode == 3, (args, done.stdout, done.stderr)
     error = json.loads(done.stdout)["error"]
-    assert "what tfdeploy remembers of runs" in error["what"]
+    assert "tfdeploy keeps its records of runs" in error["what"]
     mend = f"chmod go-w {state} {state}/*" if change == "everybody" else f"mv {state}"
     assert error["next"].startswith(f"`{mend}") and "XDG_STATE_HOME" in error["next"]
     subprocess.run(["sh", "-c", error["next"].partition("; ")[0]], check=True)

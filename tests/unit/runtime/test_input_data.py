@@ -71,7 +71,8 @@ def test_data_set_is_found_for_any_folder_in_program(
     assert read(folder) == 5
     assert (
         capsys.readouterr().err
-        == f"tfdeploy: no MNIST in {folder}: read from the data set in {tmp_path}/job/data/mnist\n"
+        == f"tfdeploy: {folder} has no MNIST files, so they are read from the data set in "
+        f"{tmp_path}/job/data/mnist\n"
     )
 
 
@@ -79,7 +80,7 @@ def test_data_set_is_found_for_any_folder_in_program(
     ("folder", "sets", "message"),
     [
         ("./MNIST_data/", (), "or put them into MNIST_data of the code"),
-        ("/nowhere/tmp/data", (), "whatever folder the program names: "),
+        ("/nowhere/tmp/data", (), "even if it names another folder: "),
         ("MNIST_data", ("digits", "fashion"), "`data: {mnist: FOLDER}`"),
     ],
 )

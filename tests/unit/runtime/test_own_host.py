@@ -55,9 +55,8 @@ def test_host_given_as_address_or_name(asked):
     host_in_program, host_elsewhere, message = asked("10.1.0.6")
     assert (host_in_program[0], host_in_program[1], host_elsewhere) == (real, "10.1.0.6", real)
     assert (
-        message
-        == "tfdeploy: the program is told that its host is 10.1.0.6, which is in its own list of "
-        "hosts\n"
+        message == "tfdeploy: the program is told that its host is 10.1.0.6, which is in the "
+        "program's list of hosts\n"
     )
     host_in_program, host_elsewhere, _ = asked("pc-02")
     assert (host_in_program[0], host_in_program[1], host_in_program[2], host_elsewhere) == (

@@ -59,43 +59,50 @@ def run_planned(run_python, fake_tensorflow):
         (
             {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
             CLUSTER,
-            ["gives way to the plan's"],
+            ["is replaced by the plan's cluster"],
         ),
         (
             {"ps": ["pc-01:2222"], "worker": ["pc-02:2222"]},
             CLUSTER,
-            ["gives way", "written for 1 tasks of the job worker, but the plan has 2"],
+            [
+                "is replaced by the plan",
+                "written for 1 tasks of the job worker, but the plan has 2",
+            ],
         ),
-        ({"ps": ["a:1"], "worker": {0: "a:2", 1: "a:3"}}, CLUSTER, ["gives way"]),
+        ({"ps": ["a:1"], "worker": {0: "a:2", 1: "a:3"}}, CLUSTER, ["is replaced by the plan"]),
         (
             {"master": ["a:0x"], "ps": ["a:1"], "worker": ["a:2", "a:3"]},
             CLUSTER,
-            ["gives way", "no job for the job master"],
+            ["is replaced by the plan", "no job for the job master"],
         ),
         (
             {"local": ["localhost:2222", "localhost:2223"]},
             {"ps": CLUSTER["ps"], "local": CLUSTER["worker"]},
-            ["gives way to the plan's (ps 10.0.0.1:2300; local 10.0.0.2:2300, 10.0.0.3:2300)"],
+            [
+                "is replaced by the plan's cluster (ps 10.0.0.1:2300; local 10.0.0.2:2300, 10.0.0.3:2300)"
+            ],
         ),
         (
             {"work": ["h:1", "h:2"], "ps": ["h:3"]},
             {"work": CLUSTER["worker"], "ps": CLUSTER["ps"]},
-            ["gives way to the plan's (work 10.0.0.2:2300, 10.0.0.3:2300; ps 10.0.0.1:2300)"],
+            [
+                "is replaced by the plan's cluster (work 10.0.0.2:2300, 10.0.0.3:2300; ps 10.0.0.1:2300)"
+            ],
         ),
         (
             {"parameter_server": ["h:1"], "trainer": ["h:2", "h:3"]},
             {"parameter_server": CLUSTER["ps"], "trainer": CLUSTER["worker"]},
-            ["gives way"],
+            ["is replaced by the plan"],
         ),
         (
             {"worker": ["h:1", "h:2"], "host": ["h:3"]},
             CLUSTER,
-            ["gives way", "no job for the job host"],
+            ["is replaced by the plan", "no job for the job host"],
         ),
         (
             {"a": ["h:1"], "b": ["h:2"]},
             {"a": ["h:1"], "b": ["h:2"]},
-            ["is kept, because the plan has other jobs: ps, worker"],
+            ["is kept, because its jobs do not fit those of the plan: ps, worker"],
         ),
         (CLUSTER, CLUSTER, []),
         ({"worker": CLUSTER["worker"][:1]}, {"worker": CLUSTER["worker"][:1]}, []),
@@ -150,7 +157,7 @@ def test_message_is_printed_once_and_plan_survives_change_of_tf_config(run_plann
     assert done.stdout.splitlines()[0] == "['10.0.0.1:2300'] ['10.0.0.1:2300']"
     assert json.loads(done.stdout.splitlines()[1]) == CLUSTER
     # Each of the two processes prints this message once.
-    assert done.stderr.count("gives way") == 2
+    assert done.stderr.count("is replaced by the plan") == 2
 
 
 OWN_PLACE = """

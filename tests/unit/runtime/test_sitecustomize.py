@@ -74,7 +74,7 @@ def test_error_in_runtime_prints_one_line_and_program_continues(run_python, brok
     done = run_python("print('trained')", PYTHONPATH=str(broken_runtime / "site"))
     assert done.stdout == "trained\n"
     assert done.stderr.splitlines() == [
-        "tfdeploy: the runtime is not in effect: ValueError: broken for the test"
+        "tfdeploy: tfdeploy's runtime is not in effect: ValueError: broken for the test"
     ]
 
 

@@ -55,9 +55,9 @@ def test_hosts_with_same_problem_are_one_entry_with_their_names() -> None:
     checked = PreflightResult({"n1": (warned,), "n2": (bad("n2"),), "n3": (bad("n3"), warned)})
     assert checks_text(checked).splitlines() == [
         "n[2-3] python: no python9",
-        "    mend: write `python: PATH` of n[2-3] in the inventory",
+        "    fix: write `python: PATH` of n[2-3] in the inventory",
         "n[1,3] clock: 400 s behind",
-        "    mend: timedatectl set-ntp true",
+        "    fix: timedatectl set-ntp true",
         "3 hosts, 0 links: 2 errors, 2 warnings",
     ]
     assert checked.exit_code == 1 and PreflightResult({"n1": (warned,)}).exit_code == 0
@@ -78,7 +78,7 @@ def test_same_failure_at_different_addresses_is_one_entry() -> None:
     }
     assert checks_text(PreflightResult(checks)).splitlines() == [
         "n[1-7] ssh: refused the key",
-        "    mend: ssh-copy-id -i key.pub ml@192.0.2.1; do the same for n[2-7]",
+        "    fix: ssh-copy-id -i key.pub ml@192.0.2.1; do the same for n[2-7]",
         "7 hosts, 0 links: 7 errors",
     ]
     checked_n1 = PreflightResult({"n1": checks["n1"]})
@@ -91,7 +91,7 @@ def test_fix_for_several_hosts_is_quoted_for_shell() -> None:
         for name in ("n1", "n2")
     }
     assert (
-        "    mend: tfdeploy exec --limit 'n[1-2]' -- date"
+        "    fix: tfdeploy exec --limit 'n[1-2]' -- date"
         in checks_text(PreflightResult(checks)).splitlines()
     )
 
@@ -110,6 +110,6 @@ def test_failed_connections_are_counted_by_pair_and_shown_with_ports() -> None:
     text = checks_text(PreflightResult({"n1": (), "n2": ()}, (*links, link("n2", "n1", 2222))))
     assert text.splitlines() == [
         "n1 does not reach n2: no answer (ports 2222, 2223, 2224, 2225, ...)",
-        "    mend: open it",
+        "    fix: open it",
         "2 hosts, 2 links: 1 broken link",
     ]

@@ -45,6 +45,6 @@ def test_retried_hosts_are_named() -> None:
     headway.report_retry({"n2": "said nothing\x1b[2J", "n3": "x"})
     line = stream.getvalue()
     assert (
-        line.startswith("stopped 1 of 3 hosts; asking n2 and 1 more host once more: said nothing")
+        line.startswith("stopped 1 of 3 hosts; trying n2 and 1 more host again: said nothing")
         and "\x1b" not in line
     )

@@ -67,7 +67,7 @@ def test_reason_is_given_if_key_is_not_renewed() -> None:
     )
     assert host_keys.renewal_lines(row("unreachable", error="no route")) == ["[n1] no route"]
     revoked = host_keys.renewal_lines(row("revoked", entry("/k:7", marker="@revoked")))
-    assert revoked[0] == "[n1] marked as revoked at /k:7"
+    assert revoked[0] == "[n1] the key is marked as revoked at /k:7"
 
 
 def test_certificate_authority_is_named_if_no_key_is_recorded() -> None:

@@ -151,7 +151,7 @@ def test_status_table() -> None:
         "worker:0  n2    running    42   0,1   1200  0.3142  192.0.2.11:2222",
         "worker:1  n3    failed: 3                           192.0.2.12:2222  [/foo] é日本",
         "cause: worker:1 on n3 failed with exit code 3",
-        "missing from the log of worker:1: 4.7 MB: the disk of n3 was full",
+        "missing from the log of worker:1: 4.7 MB, because n3's disk was full",
         "next: `tfdeploy logs digits-1 --task worker:1 -n 100`",
     ]
 

@@ -61,7 +61,7 @@ class EndRelay:
             self._noted = hosts
             emit_warning(
                 watch.emit,
-                describe_uninformed(informed, hosts) + ": this machine informs them",
+                describe_uninformed(informed, hosts) + "; this machine reports the end of the run",
                 run=watch.plan.run,
             )
         relay_run_end(watch.fleet, watch.plan, informed, hosts)

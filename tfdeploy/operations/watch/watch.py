@@ -156,17 +156,17 @@ class Watch:
             host,
         ):
             raise BadAnswer(
-                f"it sent a report that belongs to {state.host}, run {state.run} of {state.job}",
+                f"the host sent a report of {state.host} about run {state.run} of {state.job}",
                 where=host,
             )
         own_tasks = {task.task for task in self.plan.tasks if task.host == host}
         if answer.samples is not None and not answer.samples.tasks.keys() <= own_tasks:
-            raise BadAnswer("it has samples of tasks that are not its own", where=host)
+            raise BadAnswer("the host sent samples of other hosts' tasks", where=host)
         for status in _task_statuses(answer):
             if (status.run, status.host) != (self.plan.run, host) or status.task not in own_tasks:
                 raise BadAnswer(
-                    f"it sent a report about {status.task} on {status.host}, run {status.run}, "
-                    "which is not its own task",
+                    f"the host sent a report about {status.task} on {status.host}, run "
+                    f"{status.run}, but this is not a task of the host",
                     where=host,
                 )
 

@@ -135,11 +135,11 @@ def _make_cross_entropy_call(name: str, more_arguments: str) -> OldCall:
         if today or not (args and "logits" not in kwargs or "targets" in kwargs):
             return None
         if args:
-            order = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
-            task.print_once(
-                "%s: %s, which was the order of arguments before TensorFlow 1.0"
-                % (call_site.find_call_site() or "the program", order)
+            template = (
+                "%s: the arguments of tf.nn.%s have no names, so their order is taken to be "
+                "(logits, labels), as before TensorFlow 1.0"
             )
+            task.print_once(template % (call_site.find_call_site() or "the program", name))
         return _name_arguments(args, kwargs, "logits labels " + more_arguments, targets="labels")
 
     return old_call

@@ -47,6 +47,6 @@ try:
     _start_runtime(_HERE)
 except Exception as _error:  # noqa: BLE001 the user's program must start after any error
     sys.stderr.write(
-        "tfdeploy: the runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error)
+        "tfdeploy: tfdeploy's runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error)
     )
 _import_next_sitecustomize(_HERE)

@@ -226,7 +226,9 @@ class FramedChannel:
                         return hello
                     raise frames.WireError("no hello")
             except frames.WireError as error:
-                raise self._unreachable(f"what answers is not our agent: {error}") from error
+                raise self._unreachable(
+                    f"the program that answers is not our agent: {error}"
+                ) from error
             if (
                 not self._receive(max(0.1, deadline - time.monotonic()))
                 or time.monotonic() > deadline
@@ -253,7 +255,9 @@ class FramedChannel:
             else:
                 return
         except frames.WireError as foreign:
-            error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
+            error = self._unreachable(
+                f"the host sends data that our agent would not send: {foreign}"
+            )
         except BROKEN as broken:
             error = self._unreachable(
                 f"the connection ended: {printable_line(str(broken).encode())}"
@@ -262,7 +266,7 @@ class FramedChannel:
         # all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
             error = self._unreachable(
-                f"what the host sends is not our agent's: {type(broken).__name__}"
+                f"the host sends data that our agent would not send: {type(broken).__name__}"
             )
         self._fail_all(error)
         # Closing fails if the connection ends at the same time.

@@ -77,7 +77,7 @@ class Frames:
 
 def _refuse_nonfinite(constant: str) -> float:
     """Raise WireError for the words NaN and Infinity, which Python accepts but JSON does not."""
-    raise frames.WireError(f"a frame with the number {constant}")
+    raise frames.WireError(f"a frame contains {constant}, which is not a number in JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_nonfinite)

@@ -179,7 +179,7 @@ class VerbStream(Generic[I, V]):
             self.silence_s is not None
             and self.waited_s > MAX_SILENCES * self.silence_s + self.received / MIN_BYTES_PER_S
         ):
-            raise BadAnswer(f"its answer to {name} has no end", where=self.answer.host)
+            raise BadAnswer(f"its answer to {name} takes too long", where=self.answer.host)
         return frame
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ def describe_confinement_gap() -> str | None:
     """Return why a local rsync is not fully confined, or None if it is fully confined."""
     if not can_confine():
         return (
-            "the programs it needs do not run when they are confined"
+            "the programs that rsync needs do not run when they are confined"
             if confined.landlock_version()
             else "this kernel has no Landlock"
         )

@@ -100,7 +100,7 @@ def explain(
         )
     if b"Permission denied (" in stderr:
         return HostUnreachable(
-            f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`"
+            f"ssh cannot log in: {line}", where=host, next="check `user:` and `identity_file:`"
         )
     if code in (10, 12, 30, 35, 255):
         return HostUnreachable(

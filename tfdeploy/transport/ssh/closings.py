@@ -37,9 +37,11 @@ _RETRIES = "tfdeploy retries for up to {patience:g} s"
 HELD_OFF = EarlyClosing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,
-    notice="sshd holds this address off (PerSourcePenalties, or MaxStartups): " + _RETRIES,
-    cause="the sshd of {place} holds this address off: either after failed logins, for 15 s to "
-    "10 minutes (PerSourcePenalties), or because too many connections are logging in (MaxStartups)",
+    notice="sshd refuses this address for some time (PerSourcePenalties, or MaxStartups): "
+    + _RETRIES,
+    cause="the sshd of {place} refuses this address for some time: either after failed logins, for "
+    "15 s to 10 minutes (PerSourcePenalties), or because too many connections are logging in "
+    "(MaxStartups)",
     remedy="wait some minutes, or add PerSourcePenaltyExemptList {address} to its sshd_config",
 )
 # OpenSSH up to 9.7 sends the sentence below.

@@ -130,7 +130,7 @@ def _explain_unknown(host: str, target: Target, judged: Judgement, shown: str) -
     what = f"is not known: {shown}"
     if judged.authorities:
         source = judged.authorities[0].source
-        what += f"; {source} has a @cert-authority for it, but tfdeploy checks no host certificates"
+        what += f"; {source} has a @cert-authority line for it, but tfdeploy checks no host certificates"
     return what, f"`tfdeploy trust --limit {host}`"
 
 
@@ -142,7 +142,7 @@ def _explain_changed(host: str, target: Target, judged: Judgement, shown: str) -
     known_keys = ", ".join(
         f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries
     )
-    what = f"has changed: known is {known_keys}, now it shows {shown}; "
+    what = f"has changed: the known key is {known_keys}, and the host now shows {shown}; "
     what += "someone may be intercepting the connection, or the machine was set up again"
     return what, (
         f"only if you know why the key has changed: `tfdeploy trust --renew {target.name or host}`"
@@ -297,7 +297,7 @@ def _copy_id_command(target: Target) -> str:
 def no_keys_error(host: str, target: Target, notes: list[str]) -> HostUnreachable:
     """Return the error for a target that has no usable key and is therefore not dialled."""
     what = "; ".join(notes)
-    what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
+    what = what or "there is no key to log in with: no identity file, and no key in an ssh-agent"
     what += f" (for {target.where})"
     return HostUnreachable(what, where=host, next=_key_remedy(target), retries=0)
 

@@ -165,7 +165,7 @@ def _left_out_row(left_out: list[TableRow]) -> Row:
     in_trouble = [task for item in left_out if item.mark.needs_attention for task in item.tasks]
     row = [Span(f"+{len(tasks)} more", "dim")]
     return (
-        [*row, Span(f", of these in trouble: {clean(fold_names(in_trouble), 200)}", "bold yellow")]
+        [*row, Span(f", in trouble: {clean(fold_names(in_trouble), 200)}", "bold yellow")]
         if in_trouble
         else row
     )
@@ -215,7 +215,7 @@ def _log_title_parts(scene: Scene) -> list[str]:
     if view.filter:
         parts.append(f"with '{clean(view.filter, 40)}'")
     if view.snapshot is not None:
-        parts.append(f"{'paused' if view.paused else 'scrolled'}, {view.unseen_lines:,} new")
+        parts.append(f"{'paused' if view.paused else 'scrolled'}, {view.unseen_lines:,} new lines")
     elif ring.lines_per_s >= 1:
         parts.append(f"{ring.lines_per_s:,.0f} lines/s")
     if ring.dropped_lines:

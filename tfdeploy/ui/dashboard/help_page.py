@@ -11,12 +11,12 @@ _HELP = (
     ("up down, k j", "choose a row"),
     (
         "Enter",
-        "the page of the chosen task: what is wrong, attempts, log, curves, plan, environment; if "
-        "the row is folded, unfold it",
+        "open the page of the chosen task: what is wrong, attempts, log, curves, plan, environment; "
+        "on a folded row: unfold this row",
     ),
     ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
     ("t", "the timeline: attempts as bars, all that has happened, the first cause on top"),
-    ("f", "follow the log of the chosen task alone, or of all again"),
+    ("f", "follow the log of the chosen task only; again: the logs of all tasks"),
     ("/", "filter rows, log and events (see below)"),
     ("s", "sort rows: trouble first, by task, by host, the slowest first"),
     ("e", "fold rows that are alike, or show all"),
@@ -26,7 +26,7 @@ _HELP = (
     ("o", "open a shell on the chosen task's host"),
     ("d", "download the logs of the run to this machine"),
     ("x", "stop the run"),
-    ("Esc", "back; on the first page: remove the filter and choose no row"),
+    ("Esc", "go back; on the first page: remove the filter and unselect the row"),
     ("q, Ctrl-C", "leave; the run goes on"),
     ("", ""),
     ("", "filter: a row must match all terms (separated by spaces); case does not matter"),
@@ -45,11 +45,11 @@ _HELP = (
     ("!stalled", "a ! before a term: all except what the term selects"),
     ("", ""),
     ("", "reading it"),
-    ("age", "time since the task's last line; column trend: the task's loss since the start"),
+    ("age", "time since the task's last line; the column trend shows the loss since the start"),
     (
         "bars of t",
-        "each bar is an attempt: a green one runs or ended well, a yellow one is stalled or was "
-        "stopped, a red one died at the x",
+        "each bar is an attempt: green runs or ended well, yellow is stalled or was stopped, red "
+        "died (the x marks its death)",
     ),
     (
         "colours",

@@ -69,7 +69,7 @@ def _title_row(task: TaskProgress, mark: TaskTrouble) -> Row:
         Span(clean(task.task, 40), f"bold {task_style(task.task)}"),
         Span(f" on {clean(task.host, 64)}  "),
         Span(clean(mark.state, 40), style),
-        Span("  it decides how the run ends" if task.deciding else "", "dim"),
+        Span("  this task decides the run's result" if task.deciding else "", "dim"),
     ]
 
 
@@ -103,7 +103,9 @@ def _fact_rows(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]
     if task.restarts and mark.rank != AGAIN:
         rows += _wrapped_rows(clean(last_restart_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
-        rows.append([Span("figures and state are those of the last answer of its host", "yellow")])
+        rows.append(
+            [Span("figures and state are from the last answer of the task's host", "yellow")]
+        )
     lines = ("   ".join(filter(None, parts)) for parts in (figures, use))
     return rows + [[Span(line)] for line in lines if line]
 
@@ -120,7 +122,7 @@ def _attempts_rows(frame: Frame, task: TaskProgress) -> list[Row]:
     known = frame.scene.progress.attempts_of(task.task)
     rows: list[Row] = [[Span(format_count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if (older := len(known) - _MOST_ATTEMPTS) > 0:
-        rows.append([Span(f"  {older} older ones: t shows the timeline", "dim")])
+        rows.append([Span(f"  {older} older: press t for the timeline", "dim")])
     return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt_rows(frame, each)]
 
 

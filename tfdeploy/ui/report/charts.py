@@ -71,7 +71,7 @@ def draw_chart(curves: Chart, run_s: float) -> str:
     parts = [*_draw_axes(low, high, latest, across, up, amount)]
     for number, line in enumerate(lines):
         colour = f"c{number}" if len(lines) <= COLOURS else "many"
-        title = f"{clean(line.name, 80)}: {amount(line.last or 0.0)} at its end"
+        title = f"{clean(line.name, 80)}: {amount(line.last or 0.0)} at the end"
         parts.append(f'<g class="line {colour}"><title>{escape(title)}</title>')
         for piece in line.pieces:
             dots = [
@@ -93,7 +93,7 @@ def draw_chart(curves: Chart, run_s: float) -> str:
 
 def draw_legend(lines: Sequence[ChartLine], amount: FormatValue) -> str:
     if len(lines) > COLOURS:
-        return f'<p class="legend">{len(lines)} curves; the pointer on one names it</p>'
+        return f'<p class="legend">{len(lines)} curves; point at a curve to see its name</p>'
     names = (
         f'<span class="key c{number}">{escape(clean(line.name, 80))} '
         f"<b>{escape(amount(line.last or 0.0))}</b></span>"

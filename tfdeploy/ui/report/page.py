@@ -223,7 +223,7 @@ def _events_table(events: tuple[Event, ...], began: float) -> str:
     if not rows:
         return ""
     left_out = len(rows) - MOST_EVENTS
-    note = f'<p class="dim">left out before these: {format_count(left_out, "event")}</p>'
+    note = f'<p class="dim">{format_count(left_out, "earlier event")} not shown</p>'
     return (note if left_out > 0 else "") + html_table([], rows[-MOST_EVENTS:])
 
 

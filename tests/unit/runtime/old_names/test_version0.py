@@ -187,4 +187,4 @@ def test_positional_arguments_of_cross_entropy_are_logits_and_labels(
     }
     lines = [line for line in errors.splitlines() if line.startswith("tfdeploy: train.py:")]
     assert len(lines) == 3
-    assert all("without names of arguments is read as (logits, labels)" in line for line in lines)
+    assert all("their order is taken to be (logits, labels)" in line for line in lines)

@@ -61,4 +61,4 @@ def test_short_burst_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reports == []
     now[0] = 2.1
     patience.delay_s(HELD_OFF)
-    assert len(reports) == 1 and "holds this address off" in reports[0]
+    assert len(reports) == 1 and "refuses this address for some time" in reports[0]

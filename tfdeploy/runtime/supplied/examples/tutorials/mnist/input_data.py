@@ -17,14 +17,28 @@ Datasets = collections.namedtuple("Datasets", ["train", "validation", "test"])
 
 # The default of the argument `source_url`, which is ignored because files are never downloaded.
 SOURCE_URL = ""
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 _MAGIC = {"images": 2051, "labels": 2049}
 
 
 class DataSet(object):
     """Images and labels, which are returned in batches and shuffled again in each epoch."""
 
-    def __init__(self, images, labels, fake_data=False, one_hot=False, dtype=tf.float32, reshape=True, seed=None):
+    def __init__(
+        self,
+        images,
+        labels,
+        fake_data=False,
+        one_hot=False,
+        dtype=tf.float32,
+        reshape=True,
+        seed=None,
+    ):
         dtype = tf.as_dtype(dtype).base_dtype
         if dtype not in (tf.uint8, tf.float32):
             raise TypeError("Invalid image dtype %r, expected uint8 or float32" % dtype)
@@ -32,10 +46,10 @@ class DataSet(object):
         if fake_data:
             self._num_examples, self.one_hot = 10000, one_hot
         else:
-            assert images.shape[0] == labels.shape[0], (
-                "images.shape: %s "
-                "labels.shape: %s"
-            ) % (images.shape, labels.shape)
+            assert images.shape[0] == labels.shape[0], ("images.shape: %s labels.shape: %s") % (
+                images.shape,
+                labels.shape,
+            )
             self._num_examples = images.shape[0]
             if reshape:
                 assert images.shape[3] == 1
@@ -63,7 +77,9 @@ class DataSet(object):
             self._shuffle()
         if start + batch_size <= self._num_examples:
             self._index_in_epoch = start + batch_size
-            return self._images[start : self._index_in_epoch], self._labels[start : self._index_in_epoch]
+            return self._images[start : self._index_in_epoch], self._labels[
+                start : self._index_in_epoch
+            ]
         self._epochs_completed += 1
         rest_images, rest_labels = self._images[start:], self._labels[start:]
         if shuffle:
@@ -96,7 +112,9 @@ def read_data_sets(
     images, labels = extract_images(train_images), extract_labels(train_labels, one_hot)
     if not 0 <= validation_size <= len(images):
         raise ValueError(
-            "Validation size should be between 0 and {}. Received: {}.".format(len(images), validation_size)
+            "Validation size should be between 0 and {}. Received: {}.".format(
+                len(images), validation_size
+            )
         )
     make = functools.partial(DataSet, dtype=dtype, reshape=reshape, seed=seed)
     return Datasets(
@@ -110,7 +128,9 @@ def extract_images(f):
     """Return the images in a file, as a uint8 array [index, y, x, 1]. `f`: a path or an open .gz
     file."""
     count, rows, columns, rest = _read(f, "images", ">III")
-    return numpy.frombuffer(rest, dtype=numpy.uint8, count=count * rows * columns).reshape(count, rows, columns, 1)
+    return numpy.frombuffer(rest, dtype=numpy.uint8, count=count * rows * columns).reshape(
+        count, rows, columns, 1
+    )
 
 
 def extract_labels(f, one_hot=False, num_classes=10):
@@ -139,16 +159,21 @@ def _paths(folder):
     complete = [data_set for data_set in _data_sets() if None not in _find_files(data_set)]
     if len(complete) == 1:
         sys.stderr.write(
-            "tfdeploy: no MNIST in %s: read "
-            "from the data set in %s\n" % (folder, complete[0]))
+            "tfdeploy: %s has no MNIST files, so they are read "
+            "from the data set in %s\n" % (folder, complete[0])
+        )
         return _find_files(complete[0])
     missing = ", ".join(name for name, path in zip(FILES, paths) if path is None)
-    in_code = "" if os.path.isabs(folder) else "; or put them into %s of the code" % os.path.normpath(folder)
+    in_code = (
+        ""
+        if os.path.isabs(folder)
+        else "; or put them into %s of the code" % os.path.normpath(folder)
+    )
     raise FileNotFoundError(
         errno.ENOENT,
-        "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into "
-        "a folder of your machine and name it in tfdeploy.yaml, `data: {mnist: FOLDER}`; they are "
-        "found there whatever folder the program names%s" % (missing, in_code),
+        "MNIST's %s (or .gz) is missing, and tfdeploy downloads nothing: put the four files into a "
+        "folder of your machine and name this folder in tfdeploy.yaml, `data: {mnist: FOLDER}`. The "
+        "program then finds the files, even if it names another folder%s" % (missing, in_code),
         os.path.abspath(folder),
     )
 
@@ -165,7 +190,11 @@ def _data_sets():
     try:
         with open(os.path.join(run, "plan.json"), encoding="utf-8") as plan:
             places = json.load(plan)["data"].values()
-        return [os.path.join(os.path.dirname(os.path.dirname(run)), place) for place in places] if run else []
+        return (
+            [os.path.join(os.path.dirname(os.path.dirname(run)), place) for place in places]
+            if run
+            else []
+        )
     except (OSError, ValueError, KeyError, AttributeError):
         return []
 
@@ -180,7 +209,7 @@ def _read(f, kind, header):
     if not isinstance(f, str):
         content = gzip.GzipFile(fileobj=f).read()
     else:
-        with (gzip.open(f, "rb") if f.endswith(".gz") else open(f, "rb")) as stream:
+        with gzip.open(f, "rb") if f.endswith(".gz") else open(f, "rb") as stream:
             content = stream.read()
     size = 4 + struct.calcsize(header)
     magic = struct.unpack(">I", content[:4])[0] if len(content) >= size else None
