@@ -20,7 +20,7 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.run import reap, task_processes
-from tfdeploy.agent.serve.run import verbs as run_control
+from tfdeploy.agent.serve.run import ending as run_ending
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 PS_AND_TWO = {
@@ -211,7 +211,7 @@ def test_an_abort_of_what_its_minder_is_just_removing_is_no_error(
         shutil.rmtree(paths.run_dir)
         return False
 
-    monkeypatch.setattr(run_control, "is_locked", is_gone_with_the_folder)
+    monkeypatch.setattr(run_ending, "is_locked", is_gone_with_the_folder)
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, purge=True) == {}
     assert not os.path.exists(paths.run_dir)

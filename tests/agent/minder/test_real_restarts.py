@@ -19,7 +19,7 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import verbs as run_control
+from tfdeploy.agent.serve.run import follow as run_follow
 from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
@@ -128,7 +128,7 @@ def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
             else None
         ),
     )
-    watcher = threading.Thread(daemon=True, target=run_control.VERBS["run.watch"], args=(call,))
+    watcher = threading.Thread(daemon=True, target=run_follow.VERBS["run.watch"], args=(call,))
     watcher.start()
     for number in (1, 2, 3):
         cluster.wait_until(lambda number=number: (number, "running") in told)

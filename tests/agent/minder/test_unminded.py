@@ -29,7 +29,7 @@ from tfdeploy.agent.minder.actions import (
 from tfdeploy.agent.minder.decide import decide
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import resume as run_resume
+from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
@@ -257,7 +257,7 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(
         cluster.state("r1", "n1").abort_reason is None
         and cluster.status("r1", "worker:0").state == "running"
     )
-    run_resume.resume_run(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
+    minder_start.resume_run(Call(cluster.hosts["n2"].context, {"run": "r1", "job": cluster.job}))
     cluster.wait_until(lambda: not cluster.state("r1", "n1").unminded, 30.0)
     status = cluster.wait_state("r1", "worker:1", "running")
     cluster.wait_until(lambda: cluster.status("r1", "worker:1").attempt == 2, 30.0)

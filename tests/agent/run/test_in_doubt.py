@@ -20,7 +20,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as paths
 from tfdeploy.agent.run import in_doubt, task_processes
-from tfdeploy.agent.serve.run import sweep
+from tfdeploy.agent.serve.run import ending as run_ending
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
 SECRET = {"TOKEN": "a-word-that-nobody-may-find"}
@@ -243,7 +243,7 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     for name, text in spoiled.items():
         Path(bad.file(name)).write_text(text)
     Path(good.file("env.json")).write_text(SECRET["TOKEN"])
-    sweep.undo_unfinished_launches(str(tmp_path), "")
+    run_ending.undo_unfinished_launches(str(tmp_path), "")
     assert not os.path.exists(good.file("env.json")) and not in_doubt.is_in_doubt(good)
     said = capfd.readouterr().err
     assert (

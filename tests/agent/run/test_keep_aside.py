@@ -19,7 +19,7 @@ from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import in_doubt, keep_aside
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.run import sweep
+from tfdeploy.agent.serve.run import ending as run_ending
 from tfdeploy.agent.serve.server import find_verb
 
 SAVES = ["sh", "-c", "echo new > ck/checkpoint; exec sleep 1000"]
@@ -142,7 +142,7 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
                 keep_aside.rename_keep_aside(paths, KEEP)
         else:
             keep_aside.rename_keep_aside(paths, KEEP)
-    sweep.undo_unfinished_launches(str(tmp_path), "n1")
+    run_ending.undo_unfinished_launches(str(tmp_path), "n1")
     assert kept(tmp_path) == OLD and not os.path.exists(paths.run_dir)
 
 

@@ -18,7 +18,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import in_doubt, old_secrets, task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import verbs as run_control
+from tfdeploy.agent.serve.run import ending as run_ending
 from tfdeploy.agent.serve.server import find_verb
 
 TASKS = {"worker:0": ("n1", ["sh", "-c", "until test -e go; do sleep 0.05; done"])}
@@ -173,7 +173,7 @@ def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:
     processes.send_signal(minder, signal.SIGKILL)
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert {kind for kind, _ in left(cluster)} == {"secret", "a launch that did not end"}
-    assert run_control.VERBS["run.abort"](
+    assert run_ending.VERBS["run.abort"](
         Call(
             cluster.hosts["n1"].context,
             {"run": "r1", "job": cluster.job, "reason": "test", "purge": True},

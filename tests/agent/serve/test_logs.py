@@ -18,8 +18,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import logs
 from tfdeploy.agent.serve.call import Call, SessionContext
+from tfdeploy.agent.serve.run import follow as run_follow
 
 
 class Host:
@@ -91,7 +91,7 @@ class Host:
             dict(args, run="run", job="job"),
             item=item or (lambda header, blob: got.append(blob)),
         )
-        return logs.send_logs(call), b"".join(got)
+        return run_follow.send_logs(call), b"".join(got)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from support.stopwatch import Stopwatch
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import verbs as run_control
+from tfdeploy.agent.serve.run import follow as run_follow
 from tfdeploy.agent.supervise.supervisor import Supervisor
 
 LISTEN = """
@@ -288,7 +288,7 @@ def test_watch_tells_each_change_and_ends_with_the_run(hosts: NewCluster) -> Non
         b"",
         lambda header, blob: items.append(header),
     )
-    watcher = threading.Thread(daemon=True, target=run_control.VERBS["run.watch"], args=(call,))
+    watcher = threading.Thread(daemon=True, target=run_follow.VERBS["run.watch"], args=(call,))
     watcher.start()
 
     def seen(*wanted: str) -> bool:
@@ -316,7 +316,7 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
     )
     processes.send_signal(task_processes.read_supervisor(paths, "worker:0"), 9)
     items: list[Any] = []
-    run_control.VERBS["run.watch"](
+    run_follow.VERBS["run.watch"](
         Call(
             cluster.hosts["n1"].context,
             {"run": "r1", "job": "digits"},

@@ -23,13 +23,17 @@ from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.release import store as release_store
-from tfdeploy.agent.serve.run import verbs as run_control
+from tfdeploy.agent.serve.run import ending as run_ending
+from tfdeploy.agent.serve.run import follow as run_follow
+from tfdeploy.agent.serve.run import launch as run_launch
+from tfdeploy.agent.serve.run import prepare as run_prepare
 
 JOB, RELEASE = "digits", "c0ffee"
 WITHIN_S = 20.0
 # {task: (host, command)}, such as {"worker:0": ("n1", ["sh", "-c", "..."])}. The tuple may have a
 # third value: a dict of further fields of TaskSpec. The run succeeds if worker:0 does.
 Tasks = dict[str, Any]
+_VERBS = {**run_ending.VERBS, **run_follow.VERBS, **run_launch.VERBS, **run_prepare.VERBS}
 
 
 def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
@@ -76,7 +80,7 @@ class HostUnderTest:
 
     def call(self, verb: str, **args: Any) -> Any:
         """Call a verb about a run, and return its answer. Raises whatever the verb raises."""
-        return run_control.VERBS[verb](Call(self.context, args))
+        return _VERBS[verb](Call(self.context, args))
 
     def commit_release(self) -> None:
         """Write a manifest of the release's current content, as if a sync had sent this content."""

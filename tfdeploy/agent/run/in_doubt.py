@@ -3,7 +3,7 @@ run is neither committed nor ended.
 
 Each of these runs has a small file, which is written before the run's folder is made. After `serve`
 was killed or the power failed, this file tells the next session that the run is incomplete. See
-serve/run/sweep.py.
+serve/run/ending.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 `keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The new names are
 written to disk before the first rename, and each step is one rename. If this process is killed, the
-end of the run or the next session (serve/run/sweep.py) completes the work. Nothing is deleted:
+end of the run or the next session (serve/run/ending.py) completes the work. Nothing is deleted:
 files of the rolled-back run are kept as `keep/checkpoints.undone-RUN`.
 """
 

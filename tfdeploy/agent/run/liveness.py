@@ -29,5 +29,5 @@ def was_committed(paths: RunPaths) -> bool:
 
 def is_abandoned(paths: RunPaths) -> bool:
     """Return whether the run was committed and has not ended on this host, although neither its
-    minder nor a supervisor is alive. See serve/run/resume.py."""
+    minder nor a supervisor is alive. See serve/run/minder_start.py."""
     return paths.state().phase != "ended" and not is_live(paths) and was_committed(paths)

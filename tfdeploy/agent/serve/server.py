@@ -54,16 +54,20 @@ MODULES = {
     "data.look": "datasets.origin",
     "env": "env.verbs",
     "keep": "keep_verbs",
+    "logs": "run.follow",
     "ping": "server",
     "release": "release.verbs",
     "release.state": "release.store",
-    "run": "run.verbs",
-    "run.known": "run.tell",
+    "run": "run.ending",
+    "run.commit": "run.launch",
     "run.links": "run.links",
     "run.plan": "run.status",
-    "run.resume": "run.resume",
+    "run.prepare": "run.prepare",
+    "run.renew": "run.launch",
+    "run.resume": "run.minder_start",
+    "run.start": "run.launch",
     "run.status": "run.status",
-    "run.tell": "run.tell",
+    "run.watch": "run.follow",
     "runs": "run.status",
     "samples": "run.samples",
     "unlock": "lock",
@@ -224,10 +228,10 @@ def start_launch_cleanup(context: SessionContext) -> None:
         return
 
     def sweep() -> None:
-        from tfdeploy.agent.serve.run import sweep
+        from tfdeploy.agent.serve.run import ending as run_ending
 
         try:
-            sweep.undo_unfinished_launches(context.workdir, context.host)
+            run_ending.undo_unfinished_launches(context.workdir, context.host)
         except OSError as error:  # the next session tries again
             sys.stderr.write(
                 "tfdeploy agent: unfinished launches on this host cannot be undone: %s\n" % error

@@ -21,8 +21,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.run import workdir
+from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import prepare as run_prepare
-from tfdeploy.agent.serve.run import prepare_lock
 from tfdeploy.model.advice import format_advice
 
 FOREVER = ["sleep", "1000"]
@@ -82,7 +82,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = hosts("n1")
-    monkeypatch.setattr(prepare_lock, "WAIT_S", 0.1)
+    monkeypatch.setattr(minder_start, "LOCK_WAIT_S", 0.1)
     part = cluster.parts("r1", TASKS)["n1"]
     begun, go_on, answers = threading.Event(), threading.Event(), []
     whole = workdir.make_cwd
@@ -90,7 +90,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     def slow(*words: Any) -> None:
         begun.set()
         assert go_on.wait(120)
-        monkeypatch.setattr(prepare_lock, "WAIT_S", 20.0)
+        monkeypatch.setattr(minder_start, "LOCK_WAIT_S", 20.0)
         whole(*words)
 
     monkeypatch.setattr(workdir, "make_cwd", slow)

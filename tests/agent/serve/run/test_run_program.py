@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.serve.run import program as run_program
+from tfdeploy.agent.serve.run import prepare as run_prepare
 from tfdeploy.model.advice import format_advice
 
 
@@ -38,7 +38,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
             env=env,
             path_prepend=[str(tmp_path / "env/bin")],
         )
-        problem = run_program.find_program_problem(
+        problem = run_prepare.find_program_problem(
             spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")}
         )
         return None if problem is None else f"{problem[0]}: {format_advice('n1', *problem[1:])}"

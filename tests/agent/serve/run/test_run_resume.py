@@ -19,7 +19,7 @@ from tfdeploy.agent.host.atomic import write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import resume as run_resume
+from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.advice import format_advice
 
@@ -65,7 +65,7 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
 
 
 def resumed(cluster: Cluster, run: str, host: str) -> Any:
-    return run_resume.resume_run(
+    return minder_start.resume_run(
         Call(cluster.hosts[host].context, {"run": run, "job": cluster.job})
     )
 

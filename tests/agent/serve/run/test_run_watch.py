@@ -11,7 +11,7 @@ from typing import Any
 from support.agent.client import make_run
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.run import find
-from tfdeploy.agent.serve.run.watch import EndedAttempts
+from tfdeploy.agent.serve.run.follow import EndedAttempts
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:

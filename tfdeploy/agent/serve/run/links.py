@@ -20,8 +20,8 @@ from tfdeploy.agent.mesh import handshake_gate, listener, stated_addresses, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.run import launch as run_launch
 from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.agent.serve.run import verbs as run_control
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -58,7 +58,7 @@ def check_links(call: Call) -> Answer:
     Raises VerbError unknown_run, ended.
     """
     paths = run_status.named_run_paths(call)
-    run_control.refuse_if_ended(paths, refused_phases=("ending",))
+    run_launch.refuse_if_ended(paths, refused_phases=("ending",))
     part = paths.part()
     hosts = _hosts_to_try(part)
     ports = _ports_to_try(part, hosts)

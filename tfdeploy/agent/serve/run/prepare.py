@@ -1,24 +1,41 @@
 """Answers run.prepare: makes a run's folder on this host and starts the run's minder (the process
 that manages the run on this host), which holds the run's ports from then on.
 
-No task starts yet. A prepare that fails leaves nothing behind.
+No task starts yet. A prepare that fails leaves nothing behind. The host's part of the plan is
+checked before it is used. Before any task starts, the program of each task's command must exist on
+PATH or among the files of the run. Problems that cannot be seen in the command appear only when the
+task starts.
 """
 
 from __future__ import annotations
 
+import difflib
 import errno
+import json
 import os
+import shutil
 import signal
+import threading
 import time
+from contextlib import contextmanager
 
-from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable
-from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent import frames, layout, wire
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_space
-from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import UntrustedPath, check_owners, explain
+from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import (
     in_doubt,
     keep_aside,
@@ -29,22 +46,25 @@ from tfdeploy.agent.run import (
     task_processes,
 )
 from tfdeploy.agent.run import workdir as run_workdir
-from tfdeploy.agent.run.find import find_damage, host_folders, other_runs_of_host, run_names
+from tfdeploy.agent.run.find import host_folders
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import NO_LOCKS, Call, audited, requires_job_lock
+from tfdeploy.agent.serve.call import NO_LOCKS, Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.release import store as release_store
-from tfdeploy.agent.serve.run import prepare_args, prepare_lock
-from tfdeploy.agent.serve.run import program as run_program
-from tfdeploy.agent.serve.run.minder_start import start_minder
-from tfdeploy.agent.serve.run.prepare_args import PrepareArguments
-from tfdeploy.agent.serve.run.prepare_guard import abortable_prepare
+from tfdeploy.agent.serve.run import minder_start
+from tfdeploy.agent.serve.run.ending import remove_run_folder
+from tfdeploy.agent.serve.run.minder_start import refuse_other_live_run, start_minder
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Answer
+    from tfdeploy.agent.shapes import Answer, Unchecked
 
-PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform other hosts
+# (what is wrong, advice, details), as in VerbError
+Problem = Tuple[str, str, Dict[str, object]]
+_COMMON_PROGRAMS = ("python", "python3", "bash", "env")
+# How long the end of a session waits until the preparation of a run has been undone. That may take
+# some time, because the copy of a large release may have to be removed.
+CLEANUP_WAIT_S = 60.0
 
 
 @requires_job_lock
@@ -60,13 +80,13 @@ def prepare_run(call: Call) -> Answer:
     Raises VerbError bad_part, bad_name, refused, locked, exists, live_run, no_release, no_program,
     port_taken (details port, owner), agent, disk, cancelled, ended.
     """
-    arguments = prepare_args.read_arguments(call)
+    arguments = read_arguments(call)
     call.secrets = list(arguments.secrets)
-    part = prepare_args.checked_host_part(arguments)
+    part = checked_host_part(arguments)
     paths = RunPaths(layout.host_dir(call.workdir, part.job, part.run, part.host))
     check_owners(paths.workdir, *layout.job_folders(part.job))
     _refuse_other_owner(paths)
-    with prepare_lock.hold(paths, part.plan_digest):
+    with minder_start.hold_prepare_lock(paths, part.plan_digest):
         if _reset_unless_prepared(paths, part):
             return {"prepared": True}
         refuse_other_live_run(paths)
@@ -125,18 +145,6 @@ def is_rolled_back(paths: RunPaths) -> bool:
     return not liveness.was_committed(paths) and not live_runs.has_live_processes(paths)
 
 
-def remove_run_folder(paths: RunPaths) -> None:
-    """Remove the run's folder. Its minder writes to the folder, so wait up to PEERS_INFORMED_S
-    until the minder has informed other hosts and ended, and kill it after that time."""
-    deadline = time.monotonic() + PEERS_INFORMED_S
-    while is_locked(paths.minder_lock) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    minder = task_processes.read_minder(paths)
-    if minder is not None:
-        processes.send_signal(minder, signal.SIGKILL)
-    leftovers.remove_run(paths)
-
-
 def _remove_other_host_folders(paths: RunPaths, part: wire.HostPart) -> None:
     """Remove the folders that other hosts made in a shared workdir for an earlier run of this name,
     if that run was rolled back."""
@@ -149,9 +157,9 @@ def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
     """Remove the folder that one other host made for an earlier run of this name. If that host is
     preparing the new run now, wait until it has removed the old folder itself. Raises VerbError
     exists."""
-    deadline = time.monotonic() + prepare_lock.WAIT_S
+    deadline = time.monotonic() + minder_start.LOCK_WAIT_S
     while time.monotonic() < deadline:
-        with prepare_lock.hold_if_free(other) as is_free:
+        with minder_start.hold_prepare_lock_if_free(other) as is_free:
             digest = other.plan_digest()
             if not os.path.isdir(other.host_dir) or digest == plan_digest:
                 return
@@ -169,37 +177,6 @@ def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
     raise _exists_error(other)
 
 
-def refuse_other_live_run(paths: RunPaths) -> None:
-    """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
-    for other in filter(live_runs.has_live_processes, other_runs_of_host(paths)):
-        plan = shown_plan.read_plan(paths.workdir, paths.job, other.run)
-        operator = plan["operator"]
-        what = "run %s of job %s is alive on this host, launched by %s"
-        details = {"run": other.run, "who": operator, "when": plan["created"]}
-        what %= (other.run, paths.job, operator)
-        raise VerbError("live_run", what, advice="stop_run", details=details)
-    _refuse_if_strays_live(paths)
-
-
-def _refuse_if_strays_live(paths: RunPaths) -> None:
-    """Raise VerbError live_run if a task is alive although the folder of its run was removed or
-    damaged. Such a task still writes to the same files."""
-    whole = [
-        run
-        for run in run_names(paths.workdir, paths.job)
-        if not find_damage(paths.workdir, paths.job, run)
-    ]
-    for pid in sorted(task_processes.find_processes_by_environment(paths.workdir, paths.job)[0]):
-        run = processes.read_environment(pid).get(wire.MARKER)
-        if run is not None and run not in whole:  # `run` is None if the process has ended
-            what = (
-                "process %d is from run %s of job %s, but the run's folder was removed or damaged"
-            )
-            details = {"run": run, "pid": pid}
-            what %= (pid, run, paths.job)
-            raise VerbError("live_run", what, advice="stop_run_or_kill", details=details)
-
-
 def _check_release(paths: RunPaths, release: str) -> None:
     wrong = release_store.list_damaged_paths(paths.workdir, paths.job, release)
     if wrong:
@@ -210,7 +187,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
-        wrong = run_program.find_program_problem(
+        wrong = find_program_problem(
             wire.resolve_words(spec, part.texts), paths.task_cwd(spec), os.environ
         )
         if wrong is not None:
@@ -293,3 +270,141 @@ def _disk_error(error: OSError, paths: RunPaths) -> VerbError:
     free = free_space(paths.workdir)
     what = "no room for the run: %d bytes are free" % free.free_bytes
     return VerbError("disk", what, where=paths.workdir, details=free._asdict())
+
+
+# --- the arguments
+
+
+class PrepareArguments(NamedTuple):
+    """The arguments of run.prepare, as JSON objects. Only `part` is checked in this module."""
+
+    part: Unchecked
+    plan: Unchecked
+    secrets: Unchecked
+    certs: Unchecked
+
+
+def read_arguments(call: Call) -> PrepareArguments:
+    """Read the arguments from the call's blob, or from the call's fields if it has no blob. Raises
+    VerbError bad_part.
+
+    The blob first has the fields of this host, then the fields that are the same for all hosts of
+    the run. The latter are the plan and some fields of `part`.
+    """
+    if not call.blob:
+        return PrepareArguments(
+            call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs")
+        )
+    try:
+        text, shared_blob = frames.decompress_first(call.blob)
+        host_fields, shared_fields = json.loads(text), json.loads(frames.decompress(shared_blob))
+        part, plan = dict(host_fields["part"], **shared_fields["part"]), dict(shared_fields["plan"])
+        return PrepareArguments(
+            part, plan, dict(host_fields.get("secrets") or {}), dict(host_fields.get("certs") or {})
+        )
+    except (frames.WireError, ValueError, KeyError, TypeError) as error:
+        raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error
+
+
+def checked_host_part(arguments: PrepareArguments) -> wire.HostPart:
+    """Check the host's part of the plan, and return it. Raises VerbError bad_part, bad_name."""
+    try:
+        part = wire.from_wire(wire.HostPart, arguments.part)
+    except (TypeError, AttributeError) as error:
+        raise VerbError(
+            "bad_part", "the host's part of the plan cannot be read: %s" % error
+        ) from error
+    names = [part.run, part.job, part.host, part.release]
+    for name in [*names, *(spec.role for spec in part.tasks), *part.links.values(), *part.parts]:
+        checked_name(name)
+    for numbers in part.parts.values():
+        if not numbers or not all(isinstance(each, int) and each >= 0 for each in numbers):
+            raise VerbError("bad_part", "the parts of its data sets cannot be read")
+    for path in [*part.keep, *part.links, *(spec.cwd for spec in part.tasks if spec.cwd)]:
+        if not is_safe_relative_path(path):
+            raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
+    for spec in part.tasks:
+        if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
+            what = "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index)
+            raise VerbError("bad_part", what)
+        try:
+            wire.resolve_words(spec, part.texts)
+        except ValueError as error:
+            raise VerbError("bad_part", "%s: %s" % (spec.task, error)) from error
+    return part
+
+
+# --- the program of a task
+
+
+def find_program_problem(
+    spec: wire.TaskSpec, cwd: str, inherited_env: Mapping[str, str]
+) -> Optional[Problem]:
+    """Return what is wrong with the task's program, or None. `inherited_env`: the environment to
+    which the task's own variables are added."""
+    first = spec.argv[0]
+    path = os.pathsep.join(
+        spec.path_prepend + [spec.env.get("PATH") or inherited_env.get("PATH") or os.defpath]
+    )
+    if "/" not in first and shutil.which(first, path=path) is None:
+        return _unknown_program_problem(first, path)
+    missing = _missing_file(spec.argv, cwd)
+    if missing is not None:
+        return "%s is not in the code" % missing, "see_command", {}
+    if "/" in first and not os.access(os.path.join(cwd, first), os.X_OK):
+        return "the file %s is not executable" % first, "make_executable", {"file": first}
+    return None
+
+
+def _unknown_program_problem(name: str, path: str) -> Problem:
+    what = "there is no program %s on PATH (%s)" % (name, path)
+    for similar in difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1):
+        return what, "similar_program", {"program": similar}
+    return what, "install_program", {"program": name}
+
+
+def _missing_file(argv: List[str], cwd: str) -> Optional[str]:
+    if "/" in argv[0] and not os.path.exists(os.path.join(cwd, argv[0])):
+        return argv[0]
+    for word in argv[1:]:
+        if not word.startswith("-"):
+            is_missing = word.endswith(".py") and not os.path.exists(os.path.join(cwd, word))
+            return word if is_missing else None
+        if word in ("-m", "-c"):
+            break
+    return None
+
+
+# --- whether the run is still wanted
+
+
+@contextmanager
+def abortable_prepare(
+    call: Call, paths: RunPaths, plan_digest: str
+) -> Iterator[Callable[[], None]]:
+    """Guard the preparation of a run, which happens in the `with` block. Yield a function that
+    raises VerbError if the run is no longer wanted: `cancelled` if the session has ended, `ended`
+    if the run was rolled back. The end of the session waits until the `with` block is left."""
+    name = "prepare %s %s" % (paths.job, paths.run)
+    session_ended, done = threading.Event(), threading.Event()
+
+    def raise_if_unwanted() -> None:
+        if session_ended.is_set() or call.cancelled.is_set():
+            what = "the session ended while run %s was prepared" % paths.run
+            raise VerbError("cancelled", what)
+        if in_doubt.is_abort_requested(paths, plan_digest):
+            raise VerbError("ended", "run %s was rolled back while it was prepared" % paths.run)
+
+    def end_session() -> None:
+        session_ended.set()
+        done.wait(CLEANUP_WAIT_S)
+
+    call.context.closing_functions[name] = end_session
+    try:
+        yield raise_if_unwanted
+    finally:
+        done.set()
+        call.context.closing_functions.pop(name, None)
+
+
+VERBS = {"run.prepare": prepare_run}

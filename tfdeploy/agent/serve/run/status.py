@@ -45,6 +45,18 @@ def named_run_paths(call: Call) -> RunPaths:
     return paths
 
 
+def read_phase(paths: RunPaths) -> str:
+    """Return the phase of the run on this host."""
+    return paths.state().phase
+
+
+def is_of_named_plan(call: Call, paths: RunPaths) -> bool:
+    """Return whether the run was prepared from the plan whose digest the call names. If the call
+    names none, return True."""
+    digest = paths.part().plan_digest
+    return call.text("plan_digest", digest) == digest
+
+
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     """Return a task's status: `pending` if the task is about to start again, `lost` if its
     supervisor died without recording an end, otherwise the status that the supervisor wrote."""

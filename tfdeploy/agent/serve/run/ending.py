@@ -1,46 +1,45 @@
-"""Answers run.start, run.renew, run.commit, run.abort and run.stop. Each of them writes an order
-for the run's minder process; all except run.renew wait for the effect.
-
-If the minder is dead, run.abort and run.stop end the run themselves. Signals are sent only to
+"""Ends a run on this host: answers run.abort and run.stop, and undoes launches that did not finish
+because their serve process or the machine died. A verb writes an order for the run's minder process
+and waits for the effect. If the minder is dead, the run is ended here. Signals are sent only to
 processes whose identity or environment shows that they belong to the run.
+
+Each new session undoes unfinished launches. A run that is being prepared, has a minder or was
+committed is left alone.
+
+Answers run.known and run.tell. With these verbs, the control machine learns from one host why a run
+is over, and tells another host that does not know the reason. On the other host, the run's minder
+reads the reason: see mesh/forwarded_end.py.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
-from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
+from tfdeploy.agent import json_text, layout, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.layout import HostPartMissing
+from tfdeploy.agent.mesh import bounded_json, forwarded_end, shared_state
 from tfdeploy.agent.mesh.shared_state import make_ending
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor_to_stop
-from tfdeploy.agent.run import (
-    clock,
-    in_doubt,
-    leftovers,
-    liveness,
-    old_secrets,
-    reap,
-    task_processes,
-)
+from tfdeploy.agent.ownership import check_owners
+from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb, audited
-from tfdeploy.agent.serve.run import prepare_lock
+from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.agent.serve.run.prepare import prepare_run, remove_run_folder
-from tfdeploy.agent.serve.run.watch import watch_run
+from tfdeploy.agent.serve.run.status import is_of_named_plan, named_run_paths, read_phase
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-ANSWER_WITHIN_S = 20.0  # a minder that does not answer in this time counts as failed
 KILL_WITHIN_S = 8.0  # how long processes may live after SIGKILL
 # On a busy host, a process that is ending shows neither arguments nor environment for a while, so
 # it looks like an orphan. After this time, such a process counts as alive.
@@ -50,89 +49,8 @@ ENDING_S = 3.0
 SAVE_WITHIN_S = 1.0
 FROZEN_AFTER_S = 3.0  # a minder that does not begin to end the run in this time counts as frozen
 POLL_S = 0.05
-STARTED = ("started", "committed", "ending", "ended")
-
-
-def start_run(call: Call) -> Answer:
-    """Start the tasks of a prepared run. A second call changes nothing.
-
-    Args: run, job.
-
-    Raises VerbError unknown_run, ended.
-    """
-    paths = run_status.named_run_paths(call)
-    state = paths.state()
-    if (
-        state.phase == "ended"
-        and state.started
-        and not (state.abort_reason or state.stop_requested)
-    ):
-        return {}  # the run was started, and has already ended by itself
-    refuse_if_ended(paths)
-    # A repeated run.start restarts the time for which the minder waits for the commit.
-    if paths.minder_order("start") is None or _phase(paths) == "started":
-        paths.write_minder_order("start", time=time.time())
-    _wait_until_reached(paths, lambda: _phase(paths) in STARTED and _have_all_tasks_begun(paths))
-    refuse_if_ended(paths)
-    return {}
-
-
-def _have_all_tasks_begun(paths: RunPaths) -> bool:
-    return _phase(paths) == "ended" or all(
-        paths.status(spec.task).state != "pending" for spec in paths.part().tasks
-    )
-
-
-def record_launch_alive(call: Call) -> Answer:
-    """Record that the launch is alive. The launch calls this every 15 s until it commits the run.
-    Each call extends the time for which a prepared or started run waits for the launch.
-
-    Args: run, job, plan_digest.
-
-    Raises VerbError unknown_run (also if another plan prepared the run), ended.
-    """
-    paths = run_status.named_run_paths(call)
-    if not _is_of_named_plan(call, paths):
-        what = "run %s of this host was prepared by another launch" % paths.run
-        raise VerbError("unknown_run", what)
-    if not _is_committed(paths):
-        refuse_if_ended(paths, refused_phases=("ending",))
-        paths.write_minder_order("renew", time=time.time())
-    return {}
-
-
-def _is_of_named_plan(call: Call, paths: RunPaths) -> bool:
-    """Return whether the run was prepared from the plan whose digest the call names. If the call
-    names none, return True."""
-    digest = paths.part().plan_digest
-    return call.text("plan_digest", digest) == digest
-
-
-@audited("launch", "committed")
-def commit_run(call: Call) -> Answer:
-    """Commit a started run, so that it continues without the launch. A second call changes nothing.
-
-    Args: run, job.
-
-    Raises VerbError unknown_run, ended (with the reason why the run ended).
-    """
-    paths = run_status.named_run_paths(call)
-    if _is_committed(paths):
-        return {}
-    refuse_if_ended(paths)
-    if _phase(paths) == "prepared" and paths.minder_order("start") is None:
-        raise VerbError("not_started", "run %s was not started on this host" % paths.run)
-    if paths.minder_order("commit") is None:
-        paths.write_minder_order("commit", time=time.time())
-    _wait_until_reached(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
-    if not _is_committed(paths):
-        refuse_if_ended(paths, refused_phases=("ending",))
-    old_secrets.remove_other_runs_secrets(paths)
-    return {}
-
-
-def _is_committed(paths: RunPaths) -> bool:
-    return paths.is_commit_recorded() and _phase(paths) != "started"
+PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform other hosts
+WHY = "its launch was not completed"
 
 
 @audited("launch", "rolled back")
@@ -146,10 +64,10 @@ def abort_run(call: Call) -> Answer:
     _stop_preparing(call)
     try:
         paths = run_status.named_run_paths(call)
-        if not _is_of_named_plan(call, paths):
+        if not is_of_named_plan(call, paths):
             return {}
         reason = call.text("reason", "rolled back")
-        if _phase(paths) != "ended" or _has_minder(paths):
+        if read_phase(paths) != "ended" or _has_minder(paths):
             _write_end_order(paths, "abort", reason=reason)
         survivors = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
     except (VerbError, HostPartMissing) as error:
@@ -168,7 +86,7 @@ def _stop_preparing(call: Call) -> None:
     paths = RunPaths(layout.host_dir(call.workdir, call.job, call.name("run"), host))
     if in_doubt.is_in_doubt(paths):
         in_doubt.request_abort(paths, digest)
-        with prepare_lock.hold(paths, digest):
+        with minder_start.hold_prepare_lock(paths, digest):
             in_doubt.remove_abort_request(paths)
 
 
@@ -197,15 +115,15 @@ def stop_run(call: Call) -> Answer:
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
         had_ended = (
-            _phase(paths) == "ended" and not task_processes.find_task_processes(paths, tasks)[0]
+            read_phase(paths) == "ended" and not task_processes.find_task_processes(paths, tasks)[0]
         )
         grace_s = part.stop_grace_s if grace_argument is None else grace_argument
-        if _phase(paths) != "ended" or _has_minder(paths):
+        if read_phase(paths) != "ended" or _has_minder(paths):
             before = paths.minder_order("stop")
             if before is None or before.get("grace_s", grace_s) > grace_s:
                 _write_end_order(paths, "stop", grace_s=grace_s)
         survivors = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
-        if not survivors and _phase(paths) == "ended":
+        if not survivors and read_phase(paths) == "ended":
             # A disk error may have prevented the removal of the secrets when the run ended.
             leftovers.remove_secret_files(paths)
         has_minder = _has_minder(paths)
@@ -238,34 +156,6 @@ def _has_minder(paths: RunPaths) -> bool:
     return is_locked(paths.minder_lock)
 
 
-def _phase(paths: RunPaths) -> str:
-    return paths.state().phase
-
-
-def refuse_if_ended(paths: RunPaths, refused_phases: "tuple[str, ...]" = ()) -> None:
-    """Raise VerbError ended if the run has ended on this host, if it is in one of the phases in
-    `refused_phases`, or if neither its minder nor a supervisor is alive."""
-    state = paths.state()
-    if state.phase == "ended" or state.phase in refused_phases or not liveness.is_live(paths):
-        stopped = STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone"
-        what = "run %s has ended on this host: %s" % (paths.run, state.abort_reason or stopped)
-        raise VerbError("ended", what, advice="status_of_run", details={"run": paths.run})
-
-
-def _wait_until_reached(paths: RunPaths, is_reached: Callable[[], bool]) -> None:
-    """Wait until `is_reached` returns true, or until the run is no longer alive. Raises VerbError
-    agent if the minder does not answer in time."""
-    deadline = time.monotonic() + ANSWER_WITHIN_S
-    pause = 0.002
-    while not is_reached():
-        if time.monotonic() > deadline:
-            raise VerbError("agent", "the run's minder does not answer", where=paths.minder_log)
-        if not liveness.is_live(paths) and not is_reached():
-            return
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
-
-
 def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
     """Wait until the minder has ended the run; end the run if there is no minder. Return the
     surviving processes."""
@@ -275,13 +165,15 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
     pause = 0.005
     _send_signal_to_suspended_agents(paths, tasks, signal.SIGCONT)
     while (
-        _phase(paths) != "ended" and os.path.isdir(paths.host_dir) and time.monotonic() < deadline
+        read_phase(paths) != "ended"
+        and os.path.isdir(paths.host_dir)
+        and time.monotonic() < deadline
     ):
         if not is_locked(paths.minder_lock) and end_run_without_minder(paths, grace_s, reason):
             break
         if time.monotonic() - started_at >= FROZEN_AFTER_S:
             _send_signal_to_suspended_agents(paths, tasks, signal.SIGKILL)
-            if _phase(paths) not in ("ending", "ended"):
+            if read_phase(paths) not in ("ending", "ended"):
                 for task in tasks:
                     tell_supervisor_to_stop(paths, task, reason, grace_s)
         if pause >= POLL_S and not _has_live_task(paths, tasks):
@@ -370,12 +262,103 @@ def _end_supervisors(paths: RunPaths, tasks: List[str], grace_s: float, reason: 
         time.sleep(0.02)
 
 
+def remove_run_folder(paths: RunPaths) -> None:
+    """Remove the run's folder. Its minder writes to the folder, so wait up to PEERS_INFORMED_S
+    until the minder has informed other hosts and ended, and kill it after that time."""
+    deadline = time.monotonic() + PEERS_INFORMED_S
+    while is_locked(paths.minder_lock) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    minder = task_processes.read_minder(paths)
+    if minder is not None:
+        processes.send_signal(minder, signal.SIGKILL)
+    leftovers.remove_run(paths)
+
+
+# --- launches that did not come to an end
+
+
+def undo_unfinished_launches(workdir: str, host: str) -> None:
+    """Clean up all unfinished launches of this machine. `host`: this machine's name in the
+    session's inventory, or "".
+
+    A run that cannot be cleaned up, because its folder belongs to another user or is damaged, stays
+    and is reported on standard error.
+    """
+    for paths in in_doubt.own_runs_in_doubt(workdir, host):
+        try:
+            _undo_unfinished_launch(paths)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
+            report = "tfdeploy agent: unfinished launch of run %s (job %s) cannot be undone: %s\n"
+            sys.stderr.write(report % (paths.run, paths.job, error))
+
+
+def _undo_unfinished_launch(paths: RunPaths) -> None:
+    check_owners(paths.workdir, *layout.job_folders(paths.job))
+    paths.check_owner("tasks")
+    with minder_start.hold_prepare_lock_if_free(paths) as is_free:
+        if is_free:
+            _end_or_remove_run(paths)
+
+
+def _end_or_remove_run(paths: RunPaths) -> None:
+    whole = paths.has_readable_part()
+    if is_locked(paths.minder_lock) or (whole and liveness.is_live(paths)):
+        return  # the run's minder is alive: it waits until the launch goes on, or ends the run
+    if not liveness.was_committed(paths):
+        if not whole or paths.state().started is None:
+            leftovers.remove_run(paths)
+        elif paths.state().phase != "ended":
+            end_run_without_minder(paths, 0.0, WHY)
+        else:
+            leftovers.restore_keep_if_aborted(paths)
+    leftovers.remove_doubt_files(paths)
+
+
+# --- why a run is over
+
+
+def report_known_end(call: Call) -> Answer:
+    """Report why the run is over, as far as this host knows.
+
+    Args: run, job.
+
+    Raises VerbError unknown_run.
+    """
+    paths = named_run_paths(call)
+    part = paths.part()
+    knowledge = shared_state.from_json(paths.stored_shared_state() or {}, part)
+    if not knowledge.is_over:
+        return {"known": None}
+    end = shared_state.keep_only_run_end_fields(part.peers, knowledge)
+    return {"known": json_text.encode(end.as_json()).decode()}
+
+
+def store_forwarded_end(call: Call) -> Answer:
+    """Store why the run is over, as another host answered to run.known. The control machine passes
+    this answer on to hosts that cannot reach that host. The answer is checked like a message
+    between minders. The run's minder reads the answer at once, or when the minder is next started.
+
+    Args: run, job, known.
+
+    Raises VerbError unknown_run, bad_argument.
+    """
+    paths, text = named_run_paths(call), call.args.get("known")
+    if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
+        raise VerbError("bad_argument", "`known` must describe how a run ended")
+    try:
+        end = shared_state.from_json(bounded_json.parse(text.encode("ascii")), paths.part())
+    except ValueError as error:
+        raise VerbError(
+            "bad_argument", "`known` must describe how a run ended: %s" % error
+        ) from error
+    if paths.state().phase != "ended":
+        forwarded_end.write_forwarded_run_end(paths, end)
+    return {}
+
+
 VERBS: Dict[str, Verb] = {
-    "run.prepare": prepare_run,
-    "run.renew": record_launch_alive,
-    "run.start": start_run,
-    "run.commit": commit_run,
     "run.abort": abort_run,
     "run.stop": stop_run,
-    "run.watch": watch_run,
+    "run.known": report_known_end,
+    "run.tell": store_forwarded_end,
 }
