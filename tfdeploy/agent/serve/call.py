@@ -17,15 +17,7 @@ import errno
 import os
 import threading
 
-from tfdeploy.agent.annotations import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-)
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.ownership import UntrustedPath, explain

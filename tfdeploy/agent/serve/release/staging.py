@@ -51,7 +51,7 @@ class BegunRelease(NamedTuple):
 
 class Staging:
     """The staging folder of a release. `folder` is in the job's folder of releases; the entries are
-    already checked (release_store.check_entries)."""
+    already checked (check_entries in verbs.py)."""
 
     def __init__(self, folder: str, entries: List[ManifestEntry]) -> None:
         self.folder, self.entries = folder, entries

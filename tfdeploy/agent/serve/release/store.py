@@ -2,10 +2,9 @@
 links; checks whether a release is as it was committed (`release.state`); and removes old releases
 and stale staging folders, except those that a run may still need.
 
-A manifest with a path that could lead out of the release is refused. `release.state` is answered
-here, because most syncs call no other verb of `release.*`. It compares the kind, size, time and
-owner of each file. If a file has another time, or if the host has lost power since it received the
-release, the content is compared.
+`release.state` is answered here, because most syncs call no other verb of `release.*`. It compares
+the kind, size, time and owner of each file. If a file has another time, or if the host has lost
+power since it received the release, the content is compared.
 """
 
 from __future__ import annotations
@@ -13,20 +12,9 @@ from __future__ import annotations
 import os
 import stat
 import time
-import zlib
 
-from tfdeploy.agent import json_text, layout
-from tfdeploy.agent.annotations import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterable,
-    List,
-    Optional,
-    Set,
-    Tuple,
-)
-from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent import layout
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Set, Tuple
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.ownership import check_owner
@@ -39,8 +27,6 @@ if TYPE_CHECKING:
 
 SUFFIX = ".json"
 VERSION = 1  # version of the stored form
-MOST_BYTES = 512 << 20  # limit of an unpacked manifest, enough for a million files
-_HEX = "0123456789abcdef"
 _BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had them open
 STALE_S = 86400.0  # a staging folder without a change for this time is removed
 KEEP = 5  # how many of a job's newest releases are kept
@@ -55,9 +41,6 @@ class ManifestEntry(NamedTuple):
     # The file's time when the release was committed. If the file has another time later, its
     # content is compared.
     mtime_ns: int = 0
-
-
-_ROW = [str, str, int, str, str]  # types of the values of an entry, as they are sent
 
 
 _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
@@ -78,55 +61,6 @@ class Manifest(NamedTuple):
         """True if the host may have lost power before the files reached the disk. The caller must
         then compare the contents of the files with their hashes."""
         return self.boot not in (None, boot_id())
-
-
-def unpack_manifest(blob: bytes) -> List[ManifestEntry]:
-    """Unpack the manifest that a call of release.begin sends. Raises VerbError bad_manifest."""
-    unpacker = zlib.decompressobj()
-    try:
-        text = unpacker.decompress(blob, MOST_BYTES)
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise VerbError(
-                "bad_manifest", "the manifest is cut off or larger than %d bytes" % MOST_BYTES
-            )
-        entries = [_parse_entry(row) for row in json_text.loads(text)]
-    except (zlib.error, ValueError, TypeError) as error:
-        raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
-    check_entries(entries)
-    return entries
-
-
-def _parse_entry(row: Any) -> ManifestEntry:
-    """Parse [path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
-    path, kind, size, sha256, target = row
-    if [*map(type, row)] != _ROW or size < 0:
-        raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
-    return ManifestEntry(path, kind, size, sha256, target)
-
-
-def check_entries(entries: Iterable[ManifestEntry]) -> None:
-    """Check that every path stays inside the release, occurs once, and passes only through folders.
-    Raises VerbError bad_manifest."""
-    leaves: Set[str] = set()
-    for entry in entries:
-        steps = "/%s/" % entry.path
-        if "//" in steps or "/./" in steps or "/../" in steps or "\0" in steps + entry.target:
-            raise VerbError("bad_manifest", "the path %r leads out of the release" % entry.path)
-        if entry.path in leaves:
-            raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
-        if entry.kind == "link":
-            if entry.sha256 or not entry.target:
-                raise VerbError("bad_manifest", "%r is not a link with a target" % entry.path)
-        elif entry.kind not in ("file", "exec"):
-            raise VerbError("bad_manifest", "%r is of no known kind" % entry.path)
-        elif len(entry.sha256) != 64 or entry.sha256.strip(_HEX):
-            raise VerbError("bad_manifest", "%r has no sha256" % entry.path)
-        leaves.add(entry.path)
-    for folder in parent_folders(leaves):
-        if folder in leaves:
-            raise VerbError(
-                "bad_manifest", "%r is no folder, but other paths lead through it" % folder
-            )
 
 
 def parent_folders(paths: Iterable[str]) -> Set[str]:

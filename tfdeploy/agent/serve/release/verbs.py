@@ -4,7 +4,8 @@ renames this folder to the hash of the code.
 The staging folder outlives an interrupted sync. Files that an older release already has become hard
 links, and symbolic links are made on this host. The other files arrive by rsync, by a broadcast, or
 in the blob of `release.commit`: in the order in which `release.begin` listed them, through the
-session, so SSH protects their integrity. A finished release is never written to.
+session, so SSH protects their integrity. A manifest with a path that could lead out of the release
+is refused. A finished release is never written to.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 import zlib
 
 from tfdeploy.agent import json_text, layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Iterable, List, Optional, Set, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.atomic import write_all
@@ -26,6 +27,7 @@ from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingP
 from tfdeploy.agent.serve.release.store import (
     ManifestEntry,
     is_intact,
+    parent_folders,
     remove_folder,
     remove_old_releases,
     reuse_oldest_as_staging,
@@ -34,10 +36,13 @@ from tfdeploy.agent.serve.release.store import (
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-MOST_BYTES = 96 << 20  # limit of the unpacked contents
+MOST_CONTENT_BYTES = 96 << 20  # limit of the unpacked contents
 TIME_BYTES = 32  # limit of the characters of one file's time in the JSON list
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
+MOST_MANIFEST_BYTES = 512 << 20  # limit of an unpacked manifest, enough for a million files
+_HEX = "0123456789abcdef"
+_ROW = [str, str, int, str, str]  # types of the values of an entry, as they are sent
 
 
 def list_missing_files(call: Call) -> Answer:
@@ -47,7 +52,7 @@ def list_missing_files(call: Call) -> Answer:
 
     Raises VerbError bad_manifest.
     """
-    plan = Staging(staging_path(call), release_store.unpack_manifest(call.blob)).plan()
+    plan = Staging(staging_path(call), unpack_manifest(call.blob)).plan()
     return {"missing": [entry.path for entry in plan.missing]}
 
 
@@ -60,7 +65,7 @@ def begin_release(call: Call) -> Answer:
 
     Raises VerbError bad_manifest, disk (details needed_bytes, free_bytes; nothing is left behind).
     """
-    entries = release_store.unpack_manifest(call.blob)
+    entries = unpack_manifest(call.blob)
     folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _reuse_old_staging(folder)
@@ -246,7 +251,7 @@ def _unpack_contents(blob: bytes, entries: List[ManifestEntry]) -> Tuple[List[in
     size = sum(entry.size for entry in entries)
     unpacker = zlib.decompressobj()
     try:
-        max_bytes = min(size, MOST_BYTES) + TIME_BYTES * (len(entries) + 1)
+        max_bytes = min(size, MOST_CONTENT_BYTES) + TIME_BYTES * (len(entries) + 1)
         text, _, contents = unpacker.decompress(blob, max_bytes).partition(b"\n")
         times = json_text.loads(text)
     except (zlib.error, ValueError) as error:
@@ -274,6 +279,59 @@ def _write_file(root: int, entry: ManifestEntry, content: memoryview, mtime_ns: 
         os.utime(descriptor, ns=(mtime_ns, mtime_ns))
     finally:
         os.close(descriptor)
+
+
+# --- the manifest in a call
+
+
+def unpack_manifest(blob: bytes) -> List[ManifestEntry]:
+    """Unpack the manifest that a call of release.begin sends. Raises VerbError bad_manifest."""
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(blob, MOST_MANIFEST_BYTES)
+        if unpacker.unconsumed_tail or not unpacker.eof:
+            raise VerbError(
+                "bad_manifest",
+                "the manifest is cut off or larger than %d bytes" % MOST_MANIFEST_BYTES,
+            )
+        entries = [_parse_entry(row) for row in json_text.loads(text)]
+    except (zlib.error, ValueError, TypeError) as error:
+        raise VerbError("bad_manifest", "the manifest cannot be read: %s" % error) from error
+    check_entries(entries)
+    return entries
+
+
+def _parse_entry(row: Any) -> ManifestEntry:
+    """Parse [path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
+    path, kind, size, sha256, target = row
+    if [*map(type, row)] != _ROW or size < 0:
+        raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
+    return ManifestEntry(path, kind, size, sha256, target)
+
+
+def check_entries(entries: Iterable[ManifestEntry]) -> None:
+    """Check that every path stays inside the release, occurs once, and passes only through folders.
+    Raises VerbError bad_manifest."""
+    leaves: Set[str] = set()
+    for entry in entries:
+        steps = "/%s/" % entry.path
+        if "//" in steps or "/./" in steps or "/../" in steps or "\0" in steps + entry.target:
+            raise VerbError("bad_manifest", "the path %r leads out of the release" % entry.path)
+        if entry.path in leaves:
+            raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
+        if entry.kind == "link":
+            if entry.sha256 or not entry.target:
+                raise VerbError("bad_manifest", "%r is not a link with a target" % entry.path)
+        elif entry.kind not in ("file", "exec"):
+            raise VerbError("bad_manifest", "%r is of no known kind" % entry.path)
+        elif len(entry.sha256) != 64 or entry.sha256.strip(_HEX):
+            raise VerbError("bad_manifest", "%r has no sha256" % entry.path)
+        leaves.add(entry.path)
+    for folder in parent_folders(leaves):
+        if folder in leaves:
+            raise VerbError(
+                "bad_manifest", "%r is no folder, but other paths lead through it" % folder
+            )
 
 
 VERBS = {
