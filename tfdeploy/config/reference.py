@@ -74,7 +74,8 @@ HOST = (
     ),
     Key(
         "gpus",
-        "GPUs that tasks may use: auto (all that the host has), none, a count, or a list of numbers",
+        "GPUs that tasks may use: auto (all that the host has), none, a count, or a list of "
+        "numbers",
         "gpus: auto",
         values.gpus,
         "auto",
@@ -95,7 +96,8 @@ HOST = (
     ),
     Key(
         "bwlimit",
-        "limit of what tfdeploy sends and receives on the host, in bytes a second in each direction",
+        "limit of what tfdeploy sends and receives on the host, in bytes a second in each "
+        "direction",
         "bwlimit: 50M",
         values.rate,
         "no limit",
@@ -254,7 +256,8 @@ JOB = (
         keys=(
             Key(
                 "requirements",
-                "file of packages in the format of pip; files that it includes with -r or -c are sent too",
+                "file of packages in the format of pip; files that it includes with -r or -c are "
+                "sent too",
                 "requirements: requirements.txt",
                 values.text,
                 "none",
@@ -358,7 +361,8 @@ JOB = (
             ),
             Key(
                 "action",
-                "report: show the reason; restart: also end the task that causes the stall, as if it had failed",
+                "report: show the reason; restart: also end the task that causes the stall, as "
+                "if it had failed",
                 "action: report",
                 values.one_of(*STALL_ACTIONS),
                 "report",
@@ -398,8 +402,8 @@ JOB = (
     ),
     Key(
         "compat",
-        "running TensorFlow 1 programs on TensorFlow 2: auto (if the program needs it), v1 (always), "
-        "none (never)",
+        "running TensorFlow 1 programs on TensorFlow 2: auto (if the program needs it), v1 "
+        "(always), none (never)",
         "compat: auto",
         values.one_of("auto", "v1", "none"),
         "auto",

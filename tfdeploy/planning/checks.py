@@ -37,7 +37,8 @@ def require_mode(job: Job) -> Mode:
         raise UsageError(
             "no mode is set",
             where=job.source or None,
-            next="add --mode MODE, or `mode: MODE` to the job file; `tfdeploy docs modes` says which fits",
+            next="add --mode MODE, or `mode: MODE` to the job file; `tfdeploy docs modes` says "
+            "which fits",
         )
     return job.mode
 

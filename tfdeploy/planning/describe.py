@@ -61,7 +61,8 @@ def _part_notes(plan: Plan) -> Iterator[str]:
             continue
         shown = [f"{part.task} on {part.host} {_part_size_text(part)}" for part in parts[:_SHOWN]]
         more = (
-            f"; and {len(parts) - _SHOWN} more, the largest {_part_size_text(max(parts, key=_part_bytes))}"
+            f"; and {len(parts) - _SHOWN} more, the largest "
+            f"{_part_size_text(max(parts, key=_part_bytes))}"
             if len(parts) > _SHOWN
             else ""
         )

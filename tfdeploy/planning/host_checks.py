@@ -75,8 +75,8 @@ def check_host(
             f"{facts.workdir}, {format_binary_bytes(free)} free"
         )
         cure = (
-            f"free {format_binary_bytes(needed - free)} there, or set `workdir:` of {name} to a folder "
-            "on a larger disk"
+            f"free {format_binary_bytes(needed - free)} there, or set `workdir:` of {name} to a "
+            "folder on a larger disk"
         )
     elif program.imports_tensorflow and facts.tensorflow is None:
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"

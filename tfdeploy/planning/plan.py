@@ -276,8 +276,9 @@ def _protect_hosts(
 
 # Fields of Plan that have the same name and value in the job.
 _SETTINGS = """
-    command keep cwd secrets ready_after_s ready_timeout_s finish_grace_s stop_grace_s logs_max_bytes metrics
-    restart_max restart_backoff_s restart_wait_s same_error_ends stall_after_s stall_action
+    command keep cwd secrets ready_after_s ready_timeout_s finish_grace_s stop_grace_s
+    logs_max_bytes metrics restart_max restart_backoff_s restart_wait_s same_error_ends
+    stall_after_s stall_action
 """
 
 

@@ -42,7 +42,8 @@ def decide_protection(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -
     if job.protect != "auto":
         if whys := hindrances[job.protect]:
             raise Refused(
-                f"the job asks for `protect: {job.protect}`, and not every host can: {_first_reason(whys)}",
+                f"the job asks for `protect: {job.protect}`, and not every host can: "
+                f"{_first_reason(whys)}",
                 where=f"host {next(iter(whys))}",
                 next="with `protect: auto`, each host takes the strongest level that it can do",
             )
@@ -103,8 +104,8 @@ def refuse_unprotected_hosts(plan: Plan, facts: FactsByHost) -> None:
             f"{why}): TensorFlow's servers on these hosts would run whatever anybody sends to them",
             where=f"host {first}",
             next=f"{protection_remedy(first, facts[first], 'peers')}; or leave these hosts out: "
-            f"--exclude {shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or `protect: "
-            "none` in the job",
+            f"--exclude {shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or "
+            "`protect: none` in the job",
         )
 
 

@@ -57,7 +57,8 @@ def busy_gpus_text(host: Host, facts: HostFacts) -> str:
 def busy_gpus_error(host: Host, facts: HostFacts, what: str) -> Refused:
     """Return the error for a host with too few free GPUs. `what`: the beginning of its message."""
     return Refused(
-        f"{what}: {_usage_text(_busy_gpus(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
+        f"{what}: {_usage_text(_busy_gpus(facts))} (a GPU with more than {_MUCH} in use counts "
+        "as busy)",
         where=f"host {host.name}",
         next=f"wait, leave the host out with --exclude {host.name}, use its busy GPUs with "
         f"`gpus: [0, ...]` for {host.name} in the inventory, or train on its CPU with `gpus: none`",
@@ -92,7 +93,8 @@ def notes(host: Host, facts: HostFacts, assigned_gpus: tuple[int, ...]) -> Notes
     left_out = [gpu for gpu in busy if gpu not in taken]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
         texts.append(
-            f"{host.name}: busy GPUs are not used (more than {_MUCH} in use): {_usage_text(left_out)}"
+            f"{host.name}: busy GPUs are not used (more than {_MUCH} in use): "
+            f"{_usage_text(left_out)}"
         )
     return tuple(texts)
 
@@ -114,7 +116,8 @@ def _missing_gpus_error(host: Host, facts: HostFacts, asked: str) -> Refused:
     present_gpus = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus) or "none"
     because = f" ({facts.gpu_error})" if facts.gpu_error else ""
     return Refused(
-        f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: {present_gpus}{because}",
+        f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: "
+        f"{present_gpus}{because}",
         where=host.places.get("gpus") or host.source or f"host {host.name}",
         next=f"write `gpus: auto` in place of {host.setting_with_place('gpus')}",
     )

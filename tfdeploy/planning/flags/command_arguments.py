@@ -41,10 +41,12 @@ from tfdeploy.planning.source.source import Program
 
 # Names of flags and variables for an output folder, and for an input folder.
 OUTPUT_NAME = re.compile(
-    r"(train|log|model|output|out|save|saved_?model|checkpoint|ckpt|backup|summary|job|work|working|result)s?_?dir(ectory)?"
+    r"(train|logs?|model|output|out|save|saved_?model|checkpoint|ckpt|summary|job|work|working|"
+    r"result)s?_?dir(ectory)?|logdir"
 )
 INPUT_NAME = re.compile(
-    r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?(_?(dir|directory|path|root|folder))?"
+    r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?"
+    r"(_?(dir|directory|path|root|folder))?"
 )
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
 _EXITS = (*EXITS, "error")

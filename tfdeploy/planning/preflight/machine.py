@@ -32,8 +32,8 @@ def disk(case: HostCase) -> Iterator[Problem]:
     if free < needed:
         yield Problem(
             f"{detail}, {format_binary_bytes(needed)} needed",
-            f"free {format_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` at "
-            "a larger disk",
+            f"free {format_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` "
+            "at a larger disk",
             "error",
         )
     elif free < FEW_BYTES:
@@ -117,7 +117,8 @@ def shared_memory(case: HostCase) -> Iterator[Problem]:
     elif space.free_bytes < SHARED_BYTES:
         enlarge = case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True)
         yield Problem(
-            f"/dev/shm has {format_binary_bytes(space.free_bytes)} free: NCCL and data loaders use it",
+            f"/dev/shm has {format_binary_bytes(space.free_bytes)} free: NCCL and data loaders "
+            "use it",
             f"{enlarge}; or start the container with --shm-size=8g",
         )
 

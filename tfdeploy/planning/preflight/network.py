@@ -34,15 +34,16 @@ def ports(case: HostCase) -> Iterator[Problem]:
         )
         taken = f"; taken: {owners}" if owners else ""
         yield Problem(
-            f"{format_count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free{taken}",
+            f"{format_count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} "
+            f"free{taken}",
             f"end the processes that use these ports, or widen `ports:` of {case.host.name}",
             "error",
         )
     if case.preflight.ephemeral_ports:
         setting = f"net.ipv4.ip_local_reserved_ports={low}-{high}"
         yield Problem(
-            f"{format_count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to "
-            "any outgoing connection",
+            f"{format_count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be "
+            "given to any outgoing connection",
             case.command("sysctl", "-w", setting, root=True),
         )
 

@@ -20,8 +20,8 @@ from tfdeploy.planning.program.own_hosts import HostAliases
 from tfdeploy.planning.source.source import Program
 
 _READERS = """
-    TFConfigClusterResolver MultiWorkerMirroredStrategy CollectiveAllReduceStrategy ParameterServerStrategy
-    ParameterServerStrategyV2 RunConfig
+    TFConfigClusterResolver MultiWorkerMirroredStrategy CollectiveAllReduceStrategy
+    ParameterServerStrategy ParameterServerStrategyV2 RunConfig
 """
 
 

@@ -27,8 +27,8 @@ _PATHS = ("path", "meta_path", "path_hooks")  # attributes of sys
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # An expression that contains only these names stands for a folder inside the code.
 _OF_THE_CODE = """
-    os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib Path parent parents
-    resolve insert append extend
+    os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib
+    Path parent parents resolve insert append extend
 """
 
 

@@ -23,8 +23,8 @@ _PACKAGES = """
 # Standard modules that Python 3.12 dropped (first line), and those that Python 3.13 dropped.
 _DROPPED = """
     asynchat asyncore imp smtpd
-    aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes sndhdr spwd sunau
-    telnetlib uu xdrlib
+    aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes
+    sndhdr spwd sunau telnetlib uu xdrlib
 """
 
 

@@ -23,9 +23,9 @@ _MOST_BAD_LINES = 100
 _BUILTINS = "basestring execfile long raw_input reduce unichr unicode xrange"
 BUILTINS = frozenset(_BUILTINS.split())
 _MODULES = """
-    BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO Tkinter UserDict
-    __builtin__ anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread exceptions httplib md5 sets sha thread
-    tkMessageBox urllib2 urlparse xmlrpclib
+    BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO
+    Tkinter UserDict __builtin__ anydbm cPickle cStringIO commands cookielib copy_reg dummy_thread
+    exceptions httplib md5 sets sha thread tkMessageBox urllib2 urlparse xmlrpclib
 """
 MODULES = frozenset(_MODULES.split())
 
