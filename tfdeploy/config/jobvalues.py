@@ -24,13 +24,13 @@ from tfdeploy.config.schema import (
 )
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import VARIABLE, is_host_path
+from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_number_variable
 from tfdeploy.model.text.patterns import compile_user_pattern
 
 MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this
-ROLES = ("chief", "worker", "ps", "evaluator")
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.
 _CHIEF = "master"
 RESERVED = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.jobvalues import named_values_schema
 from tfdeploy.config.schema import Key, Schema, mapping_schema, or_empty
+from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import MODES, STALL_ACTIONS
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.protect import ASKED_LEVELS
@@ -147,7 +148,7 @@ INVENTORY = (
         'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
         values.mapping_of(
             "a mapping of `role: [hosts]`",
-            named_values_schema(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
+            named_values_schema(_ROLE_SCHEMA, f"^({'|'.join(ROLES)})$"),
         ),
         "the first host for ps or chief, in modes that have one; all others for workers",
     ),

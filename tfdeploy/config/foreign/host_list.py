@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from tfdeploy.config import values
 from tfdeploy.config.node import Node
@@ -17,13 +16,6 @@ _IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"
 _HOST = re.compile(rf"(?:(?P<user>[^@]+)@)?(?P<address>{_IPV6}|[^:@]+)(?::(?P<port>\d+))?\Z")
 _LIST = re.compile(r"(?=.*\w)(?=.*,|.*\[[^\[\]]+\])[\w.@:%\[\], -]+", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-class ListedHost(NamedTuple):
-    """A host from a host list or a hostfile. `node`: the place in that list or file."""
-
-    settings: dict[str, str]  # inventory key -> value; always contains `address`
-    node: Node
 
 
 def is_host_list(text: str) -> bool:
@@ -48,44 +40,45 @@ def read_host_list(text: str, environ: Mapping[str, str]) -> Node:
     return hosts_mapping(split_hosts(Node("text", "SLURM_JOB_NODELIST", 0, slurm_list)))
 
 
-def split_hosts(node: Node) -> list[ListedHost]:
-    """Return the hosts that a list names, with all ranges expanded. Raises ConfigError."""
+def split_hosts(node: Node) -> list[Node]:
+    """Return the settings of the hosts that a list names, with all ranges expanded.
+
+    Raises ConfigError.
+    """
     return [host for word in split_list(node.text) for host in expand_host(word, node)]
 
 
-def expand_host(word: str, node: Node) -> list[ListedHost]:
-    """Return the hosts that [user@]host[:port] stands for, with all ranges expanded.
+def expand_host(word: str, node: Node) -> list[Node]:
+    """Return the settings of the hosts that [user@]host[:port] stands for: always their `address`.
 
-    Raises ConfigError.
+    All ranges are expanded. Raises ConfigError.
     """
     match = _HOST.match(word)
     if match is None:
         raise node.error(f"{word!r} is not [user@]host[:port]", "write it as ml@192.0.2.10:2200")
-    settings = {key: text for key, text in match.groupdict().items() if text}
-    address = settings["address"]
+    settings = {key: node.text_node(text) for key, text in match.groupdict().items() if text}
+    address = match["address"]
     addresses = [address] if ":" in address else values.unfold_names(address, node)
-    return [ListedHost({**settings, "address": each}, node) for each in addresses]
+    return [mapping_node({**settings, "address": node.text_node(each)}, node) for each in addresses]
 
 
-def hosts_mapping(hosts: Iterable[ListedHost]) -> Node:
+def hosts_mapping(hosts: Iterable[Node]) -> Node:
     """Return these hosts as a tree in the format of an inventory.
 
     The name of a host is its address. If an address is listed with several ports, the name
     contains the port too.
     """
     hosts = list(hosts)
-    count = Counter(host.settings["address"] for host in hosts)
+    count = Counter(host.keys["address"].text for host in hosts)
     named: dict[str, Node] = {}
-    for settings, node in hosts:
-        address = settings["address"]
-        words = [address, *([settings.get("port", "22")] if count[address] > 1 else [])]
-        name = _NOT_IN_NAMES.sub("-", "-".join(words)).strip("-")
+    for host in hosts:
+        address, port = host.keys["address"].text, host.keys.get("port")
+        name = f"{address}-{port.text if port else 22}" if count[address] > 1 else address
+        name = _NOT_IN_NAMES.sub("-", name).strip("-")
         if name in named:
-            raise node.error(f"{name} is named twice", "name it once")
-        named[name] = mapping_node(
-            {key: node.text_node(text) for key, text in settings.items()}, node
-        )
-    top = Node("mapping", hosts[0].node.file if hosts else "-i", 0)
+            raise host.error(f"{name} is named twice", "name it once")
+        named[name] = host
+    top = Node("mapping", hosts[0].file if hosts else "-i", 0)
     top.keys["hosts"] = mapping_node(named, top)
     return top
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tfdeploy.config.foreign.host_list import ListedHost, expand_host, hosts_mapping
+from tfdeploy.config.foreign.host_list import expand_host, hosts_mapping
 from tfdeploy.config.node import Node
 
 _OPTIONS = r"(?:\s+(?:slots|max[_-]slots)\s*=\s*\d+)*"
@@ -29,18 +29,20 @@ def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
 
     `lines`: (line number, text) of each line that names a host.
     """
-    hosts: dict[str, ListedHost] = {}
+    hosts: dict[str, Node] = {}
     for number, line in lines:
         node = Node("text", file, number, line)
         match = _LINE.match(line)
         if match is None:
             raise node.error(f"{line!r} is not a line of a hostfile", "write it as: gpu01 slots=2")
         for host in expand_host(match["host"], node):
-            earlier = hosts.setdefault(host.settings["address"], host)
-            slots = _stated_slots(match, node) or ("1" if earlier is not host else "")
+            earlier = hosts.setdefault(host.keys["address"].text, host)
+            slots = _stated_slots(match, node)
+            if earlier is not host:
+                before = earlier.keys.get("slots")
+                slots = str(int(before.text if before else 1) + int(slots or 1))
             if slots:
-                before = 0 if earlier is host else int(earlier.settings.get("slots", "1"))
-                earlier.settings["slots"] = str(before + int(slots))
+                earlier.keys["slots"] = earlier.text_node(slots)
     return hosts_mapping(hosts.values())
 
 

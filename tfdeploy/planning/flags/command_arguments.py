@@ -41,8 +41,8 @@ from tfdeploy.planning.source.source import Program
 
 # Names of flags and variables for an output folder, and for an input folder.
 OUTPUT_NAME = re.compile(
-    r"(train|logs?|model|output|out|save|saved_?model|checkpoint|ckpt|summary|job|work|working|"
-    r"result)s?_?dir(ectory)?|logdir"
+    r"(train|log|model|output|out|save|saved_?model|checkpoint|ckpt|backup|summary|job|work|"
+    r"working|result)s?_?dir(ectory)?"
 )
 INPUT_NAME = re.compile(
     r"(train_|training_|input_)?(data|dataset|input|image|mnist|cifar10?)s?"
