@@ -165,7 +165,7 @@ def test_a_home_whose_owners_the_file_server_changes_is_said_to_be_one(tmp_path:
     assert kind == "fail" and said["code"] == "foreign"
     os.chown(tmp_path, 0, 0)
     said = arrive(tmp_path / "tfdeploy", env={"HOME": str(tmp_path)})[1]
-    assert "its file server changes owners" in said["what"] and "local disk" in str(
+    assert "the file server changes the owners" in said["what"] and "local disk" in str(
         format_advice("n1", said["advice"], said["details"])
     )
 

@@ -376,7 +376,8 @@ def test_slowly_sent_answer_is_given_up(
         )[LIAR]
     assert isinstance(error, TfdeployError) and error.exit_code in (1, 4)
     assert any(
-        word in error.what for word in ("does not come", "too slowly", "no end", "without end")
+        word in error.what
+        for word in ("did not arrive", "too slowly", "takes too long", "without end")
     ), error.what
 
 

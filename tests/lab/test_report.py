@@ -346,7 +346,7 @@ def test_large_code_is_said_with_the_lines_that_avoid_it(operator: Tfdeploy) -> 
     for name in ("a", "b"):
         with (operator.cwd / "shards" / name).open("wb") as file:
             file.truncate(30_000_000)
-    expected_text = "shards/ (60 MB). Every run has its own copy of it"
+    expected_text = "shards/ (60 MB). Every run has its own copy of these files"
     lines = ("`data: {shards: ./shards/}` in the job file", "echo /shards/ >> .tfdeployignore")
     for args in (("sync", "--dry-run"), ("launch", "--dry-run")):
         stderr = operator.run(*args, exit_code=0).stderr

@@ -84,7 +84,7 @@ def _add_flags(verbs: Any, verb: str) -> None:
 def _refuse_unknown_verb(verb: str, arguments: list[str]) -> None:
     """Raise UsageError if `verb` is neither a verb nor a flag that needs no verb."""
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
-        what = f"only common flags may stand before the verb, and {verb} is not a common flag"
+        what = f"there is no verb before {verb}"
         raise UsageError(what, where="tfdeploy", next=f"write a verb before {verb}")
     if verb and not verb.startswith("-"):
         meant = OTHER_NAMES.get(verb) or closest_name(verb, VERBS)

@@ -81,7 +81,7 @@ def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(
     operator: Tfdeploy,
 ) -> None:
     write_job(operator, "open", "quick.py", "--steps=1", protect="none")
-    expected_text = "no host of the run but reaches its ports on n[1-4]"
+    expected_text = "no host of the run, but it can connect to ports on n[1-4]"
     assert expected_text in operator.run("launch", "--detach", exit_code=0).stderr
     addresses = ", ".join(str(row["address"]) for row in operator.lab.status())
     closed = inwards(f"ip saddr != {{ {addresses} }}")
@@ -89,4 +89,4 @@ def test_ports_that_are_open_to_others_are_said_and_a_firewall_silences_it(
         for host in operator.lab.hosts:
             stack.enter_context(host_changed_by_scripts(operator.lab, host, closed, UNDO))
         stderr = operator.run("launch", "--detach", exit_code=0).stderr
-    assert "reaches its ports" not in stderr and "running" in stderr, stderr
+    assert "it can connect to ports" not in stderr and "running" in stderr, stderr

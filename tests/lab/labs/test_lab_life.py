@@ -276,7 +276,7 @@ def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
         ("loopback", 2, None, "one site"),
         ("isolated", 0, None, "1 to 3 sites, not 0"),
         ("isolated", 4, None, "1 to 3 sites, not 4"),
-        ("isolated", 1, "20mbit", "no link to another"),
+        ("isolated", 1, "20mbit", "no link between sites"),
     ],
 )
 def test_sites_that_cannot_be_are_refused(

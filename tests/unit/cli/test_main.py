@@ -164,7 +164,7 @@ def test_flags_without_verb_are_refused(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(args) == 2
-    assert f"no verb, or {args[0]} stands before the verb" in capsys.readouterr().err
+    assert f"there is no verb before {args[0]}" in capsys.readouterr().err
 
 
 CONSENTS = (

@@ -56,8 +56,8 @@ def test_rows_are_sorted_by_path() -> None:
         (["garbage"], "got `str`"),
         ([None], "got `null`"),
         ([["a", 1, 1, None], ["a", 1, 1, None]], "twice"),
-        ([["a", 0, 1, "/tmp"], ["a/b", 1, 1, None]], "no folder"),
-        ([["a/b/c/d", 1, 1, None], ["a-b", 1, 1, None], ["a/b", 1, 1, None]], "no folder"),
+        ([["a", 0, 1, "/tmp"], ["a/b", 1, 1, None]], "not a folder"),
+        ([["a/b/c/d", 1, 1, None], ["a-b", 1, 1, None], ["a/b", 1, 1, None]], "not a folder"),
     ],
 )
 def test_invalid_rows_are_refused(rows: list[Any], words: str) -> None:

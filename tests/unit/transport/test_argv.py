@@ -120,7 +120,7 @@ def test_arguments_of_rsync_cannot_become_options() -> None:
             "rsync is missing",
         ),
         (255, b"Host key verification failed.\nrsync: connection", HostUnreachable, "host key"),
-        (255, b"ml@h: Permission denied (publickey).\n", HostUnreachable, "not let in"),
+        (255, b"ml@h: Permission denied (publickey).\n", HostUnreachable, "cannot log in"),
         (12, b"rsync: connection unexpectedly closed (0 bytes)\n", HostUnreachable, "broke off"),
         (30, b"timeout\n", HostUnreachable, "broke off"),
         (23, b"rsync: \x1b[31mopendir failed\n", HostFailed, "ended with 23"),

@@ -81,7 +81,7 @@ def test_missing_empty_and_special_files_are_refused(tmp_path, folder):
             f"did you mean {near}?",
         )
     (tmp_path / "empty/below").mkdir(parents=True)
-    with pytest.raises(Refused, match="no file to send"):
+    with pytest.raises(Refused, match="no file that tfdeploy may send"):
         list_data_set(tmp_path / "empty")
     (tmp_path / "link.npz").symlink_to(folder / "a.npz")
     with pytest.raises(Refused, match="is a link") as caught:

@@ -106,11 +106,11 @@ def test_missing_folder_file_and_empty_folder_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="is not a folder"):
         read_tree(put(tmp_path, "a.py"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refused, match="no file to send") as caught:
+    with pytest.raises(Refused, match="no file that tfdeploy may send") as caught:
         read_tree(tmp_path / "empty")
     assert caught.value.next
     put(tmp_path, "ignored/.gitignore", "*\n")
-    with pytest.raises(Refused, match="no file to send"):
+    with pytest.raises(Refused, match="no file that tfdeploy may send"):
         read_tree(tmp_path / "ignored")
 
 
