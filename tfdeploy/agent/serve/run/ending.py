@@ -25,7 +25,6 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.mesh import bounded_json, forwarded_end, shared_state
-from tfdeploy.agent.mesh.shared_state import make_ending
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor_to_stop
@@ -34,7 +33,6 @@ from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run import minder_start
-from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.agent.serve.run.status import is_of_named_plan, named_run_paths, read_phase
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ def abort_run(call: Call) -> Answer:
     """
     _stop_preparing(call)
     try:
-        paths = run_status.named_run_paths(call)
+        paths = named_run_paths(call)
         if not is_of_named_plan(call, paths):
             return {}
         reason = call.text("reason", "rolled back")
@@ -103,7 +101,7 @@ def stop_run(call: Call) -> Answer:
     started_at, had_ended, has_minder = time.monotonic(), False, False
     grace_argument = call.number("grace_s")
     try:
-        paths = run_status.named_run_paths(call)
+        paths = named_run_paths(call)
     except VerbError as error:
         if error.code != "unknown_run":
             raise
@@ -243,7 +241,9 @@ def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool
                 state.abort_reason = state.abort_reason or reason
             leftovers.restore_keep_links(paths)
             state.left_files = leftovers.list_new_files(paths, part)
-            state.ended_tasks.update({task: make_ending(paths.status(task)) for task in tasks})
+            state.ended_tasks.update(
+                {task: shared_state.make_ending(paths.status(task)) for task in tasks}
+            )
             paths.write_state(state)
             leftovers.restore_keep_if_aborted(paths)
             leftovers.remove_doubt_files(paths)

@@ -19,12 +19,11 @@ from tfdeploy.agent.host import inotify
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.log.seek import first_offset_since, last_lines_offset
-from tfdeploy.agent.run import attempts, liveness
+from tfdeploy.agent.run import attempts
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_abandoned, is_live
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.agent.serve.run.status import has_ended_for_good, named_run_paths
+from tfdeploy.agent.serve.run.status import has_ended_for_good, named_run_paths, task_status
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -42,7 +41,7 @@ def watch_run(call: Call) -> Answer:
 
     Raises VerbError unknown_run.
     """
-    paths = run_status.named_run_paths(call)
+    paths = named_run_paths(call)
     tasks = paths.tasks()
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     run_files = watch_run_files(paths, tasks)
@@ -90,9 +89,9 @@ def _send_changes(
     samples and for the host's state. Return True if no further changes will come."""
     # First check whether the run is over, then read the states. So if the run is over, the states
     # are the final ones.
-    over = paths.state().phase == "ended" or not liveness.is_live(paths)
+    over = paths.state().phase == "ended" or not is_live(paths)
     for task in tasks:
-        status = run_status.task_status(paths, task)
+        status = task_status(paths, task)
         fields = wire.to_wire(status)
         if sent.get(task) != fields:
             sent[task] = fields

@@ -13,8 +13,7 @@ from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.run import liveness, old_secrets
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, audited
-from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.agent.serve.run.status import is_of_named_plan, read_phase
+from tfdeploy.agent.serve.run.status import is_of_named_plan, named_run_paths, read_phase
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -30,7 +29,7 @@ def start_run(call: Call) -> Answer:
 
     Raises VerbError unknown_run, ended.
     """
-    paths = run_status.named_run_paths(call)
+    paths = named_run_paths(call)
     state = paths.state()
     if (
         state.phase == "ended"
@@ -63,7 +62,7 @@ def record_launch_alive(call: Call) -> Answer:
 
     Raises VerbError unknown_run (also if another plan prepared the run), ended.
     """
-    paths = run_status.named_run_paths(call)
+    paths = named_run_paths(call)
     if not is_of_named_plan(call, paths):
         what = "run %s of this host was prepared by another launch" % paths.run
         raise VerbError("unknown_run", what)
@@ -81,7 +80,7 @@ def commit_run(call: Call) -> Answer:
 
     Raises VerbError unknown_run, ended (with the reason why the run ended).
     """
-    paths = run_status.named_run_paths(call)
+    paths = named_run_paths(call)
     if _is_committed(paths):
         return {}
     refuse_if_ended(paths)

@@ -22,7 +22,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.network import listening
 from tfdeploy.agent.host.private_folder import make_private_folder
-from tfdeploy.agent.run import find, live_runs, liveness, shown_plan, task_processes
+from tfdeploy.agent.run import live_runs, liveness, shown_plan, task_processes
 from tfdeploy.agent.run.find import find_damage, other_runs_of_host, run_names
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 from tfdeploy.agent.run.live_runs import list_port_owners
@@ -233,7 +233,7 @@ def _refuse_if_superseded(paths: RunPaths) -> None:
     """Refuse if a run of the job was prepared on this host after this run. Raises VerbError
     superseded."""
     prepared = paths.prepared_time()
-    for other in find.other_runs_of_host(paths):
+    for other in other_runs_of_host(paths):
         if other.prepared_time() > prepared:
             what = "a later run, %s, was prepared on this host" % other.run
             raise VerbError("superseded", what, advice="status_of_run", details={"run": other.run})
