@@ -182,7 +182,8 @@ def _find_folders(
 ) -> tuple[dict[str, None], dict[str, str]]:
     """Return (folders for checkpoints, {path of a data set: flag, or "" if it needs no flag}).
 
-    An empty folder that the program names is for checkpoints, unless its name is one for data.
+    An empty folder that the program names is for checkpoints, unless its name is one for data. Then
+    it is a data set if a flag names it, but not otherwise, because the program may download to it.
     """
     keep = dict.fromkeys(filter(None, map(_top_folder, _checkpoint_paths(program, defined))))
     data: dict[str, str] = {}
@@ -194,8 +195,8 @@ def _find_folders(
         name = flag_definitions.plain_name(flag or folder)
         if filled is False and not INPUT_NAME.fullmatch(name):
             keep[folder] = None
-        elif filled is not None and (
-            flag or not (_NO_DATA.match(folder) or folder in map(_top_folder, data))
+        elif (flag and filled is not None) or (
+            filled and not (_NO_DATA.match(folder) or folder in map(_top_folder, data))
         ):
             data.setdefault(path, flag)
     return keep, data

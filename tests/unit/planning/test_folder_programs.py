@@ -86,7 +86,8 @@ def test_an_empty_folder_that_the_program_names_gets_checkpoints() -> None:
     flags = "import argparse\np = argparse.ArgumentParser()\n" + "".join(
         f"p.add_argument('--{name}', default='{name}')\n" for name in ("snapshots", "images")
     )
-    (program,) = programs_among({"train.py": flags}, empty=("snapshots", "images"))
+    text = f"{flags}p.parse_args()\ndownload('./data')\n"
+    (program,) = programs_among({"train.py": text}, empty=("snapshots", "images", "data"))
     assert (program.data, program.keep) == ((("images", "--images"),), ("snapshots",))
 
 
