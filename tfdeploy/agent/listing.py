@@ -269,7 +269,7 @@ class _ColumnReader:
     def read_rest(self) -> bytes:
         content = self._reader.decompress(self._packed, MOST_BYTES)
         if not self._reader.eof:
-            raise BadListing("it has no end")
+            raise BadListing("it is cut off or too long")
         return content
 
 

@@ -118,7 +118,7 @@ def _receive_rows(stream: Stream[FoundFiles, ListedFolder]) -> Iterator[FoundFil
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:
         if time.monotonic() > give_up:
-            raise ValueError("it has no end")
+            raise ValueError("it takes too long")
         yield from item.rows
 
 
