@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import Any
 
 from tfdeploy.cli.flags import CommonFlags, add_verb, move_verb_first, read_common_flags
-from tfdeploy.cli.options import Parser, closest_name, is_env_true
-from tfdeploy.cli.verb_table import OTHER_NAMES, VERBS
+from tfdeploy.cli.options import Parser, closest_name, env_default, is_env_true
+from tfdeploy.cli.output import print_message
+from tfdeploy.cli.verb_table import NO_FILES, OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
 
 # The pattern finds a flag that asks for JSON. It is applied to the arguments joined by NUL.
@@ -24,9 +25,18 @@ def run_command(argv: list[str]) -> int:
     flags = _read_flags(argv)
     if flags is None:
         return 2
+    _print_selection_by_environment(argv[0], flags)
     code: int = import_module(f"tfdeploy.cli.verbs.{argv[0]}").run(flags)
     sys.stdout.flush()
     return code
+
+
+def _print_selection_by_environment(verb: str, flags: CommonFlags) -> None:
+    """Print that a variable of the environment selects the hosts, so that nobody wonders why some
+    hosts are missing."""
+    for name, value in (("limit", flags.limit), ("exclude", flags.exclude)):
+        if value and value == env_default(name) and verb not in NO_FILES and not flags.quiet:
+            print_message(f"the environment has TFDEPLOY_{name.upper()}: --{name} {value}")
 
 
 def _read_flags(argv: list[str]) -> CommonFlags | None:

@@ -31,6 +31,7 @@ _FLAGS_OF_OTHERS = {
     "--hostfile": "-i",
     "--np": "--workers",
     "--num-workers": "--workers",
+    "--reset": "--fresh",
     "--restart": "--fresh",
     "-d": "--detach",
     "-np": "--workers",

@@ -38,19 +38,20 @@ def load_job(flags: CommonFlags) -> Job:
 
 def _suggest_project_folder(error: ConfigError) -> ConfigError:
     """Return `error`. If it says that no job file or inventory was found, first make it suggest a
-    folder that has a job file: one in the current folder, or the folder of the last run."""
+    folder that has a job file: one in the current folder or beside it, or that of the last run."""
     if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
-        below = next(Path.cwd().glob(f"*/{FILE}"), None)
-        if below:
-            error.next = f"`cd {shlex.quote(below.parent.name)}`; otherwise {error.next}"
-            return error
-        folder = None
+        for parent, prefix in ((Path.cwd(), ""), (Path.cwd().parent, "../")):
+            near = next(parent.glob(f"*/{FILE}"), None)
+            if near:
+                folder = shlex.quote(prefix + near.parent.name)
+                error.next = f"`cd {folder}`; otherwise {error.next}"
+                return error
+        last_folder = None
         with contextlib.suppress(Refused):  # other users can change the state folder
-            folder = open_run_store().newest_code_folder()
-        if folder is not None and os.path.isdir(folder):
-            error.next = (
-                f"`cd {shlex.quote(folder)}` (the folder of the last run); otherwise {error.next}"
-            )
+            last_folder = open_run_store().newest_code_folder()
+        if last_folder is not None and os.path.isdir(last_folder):
+            folder = shlex.quote(str(last_folder))
+            error.next = f"`cd {folder}` (the folder of the last run); otherwise {error.next}"
     return error
 
 
@@ -67,6 +68,9 @@ def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     path = job_file.path
     if not job_file.named_explicitly and path.parent != Path.cwd():
         _print_file_used(flags, f"job: {os.path.relpath(path)}")
+    other = path.with_suffix(".yml")
+    if not job_file.named_explicitly and other.is_file():
+        _print_file_used(flags, f"job: {os.path.relpath(path)} ({other.name} is not used)")
     inventory_flag = _suggest_inventory_flag(flags, job_file)
     refuse_file_others_control(job_file, f"-j {_quote_relative(path)}{inventory_flag}")
     return config.load_job(path, environ=os.environ)

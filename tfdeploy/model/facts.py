@@ -202,6 +202,8 @@ class HostFacts:
     # names of variables that are set on the host and that the plan also sets for each task
     preset: Variables = ()
     keep: Annotated[tuple[KeepFolderFact, ...], Meta(max_length=1000)] = ()
+    # when the task that writes checkpoints last succeeded on this host; None: never
+    succeeded: Seconds | None = None
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     # True if lingering is enabled for the user in logind; None: the host has no logind
     linger: bool | None = None

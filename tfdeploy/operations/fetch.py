@@ -154,9 +154,9 @@ def host_of_newest_checkpoint(
 ) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
-    Checkpoints whose times differ by at most CLOCK_S count as equally new. If the host `prefer` has
-    one of them, `prefer` is chosen, else the host with the latest time. If no host has a
-    checkpoint, `prefer` is chosen if it has kept files, else the host of the newest file.
+    If the host `prefer` has a kept file that is about as new as the newest checkpoint (CLOCK_S) or
+    newer, `prefer` is chosen, else the host of the newest checkpoint. If no host has a checkpoint,
+    `prefer` is chosen if it has kept files, else the host of the newest file.
     """
     newest_times = {
         name: newest_mtimes_ns(listed.keep.files)
@@ -169,16 +169,16 @@ def host_of_newest_checkpoint(
         if record
     }
     latest = max(records.values(), default=0.0)
+    if prefer in newest_times:
+        newest_file = newest_times[prefer][1] / 1e9 - listings[prefer].clock_skew_s
+        if newest_file >= latest - CLOCK_S:
+            return prefer
     newest_hosts = [
         name
         for name in sorted(records or newest_times)
         if not records or records[name] >= latest - CLOCK_S
     ]
-    return (
-        prefer
-        if prefer in newest_hosts
-        else max(newest_hosts, key=newest_times.__getitem__, default=None)
-    )
+    return max(newest_hosts, key=newest_times.__getitem__, default=None)
 
 
 def _one_host_per_workdir(listings: Mapping[str, HostListings]) -> set[str]:

@@ -8,6 +8,7 @@ decision uses what hosts report about their files. No checkpoint is read.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
@@ -72,11 +73,17 @@ def newest_keep(
     first of these groups that is not empty: folders with a checkpoint, folders on `role_hosts`, all
     folders. (Files on other hosts may come from other roles.) If the host `preferred_host` has the
     same content (a shared disk, or a copy), its folder is returned.
+
+    Folders that are older than the end of the last successful run count only on the host of its
+    checkpoints. On other hosts, they are copies that the program has since replaced or deleted.
     """
+    kept_everywhere = _all_kept(job, facts)
+    last_writer, ended_at = last_success(facts)
+    preferred = [kept for kept in kept_everywhere if kept.host == preferred_host]
     kept_everywhere = [
-        HostKeep(name, fact, fact.compared_time - facts[name].clock_skew_s)
-        for name in sorted(facts)
-        for fact in keeps_with_content(job, facts[name])
+        kept
+        for kept in kept_everywhere
+        if kept.host == last_writer or kept.changed_at > ended_at + CLOCK_SLACK_S
     ]
     checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
@@ -85,8 +92,29 @@ def newest_keep(
     # If the times of folders differ by less than CLOCK_SLACK_S, the folder of the first host by
     # name is chosen, so that every launch makes the same choice.
     best = next((kept for kept in candidates if kept.changed_at >= latest - CLOCK_SLACK_S), None)
-    preferred = [kept for kept in kept_everywhere if kept.host == preferred_host]
     return next((kept for kept in preferred if best and kept.fact.may_be_copy_of(best.fact)), best)
+
+
+def _all_kept(job: Job, facts: FactsByHost) -> list[HostKeep]:
+    return [
+        HostKeep(name, fact, fact.compared_time - facts[name].clock_skew_s)
+        for name in sorted(facts)
+        for fact in keeps_with_content(job, facts[name])
+    ]
+
+
+def last_success(facts: FactsByHost) -> tuple[str | None, float]:
+    """Return the host on which the task that writes checkpoints last succeeded, and when.
+
+    The time is UTC seconds by the control machine's clock. If there is no such host, return (None,
+    -inf).
+    """
+    times = {
+        name: fact.succeeded - fact.clock_skew_s
+        for name, fact in facts.items()
+        if fact.succeeded is not None
+    }
+    return max(times.items(), key=lambda item: item[1], default=(None, -math.inf))
 
 
 def seat_tasks(
@@ -137,13 +165,17 @@ def _resume_from_copy(
     """Return where training resumes in a mode in which every worker reads the checkpoints.
 
     All hosts get a copy of one `keep` folder: the one with the newest checkpoint, or if there is no
-    checkpoint, the one on the chief's host.
+    checkpoint, the one on the chief's host. If the last run succeeded and kept nothing, the older
+    checkpoints on other hosts are set aside.
     """
     kept = newest_keep(job, facts, (chief.host,), chief.host)
     others = [seat.host for seat in seats if kept and seat.host != kept.host]
     if kept and kept.host != chief.host and options.ignore_keep:
         # All hosts get the chief's `keep` folder, so that all workers start from the same state.
         return ResumePoint(chief.host, chief.host, (kept.unused_note,))
+    last_writer, _ = last_success(facts)
+    if not kept and last_writer and _all_kept(job, facts):
+        return ResumePoint(last_writer, last_writer)
     if not kept or not others:
         return ResumePoint(chief.host)
     note = (

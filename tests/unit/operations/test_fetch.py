@@ -23,6 +23,8 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
     ("hosts", "chosen"),
     [
         ({"n1": seen(100), "n2": seen(200)}, "n2"),
+        # The program deleted its checkpoint at the end and saved a model. n2 has an old copy.
+        ({"n1": seen(None, 300), "n2": seen(200)}, "n1"),
         ({"n1": seen(100), "n2": seen(None, 900)}, "n1"),
         # If no host has a checkpoint, n1 is chosen: it has the deciding task, whose result is the
         # result of the run.

@@ -54,6 +54,27 @@ def test_checkpoint_on_other_host_takes_precedence_over_local_files(
         )
 
 
+def test_old_copies_of_checkpoints_do_not_count_after_success(make: Callable[..., Plan]) -> None:
+    def plan_with(**facts_of_chief: Any) -> Plan:
+        return make(
+            {"worker": "n1 n2"},
+            {"n1": facts_of_chief, "n2": facts_of_kept_files(5000.0)},
+            mode="mirrored",
+            keep=("checkpoints",),
+        )
+
+    # The chief on n1 deleted its checkpoints at the end and kept a model.
+    with_model = plan_with(**facts_of_kept_files(9000.0, None), succeeded=9000.0)
+    assert (with_model.keep_from, with_model.resume) == (
+        "n1",
+        "checkpoints: files of an earlier run on n1",
+    )
+    empty = plan_with(succeeded=9000.0)
+    assert (empty.keep_from, empty.resume) == ("n1", None)
+    newer_checkpoint = plan_with(**facts_of_kept_files(4000.0, None), succeeded=4000.0)
+    assert newer_checkpoint.keep_from == "n2"
+
+
 def test_plan_may_take_keep_from_host_without_task(
     make: Callable[..., Plan],
 ) -> None:

@@ -34,7 +34,7 @@ from tfdeploy.agent.host.network.addresses import own_addresses
 from tfdeploy.agent.host.network.free_ports import scan_ports
 from tfdeploy.agent.host.network.hosts_file import find_names_on_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
-from tfdeploy.agent.run.find import find_damage, run_names
+from tfdeploy.agent.run.find import find_damage, run_names, runs_of_this_machine
 from tfdeploy.agent.run.keep_folders import describe_keep_folders
 from tfdeploy.agent.run.live_runs import list_live_runs, list_port_owners
 from tfdeploy.agent.serve.call import Call
@@ -84,6 +84,7 @@ def probe_host(call: Call) -> Answer:
     free_ports, taken_ports = scan_ports(low, high, lambda: list_port_owners(workdir, host))
     problems = _machine_problems(machine)
     keep: List[Answer] = []
+    succeeded: Optional[float] = None
     live_runs: List[Answer] = []
     if job:
         if call.flag("keep") and holds_lock(call.context, job):
@@ -91,6 +92,7 @@ def probe_host(call: Call) -> Answer:
         problems += _damaged_run_problems(workdir, job)
         renamed = keep_aside.pending_keep_renames(workdir, job)
         keep = describe_keep_folders(workdir, job, call.rows("keep"), renamed)
+        succeeded = _last_success_time(workdir, job, host) if call.rows("keep") else None
         live_runs = [
             {
                 "run": paths.run,
@@ -114,6 +116,7 @@ def probe_host(call: Call) -> Answer:
         "free_ports": free_ports,
         "taken_ports": taken_ports,
         "keep": keep,
+        "succeeded": succeeded,
         "live_runs": live_runs,
         "lacks_program": bool(program) and not _has_program(program, interpreter["python"]),
         "problems": problems + ([problem] if problem else []),
@@ -123,6 +126,18 @@ def probe_host(call: Call) -> Answer:
         "preflight": read_preflight(),
         "clock": time.time(),
     }
+
+
+def _last_success_time(workdir: str, job: str, host: str) -> Optional[float]:
+    """Return when the task that writes checkpoints (the first deciding task of a run) last
+    succeeded on this host, in UTC seconds. Return None if it never did."""
+    times = []
+    for paths in runs_of_this_machine(workdir, job, host):
+        writer = next((peer for peer in paths.part().peers if peer.deciding), None)
+        if writer is not None and writer.host == paths.host:
+            status = paths.status(writer.task)
+            times.append((status.ended if status.outcome == "succeeded" else None) or 0.0)
+    return max(times, default=0.0) or None
 
 
 def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], Optional[Answer]]:

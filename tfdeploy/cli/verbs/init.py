@@ -27,6 +27,7 @@ from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import MODES, Mode
+from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.folder_programs import FolderProgram, find_programs
 from tfdeploy.ui.question import ask
@@ -206,7 +207,9 @@ def _make_inventory_text(text: str) -> str:
     """
     is_file = os.path.isfile(text)
     if not is_file and text.endswith(_FILE_ENDINGS):
-        raise UsageError("no such file", where=text, next=_HOSTS_FORM)
+        files = [each.name for each in Path(text).absolute().parent.glob("*.*")]
+        hint = did_you_mean(os.path.basename(text), files, _HOSTS_FORM)
+        raise UsageError("no such file", where=text, next=hint)
     source = text if is_file or is_host_list(text) else f"{text},"
     if not (is_file or is_host_list(source)):
         raise UsageError(f"{text!r} is not a list of hosts", where="--hosts", next=_HOSTS_FORM)

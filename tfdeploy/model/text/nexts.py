@@ -22,7 +22,10 @@ _MEANT = {
     **dict.fromkeys(("mwms", "multiworker", "allreduce"), "mirrored"),
     **dict.fromkeys(("ps", "parameter_server"), "async"),
     **dict.fromkeys(("pss", "parameterserverstrategy"), "coordinator"),
-    "cmd": "command",
+    **dict.fromkeys(("cmd", "entrypoint", "script"), "command"),
+    **dict.fromkeys(("checkpoints", "outputs"), "keep"),
+    **dict.fromkeys(("datasets", "volumes"), "data"),
+    "environment": "env",
 }
 # The maximum number of lines that say what to type next. If there are more texts, the last line
 # only names the hosts of the texts that are left out.

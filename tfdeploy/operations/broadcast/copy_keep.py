@@ -38,8 +38,9 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 class KeepDifference:
     """The changes that make the keep folders of a host equal to those of the source.
 
-    `files_to_send` are the files to send. `paths_to_set_aside` are the paths of checkpoint records
-    (TensorFlow's files named `checkpoint`) to set aside, because the source does not have them.
+    `files_to_send` are the files to send. `paths_to_set_aside` are the paths of files to rename:
+    checkpoint records (TensorFlow's files named `checkpoint`) that the source does not have, and
+    files that are newer than those of the source.
     """
 
     files_to_send: tuple[FoundFile, ...]
@@ -108,11 +109,16 @@ def find_keep_difference(
     """
     ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
     theirs = {file.path: _size_and_mtime_s(file) for file in existing if file.target is None}
-    paths = {file.path for file in ours}
+    times = {file.path: file.mtime_ns for file in ours}
     aside = tuple(
         file.path
         for file in existing
-        if file.is_checkpoint_record and file.target is None and file.path not in paths
+        if file.target is None
+        and (
+            file.mtime_ns - times[file.path] >= 10**9
+            if file.path in times
+            else file.is_checkpoint_record
+        )
     )
     return KeepDifference(
         tuple(file for file in ours if theirs.get(file.path) != _size_and_mtime_s(file)), aside
@@ -190,7 +196,7 @@ def _place_keep(
         )
     text = f"`keep` of {copy.source.name} was copied to {host}: {format_count(len(files), 'file')}"
     text += "".join(
-        f"; {path} was renamed, because {copy.source.name} does not have this file"
+        f"; {path} was renamed, because {copy.source.name} does not have this file, or an older one"
         for path in difference.paths_to_set_aside
     )
     emit_note(emit, text, run=copy.run, host=host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.ssh.errors import printable_line
@@ -97,6 +98,14 @@ def explain(
             next=f"only if you know why the key has changed: `tfdeploy trust --renew {host}`"
             if changed
             else f"`tfdeploy trust --limit {host}`",
+        )
+    exposed = re.search(rb"Permissions \d+ for '([^']+)' are too open", stderr)
+    if exposed:
+        key = printable_line(exposed[1])
+        return HostUnreachable(
+            f"ssh does not use the key {key}, because other users can read it",
+            where=host,
+            next=f"`chmod 600 {shlex.quote(key)}`",
         )
     if b"Permission denied (" in stderr:
         return HostUnreachable(

@@ -91,7 +91,7 @@ def _run_ssh(address: str, port: int | None, user: str | None) -> str:
         raise ConfigError(
             complaint[0] if complaint else f"`ssh -G` ended with {completed.returncode}",
             where=user_config(),
-            next=f"`ssh -G {address}`",
+            next="correct that line of ssh's configuration",
         )
     return completed.stdout.decode(errors="surrogateescape")
 
