@@ -102,6 +102,16 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
     on_host(operator.lab, "n2", f"mkdir -p {keep}/logs; ln -s /etc/passwd {keep}/logs/link")
     third = operator.run(*WAIT, "m-keep-3", exit_code=0)
     assert "was copied to n3: 1 file" in third.stderr
+
+    # As Keras' BackupAndRestore: the chief deletes its checkpoint at the end, and saves a model.
+    on_host(operator.lab, "n2", f"rm -r {keep}/backup; echo model > {keep}/model")
+    operator.run("fetch", "m-keep-3", "--keep", exit_code=0)
+    fetched = operator.cwd / "fetched" / "m-keep-3" / "keep" / "checkpoints"
+    assert [path.name for path in fetched.iterdir() if path.is_file()] == ["model"]
+    fourth = operator.run(*WAIT, "m-keep-4", exit_code=0)
+    assert "training continues from checkpoints: files of an earlier run on n2" in fourth.stderr
+    assert "found nothing" in read_log_lines(operator, "m-keep-4", "worker:1")
+    assert on_host(operator.lab, "n2", f"cat {keep}/model") == "model"
     assert_nothing_left(operator, "m-keep-3", "m-keep")
 
 
