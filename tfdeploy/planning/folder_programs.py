@@ -34,8 +34,8 @@ _CHECKPOINT_CALLS = {
     "CheckpointManager": (1, "directory"),
     "ModelCheckpoint": (0, "filepath"),
 }
-# A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts to
-# be replaced, such as PATH_TO_DATA, do not count.
+# A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts
+# to be replaced, such as PATH_TO_DATA, do not count.
 _EXAMPLE_VALUE = re.compile(r"(?!.*([Pp]ath|[Yy]our)|[A-Z_]+\Z)(\.\.?/)*[A-Za-z][\w./*-]*")
 # A folder is no data set if its name begins with one of these texts, such as logs or config.
 _NO_DATA = re.compile("conf|cfg|script|doc|test|src|lib|log|out|ckpt|checkpoint|save|model|result")

@@ -16,7 +16,7 @@ from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.nexts import command_on_host, install_command
-from tfdeploy.model.text.units import format_binary_bytes, format_roughly
+from tfdeploy.model.text.units import format_binary_bytes, format_roughly, version_numbers
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.source import Program
 
@@ -96,12 +96,19 @@ def most_used_python(used: Iterable[HostFacts], program: Program) -> str | None:
 
     If the program imports TensorFlow, only interpreters that have TensorFlow count.
     """
-    counts = Counter(
-        facts.python
-        for facts in used
-        if facts.python and (facts.tensorflow or not program.imports_tensorflow)
+    needs_tensorflow = program.imports_tensorflow
+    return most_frequent(facts.python for facts in used if facts.tensorflow or not needs_tensorflow)
+
+
+def most_frequent(versions: Iterable[str | None]) -> str | None:
+    """Return the most frequent version; None if there is none.
+
+    If several versions are equally frequent, the newest of them is returned.
+    """
+    counts = Counter(filter(None, versions))
+    return max(
+        counts, key=lambda version: (counts[version], version_numbers(version)), default=None
     )
-    return max(counts, key=counts.__getitem__, default=None)
 
 
 def no_python_remedy(entry: Host, usual_python: str | None) -> str:
@@ -122,15 +129,13 @@ def _as_on_most_hosts(python: str | None) -> str:
 
 def tensorflow_notes(facts_by_host: FactsByHost) -> Notes:
     """Return a note for each host whose TensorFlow version differs from the most frequent one."""
-    versions = Counter(facts.tensorflow for facts in facts_by_host.values() if facts.tensorflow)
-    if not versions:
-        return ()
-    usual = min(versions, key=lambda version: (-versions[version], version))
+    versions = [facts.tensorflow for facts in facts_by_host.values()]
+    usual = most_frequent(versions)
     return tuple(
         f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
-        f"{'most hosts have' if versions[usual] > 1 else 'another host has'} {usual}"
+        f"{'most hosts have' if versions.count(usual) > 1 else 'another host has'} {usual}"
         for name, facts in facts_by_host.items()
-        if facts.tensorflow != usual
+        if usual and facts.tensorflow != usual
     )
 
 

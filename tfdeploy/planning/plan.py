@@ -6,7 +6,7 @@ clock and no environment variable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.facts import HostFacts
@@ -46,7 +46,6 @@ from tfdeploy.planning.program import (
     task_identity,
 )
 from tfdeploy.planning.program.compat import Compat
-from tfdeploy.planning.program.flagged_program import FlaggedProgram
 from tfdeploy.planning.seats import probed_hosts, requested_roles
 from tfdeploy.planning.source import source, syntax
 from tfdeploy.planning.source.source import Program
@@ -115,10 +114,6 @@ class _Commands:
     tasks: tuple[TaskPlan, ...]
     shared: SharedByTasks
     keras: KerasChoice
-
-    @property
-    def programs(self) -> Iterable[FlaggedProgram]:
-        return self.shared.programs.values()
 
 
 def make_plan(
@@ -307,7 +302,7 @@ def _assemble(
         flags_appended=tuple(
             dict.fromkeys(
                 name
-                for each in commands.programs
+                for each in commands.shared.programs.values()
                 for flag in each.added.flags
                 for name in flag.names
             )
@@ -347,7 +342,7 @@ def _notes(
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
         commands.shared.server_roles.note,
-        *dict.fromkeys(program_note for each in commands.programs for program_note in each.notes),
+        *dict.fromkeys(text for each in commands.shared.programs.values() for text in each.notes),
         *commands.shared.identity.notes,
         *interpreters.notes(job, used),
         *commands.keras.notes,

@@ -5,7 +5,6 @@ A preflight is a check of all hosts before a launch.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
 from tfdeploy.model.text.nexts import root_command_on_host
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import
 
@@ -121,14 +119,3 @@ class HostCase:
 
 
 Rule = Callable[[HostCase], Iterator[Problem]]
-
-
-def most_frequent(versions: list[str | None]) -> str | None:
-    """Return the most frequent version; None if there is none.
-
-    If several versions are equally frequent, the newest of them is returned.
-    """
-    counts = Counter(filter(None, versions))
-    return max(
-        counts, key=lambda version: (counts[version], version_numbers(version)), default=None
-    )

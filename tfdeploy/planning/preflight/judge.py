@@ -9,8 +9,9 @@ from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Check
+from tfdeploy.planning.host_checks import most_frequent
 from tfdeploy.planning.preflight import gpus, login, machine, network, packages, software, together
-from tfdeploy.planning.preflight.case import HostCase, Needs, Problem, Rule, most_frequent
+from tfdeploy.planning.preflight.case import HostCase, Needs, Problem, Rule
 
 RULES: dict[str, Rule] = {
     "shell": login.shell_output,

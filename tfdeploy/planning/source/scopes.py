@@ -142,7 +142,7 @@ class Scopes:
         self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int
     ) -> Meaning | None:
         alias = next(each for each in node.names if bound_name(each) == name)
-        file, is_module = resolve_imported_name(self._program, scope.path, node, alias)
+        file, is_module = resolve_imported_name(self._program, node, alias)
         if file is None or (
             isinstance(node, ast.Import) and "." in alias.name and not alias.asname
         ):

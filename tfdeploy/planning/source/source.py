@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tfdeploy.planning.source import entry_point, python2
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import last_name
-from tfdeploy.planning.source.parsed_file import Node, ParsedFile, enclosing_nodes, parse
+from tfdeploy.planning.source.parsed_file import Node, ParsedFile, enclosing_nodes, file_of, parse
 
 
 class Unparsed(NamedTuple):
@@ -150,14 +150,14 @@ def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
 
 
 def resolve_imported_name(
-    program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias
+    program: Program, node: ast.Import | ast.ImportFrom, alias: ast.alias
 ) -> tuple[str | None, bool]:
     """Return the file from which an import statement takes one of its names.
 
     The result is (path of the file, whether the name stands for the module in this file). The path
     is None for a module outside the code.
     """
-    base, files = program.import_folder, program.files
+    base, files, path = program.import_folder, program.files, file_of(node).path
     of_name = list(_files_imported_by(node, [alias], path, base, files))
     around = list(_files_imported_by(node, [], path, base, files))
     # For `from a import b`, `around` contains the files of `a`. `of_name` contains the files of `a`

@@ -96,7 +96,7 @@ def _tensorflow_names(program: Program) -> dict[str, Names]:
         for path, names in by_module.items():
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
-                for own, name in (*bound, *_indirectly_imported_names(program, path, node, before)):
+                for own, name in (*bound, *_indirectly_imported_names(program, node, before)):
                     # If the name means compat.v1 in one place of the module, and something else in
                     # another place, compat.v1 is recorded.
                     names[own] = "compat.v1" if names.get(own) == "compat.v1" else name
@@ -116,7 +116,7 @@ def _binding_statements(module: ParsedFile) -> list[ast.stmt]:
 
 
 def _indirectly_imported_names(
-    program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
+    program: Program, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
     """Yield (name in the module, name in TensorFlow) for names that `node` imports indirectly.
 
@@ -125,7 +125,7 @@ def _indirectly_imported_names(
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     for alias in node.names:
-        file, is_module = resolve_imported_name(program, path, node, alias)
+        file, is_module = resolve_imported_name(program, node, alias)
         bound = by_module.get(file or "", {})
         given = {
             own: name

@@ -27,7 +27,8 @@ from tfdeploy.model.facts import (
     Quota,
 )
 from tfdeploy.model.text.units import version_numbers
-from tfdeploy.planning.preflight.case import Needs, most_frequent
+from tfdeploy.planning.host_checks import most_frequent
+from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import (
     BEYOND_PLAN,
     RULES,
