@@ -33,5 +33,5 @@ def test_key_that_ssh_never_accepts_cannot_be_recorded(tmp_path: Path) -> None:
     target = Target(hostname="n1", port=22, user="u", user_known_hosts=(str(tmp_path / "known"),))
     good, short = Shows(2048), Shows(768)
     assert trust.scan("n1", target, cast(Any, good)).state == "new"
-    with pytest.raises(HostUnreachable, match="at least 1024 bits"):
+    with pytest.raises(HostUnreachable, match="fewer than 1024 bits"):
         trust.scan("n1", target, cast(Any, short))
