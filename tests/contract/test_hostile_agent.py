@@ -18,8 +18,8 @@ from support.faults.doings import ANSWERS, LIAR, OTHER, Operation, Wires, operat
 from support.faults.honest import WORKDIR, honest_answer
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.job import Job
+from tfdeploy.model.typed import convert_untrusted
 from tfdeploy.transport.agent import stream
 
 # How many false answers the test makes up for each verb: QUICK in ordinary tests, ALL in `make

@@ -30,10 +30,8 @@ from support.faults.honest import FILES, HOSTS, JOB, LOG, WORKDIR, HonestAnswer,
 from support.faults.hostile import DETAILS, LyingFleet
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
-from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
 from tfdeploy.model.answers.runs import RunEnded, Survivor
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
@@ -41,6 +39,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.model.text.words import iso_z
+from tfdeploy.model.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.operations.broadcast import origin
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.logs import follow_lines

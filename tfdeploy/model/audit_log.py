@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tfdeploy.model.answers.audit import AuditEntry
-from tfdeploy.model.answers.reading import InvalidJsonValue, decode_untrusted
+from tfdeploy.model.typed import InvalidJsonValue, decode_untrusted
 
 LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"
 MOST_LINES = 50_000  # the most lines that are read of each file

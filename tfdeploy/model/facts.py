@@ -14,7 +14,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.model.allowed import is_ip
-from tfdeploy.model.answers.bounds import (
+from tfdeploy.model.protect import Level
+from tfdeploy.model.typed import (
     AbsolutePath,
     Account,
     BigCount,
@@ -25,10 +26,9 @@ from tfdeploy.model.answers.bounds import (
     Seconds,
     Text,
     Variable,
+    Verb,
     Version,
 )
-from tfdeploy.model.answers.verb import Verb
-from tfdeploy.model.protect import Level
 
 Small = Annotated[int, Meta(ge=0, le=1 << 20)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]

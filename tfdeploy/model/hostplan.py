@@ -20,13 +20,11 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
-from tfdeploy.model.answers.bounds import Name, Port, Variable
-from tfdeploy.model.answers.listing import is_safe_relative_path
-from tfdeploy.model.answers.reading import decode_untrusted
 from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.text.ranges import MAX_NAMES
+from tfdeploy.model.typed import Name, Port, Variable, decode_untrusted, is_safe_relative_path
 
 MOST_TASKS = 100_000  # the most tasks in a plan that comes from a host
 MOST_NOTES = 1000  # the most notes that are shown, if the plan comes from a host

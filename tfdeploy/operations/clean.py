@@ -21,11 +21,11 @@ from tfdeploy.model.answers.clean import (
     CleanItem,
 )
 from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.answers.verb import Args, EmptyAnswer, StreamingVerb
 from tfdeploy.model.clean import CleanRules, find_staying_runs, must_be_removed, select_kept_runs
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.typed import Args, EmptyAnswer, StreamingVerb
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of

@@ -13,11 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import AgentError, Refused, TfdeployError, has_code
-from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
-from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, hosts_except
+from tfdeploy.model.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import AgentChannel, Errors, Fleet, Outcomes, Session

@@ -28,10 +28,10 @@ from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
 from tfdeploy.agent.serve.server import find_verb
-from tfdeploy.model.answers import shapes
+from tfdeploy.model import typed
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.verb import StreamingVerb
+from tfdeploy.model.typed import StreamingVerb
 
 VERBS = verbs()
 FILES = {"train.py": b"print(1)\n"}
@@ -378,5 +378,5 @@ def test_hello_and_what_the_agent_refuses(host: SessionContext) -> None:
 
 
 def test_the_words_are_those_of_the_wire() -> None:
-    assert (get_args(shapes.Outcome), get_args(shapes.Phase)) == (wire.OUTCOMES, wire.PHASES)
-    assert get_args(shapes.TaskState) == wire.TASK_STATES
+    assert (get_args(typed.Outcome), get_args(typed.Phase)) == (wire.OUTCOMES, wire.PHASES)
+    assert get_args(typed.TaskState) == wire.TASK_STATES

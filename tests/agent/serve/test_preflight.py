@@ -17,8 +17,8 @@ from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import StartedProgram, read_driver_version
 from tfdeploy.agent.serve import preflight, probe
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.typed import convert_untrusted
 
 
 def facts(workdir: Path, **args: Any) -> Any:

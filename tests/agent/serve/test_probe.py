@@ -25,8 +25,8 @@ from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import call, probe
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.typed import convert_untrusted
 
 
 def facts(workdir: Path, **args: Any) -> dict[str, Any]:

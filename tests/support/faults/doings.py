@@ -18,12 +18,12 @@ from typing import Any
 from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, make_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, HostFailed, TfdeployError
-from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.output.check import host_rows, link_rows
 from tfdeploy.model.status.run_status import run_view_json
+from tfdeploy.model.typed import StreamingVerb
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.audit import AuditSubject, audit
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep

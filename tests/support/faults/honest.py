@@ -22,10 +22,10 @@ from tfdeploy.agent import frames, wire
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.agent.pieces import hash_piece
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
 from tfdeploy.model.facts import PreflightFacts
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, without_ssh_settings
 from tfdeploy.model.planform import plan_to_file
+from tfdeploy.model.typed import InvalidJsonValue, convert_untrusted
 
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"
 HOSTS = {"n1": "worker:0", "n2": "worker:1"}

@@ -14,7 +14,7 @@ import pytest
 from tfdeploy import agent
 from tfdeploy.model.advice import LINES, format_advice, quote_host_text
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import convert_untrusted
+from tfdeploy.model.typed import convert_untrusted
 from tfdeploy.transport.agent.stream import agent_error
 from tfdeploy.ui.errors import show_error
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
 from tfdeploy.model.answers.samples import GpuSample
+from tfdeploy.model.typed import InvalidJsonValue, convert_untrusted
 
 
 def test_gpu_may_have_more_values_from_newer_agent_and_fewer_from_older() -> None:

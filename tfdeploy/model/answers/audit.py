@@ -6,8 +6,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb
+from tfdeploy.model.typed import (
+    Answer,
+    Count,
+    EmptyAnswer,
+    Line,
+    Name,
+    Seconds,
+    StreamingVerb,
+    Text,
+)
 
 LeftoverKind = Literal[
     "secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Count, Port, ShortText
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb
+from tfdeploy.model.typed import Answer, Count, EmptyAnswer, Port, ShortText, StreamingVerb, Verb
 
 Base64 = Annotated[str, Meta(max_length=32 << 20)]
 Bitmap = Annotated[str, Meta(max_length=128)]  # a bitmap of the pieces of one segment, as text

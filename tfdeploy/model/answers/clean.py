@@ -5,8 +5,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Seconds, ShortText
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb
+from tfdeploy.model.typed import (
+    Answer,
+    Count,
+    EmptyAnswer,
+    Line,
+    NameOrNone,
+    Names,
+    Seconds,
+    ShortText,
+    StreamingVerb,
+)
 
 # Only `clean --everything` lists the last six kinds.
 Kind = Literal[

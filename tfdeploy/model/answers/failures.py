@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Code, Scalar, Text
-from tfdeploy.model.answers.verb import Answer
+from tfdeploy.model.typed import Answer, Code, Scalar, Text
 
 _Few = Annotated[list[Scalar], Meta(max_length=10_000)]
 _Fields = Annotated[dict[Text, Scalar], Meta(max_length=1000)]

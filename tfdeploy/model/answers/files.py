@@ -6,17 +6,21 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import (
+from tfdeploy.model.answers.listing import FoundFile
+from tfdeploy.model.typed import (
     AbsolutePath,
+    Answer,
     Count,
     Digest,
+    EmptyAnswer,
     Names,
     RelativePath,
     RelativePaths,
     ShortText,
+    StreamingVerb,
+    Verb,
+    nullable_type,
 )
-from tfdeploy.model.answers.listing import FoundFile
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb, nullable_type
 
 
 class ReleasePresent(Answer):

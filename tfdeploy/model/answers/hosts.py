@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from tfdeploy.model.answers.bounds import AbsolutePath, Count, Line, Seconds
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, Verb
+from tfdeploy.model.typed import AbsolutePath, Answer, Count, EmptyAnswer, Line, Seconds, Verb
 
 
 class Hello(Answer):

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Count, Line, Port, Text
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb
+from tfdeploy.model.typed import Answer, Count, EmptyAnswer, Line, Port, StreamingVerb, Text, Verb
 
 Why = Literal[
     "refused",

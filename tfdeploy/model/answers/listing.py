@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from tfdeploy.model.answers.bounds import BigCount, Text
+from tfdeploy.model.typed import BigCount, Text, is_safe_relative_path
 
 MOST_FILES = 1_000_000  # the most files in one listing
-LONGEST_PATH = 4096  # the most characters of a path
 CHECKPOINT_RECORD = "checkpoint"  # TensorFlow's own file that names the newest checkpoint
 
 
@@ -52,21 +51,6 @@ def validate_listing(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
         if following.startswith(path + "/"):
             raise ValueError(f"{following!r} is below {path!r}, which is not a folder")
     return tuple(files_by_path[path] for path in sorted(files_by_path))
-
-
-def is_safe_relative_path(path: str) -> bool:
-    """True if the path is relative, has no empty, `.` or `..` parts, and can exist in a file
-    system."""
-    if (
-        len(path) > LONGEST_PATH
-        or "\0" in path
-        or any(word in ("", ".", "..") for word in path.split("/"))
-    ):
-        return False
-    try:
-        return bool(path.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError:  # the path contains a lone surrogate
-        return False
 
 
 def link_stays_inside(link: FoundFile) -> bool:

@@ -6,8 +6,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import AbsolutePath, Name, Number, Port, Text, Version
-from tfdeploy.model.answers.verb import Answer, StreamingVerb, Verb
+from tfdeploy.model.typed import (
+    AbsolutePath,
+    Answer,
+    Name,
+    Number,
+    Port,
+    StreamingVerb,
+    Text,
+    Verb,
+    Version,
+)
 
 # Package names (PEP 503) and versions are written into files that pip or uv reads on other hosts,
 # so their characters are limited.

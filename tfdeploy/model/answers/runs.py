@@ -7,19 +7,22 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
-from tfdeploy.model.answers.bounds import (
+from tfdeploy.model.answers.samples import Attempts, NewestSamples
+from tfdeploy.model.typed import (
     MOST_ROWS,
+    Answer,
     Count,
+    EmptyAnswer,
     Line,
     Name,
     Names,
     Seconds,
+    StreamingVerb,
     TaskName,
     TaskNameOrNone,
     Text,
+    Verb,
 )
-from tfdeploy.model.answers.samples import Attempts, NewestSamples
-from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb
 
 Tasks = Annotated[list[TaskStatus], Meta(max_length=10_000)]
 

@@ -7,9 +7,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from tfdeploy.model.answers.bounds import Count, Number, Seconds, TaskName, TaskNameOrNone, Text
-from tfdeploy.model.answers.shapes import Outcome
-from tfdeploy.model.answers.verb import Answer, StreamingVerb
+from tfdeploy.model.typed import (
+    Answer,
+    Count,
+    Number,
+    Outcome,
+    Seconds,
+    StreamingVerb,
+    TaskName,
+    TaskNameOrNone,
+    Text,
+)
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.broadcast import BroadcastMemberReport
-from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
+from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.report import BroadcastReport

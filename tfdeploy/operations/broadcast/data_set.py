@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfdeploy.model.answers.files import DATA_STATE
-from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.origin import has_origin_changed, list_origin_data
 from tfdeploy.operations.broadcast.split import DataSplit

@@ -16,9 +16,9 @@ from tfdeploy.agent import bitmap
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_OFFER, DATA_COPY, DATA_LACK
 from tfdeploy.model.answers.files import DATA_COMMIT
-from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, hosts_except
+from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing, Row
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
+from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.broadcast import Broadcast, Progress
 from tfdeploy.operations.broadcast.held_source import HostBroadcastSource
 from tfdeploy.operations.broadcast.member_session import MemberSession

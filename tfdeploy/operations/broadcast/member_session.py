@@ -20,8 +20,8 @@ from tfdeploy.model.answers.broadcast import (
     BroadcastMemberReport,
     ReceivedBytes,
 )
-from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.intake_log import ReceiveRateLog
 from tfdeploy.planning.broadcast.feeds import Feed, Member, StripeProgress

@@ -24,8 +24,8 @@ from pathlib import Path
 from tfdeploy.errors import BadAnswer, HostFailed
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, FoundFiles, ListedFolder
 from tfdeploy.model.answers.listing import FoundFile, validate_listing
-from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
+from tfdeploy.model.typed import Args
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import PlacedFiles, put_in_place
 from tfdeploy.operations.copy.safe_folder import SafeFolder, refuse_unwritable

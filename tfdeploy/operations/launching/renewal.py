@@ -14,8 +14,8 @@ from typing import Any
 from tfdeploy.errors import HostFailed, TfdeployError, has_code
 from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.runs import RUN_RENEW
-from tfdeploy.model.answers.verb import EmptyAnswer
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.typed import EmptyAnswer
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Fleet, Outcomes

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.model.answers.verb import Args, Verb
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.typed import Args, Verb
 from tfdeploy.operations.retry import each_with_retries
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session

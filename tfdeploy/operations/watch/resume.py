@@ -13,8 +13,8 @@ from typing import Any
 
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_STOP
-from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.typed import Verb
 from tfdeploy.operations.outcomes import session_of, split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of

@@ -20,8 +20,12 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model import advice
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted, decode_untrusted
-from tfdeploy.model.answers.verb import StreamingVerb
+from tfdeploy.model.typed import (
+    InvalidJsonValue,
+    StreamingVerb,
+    convert_untrusted,
+    decode_untrusted,
+)
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copy_error
 

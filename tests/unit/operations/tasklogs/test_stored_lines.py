@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.answers.runs import LogEnd, LogPiece
-from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.typed import StreamingVerb
 from tfdeploy.operations.tasklogs.stored_lines import last_lines, stored_lines
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
 
