@@ -11,7 +11,7 @@ from tfdeploy.cli.state import open_run_store, remember_plan
 from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.selection import select_hosts
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.run_lookup.find_run import find_run
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
-from tfdeploy.model.text.folding import fold_errors, fold_names
+from tfdeploy.model.text.names import fold_errors, fold_names
 from tfdeploy.model.text.nexts import merge_next_commands
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.ui.sanitise import clean

@@ -23,7 +23,7 @@ from tfdeploy.model.allowed import (
     is_printable_text,
 )
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.text.ranges import MAX_NAMES, expand_ranges, split_list
+from tfdeploy.model.text.names import MAX_NAMES, expand_ranges, split_list
 from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, parse_rate
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63 characters, not beginning with - or ."

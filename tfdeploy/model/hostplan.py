@@ -23,7 +23,7 @@ from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
 from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
-from tfdeploy.model.text.ranges import MAX_NAMES
+from tfdeploy.model.text.names import MAX_NAMES
 from tfdeploy.model.typed import Name, Port, Variable, decode_untrusted, is_safe_relative_path
 
 MOST_TASKS = 100_000  # the most tasks in a plan that comes from a host

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 
 Level = Literal["firewall", "peers", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest level first

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.inventory import Inventory, hosts_named
-from tfdeploy.model.text.name_patterns import match_names
+from tfdeploy.model.text.names import match_names
 
 
 def select_hosts(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
     """Return the inventory with only the selected hosts, also in its roles. The file's order is
     kept.
 
-    `limit` and `exclude` are patterns of name_patterns, with roles as groups. Raises UsageError if
+    `limit` and `exclude` are patterns of text/names, with roles as groups. Raises UsageError if
     a pattern matches nothing or no host remains.
     """
     names = {host.name for host in inventory.hosts}

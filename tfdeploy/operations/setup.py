@@ -20,7 +20,7 @@ from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts, hosts_except, hosts_named
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.model.text.folding import fold_names, group_by_key
+from tfdeploy.model.text.names import fold_names, group_by_key
 from tfdeploy.model.text.units import format_count
 from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.data_set import DataSet

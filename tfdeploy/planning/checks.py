@@ -17,7 +17,7 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import TaskPlan
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat

@@ -12,7 +12,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Notes, Plan
-from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.planning.source.source import Program
 
 

@@ -17,7 +17,7 @@ from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.planning import checks
 from tfdeploy.planning.cluster.placement import Seat, Seats, checkpoint_writer_seat, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequests

@@ -11,7 +11,7 @@ from collections import defaultdict
 from tfdeploy.model.facts import FactsByHost, KeepFolderFact
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.model.text.units import format_bytes, format_count
 from tfdeploy.planning.keep import keeps_with_content

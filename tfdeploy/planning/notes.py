@@ -9,7 +9,7 @@ from tfdeploy.model.inventory import HostsByName, Inventory
 from tfdeploy.model.job import Mode
 from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.planning import host_checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout

@@ -12,7 +12,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import command_on_host, install_command, root_command_on_host
 from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public

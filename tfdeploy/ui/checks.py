@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.output.link_groups import LinkGroup, group_links
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
-from tfdeploy.model.text.folding import fold_names, replace_own_name
+from tfdeploy.model.text.names import fold_names, replace_own_name
 from tfdeploy.model.text.nexts import merge_next_commands
 from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.reports import write_wrapped

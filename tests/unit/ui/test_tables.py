@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView, task_json
-from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui import reports
 from tfdeploy.ui.amounts import format_bytes, format_duration, format_number, format_roughly

@@ -18,7 +18,7 @@ from tfdeploy.config.templates import quoted, roles_text, settings_as_yaml
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import settings_of
 from tfdeploy.model.selection import select_hosts
-from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.ui.tables import show_rows
 
 if TYPE_CHECKING:

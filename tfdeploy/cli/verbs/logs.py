@@ -18,8 +18,7 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst_exit_code
-from tfdeploy.model.text.folding import fold_names, group_by_key
-from tfdeploy.model.text.name_patterns import match_names
+from tfdeploy.model.text.names import fold_names, group_by_key, match_names
 from tfdeploy.model.text.patterns import compile_user_pattern
 from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.tasklogs.attempts import newest_attempt_numbers

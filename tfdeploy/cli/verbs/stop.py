@@ -12,7 +12,7 @@ from tfdeploy.errors import HostUnreachable, TfdeployError, worst_exit_code
 from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.stop import end_before_stop, stop
 from tfdeploy.ui.headway import HostCountLine
 from tfdeploy.ui.reports import show_stop

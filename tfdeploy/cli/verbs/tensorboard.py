@@ -15,8 +15,7 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.name_patterns import match_names
+from tfdeploy.model.text.names import fold_names, match_names
 from tfdeploy.operations.fetch import host_of_deciding_task
 from tfdeploy.operations.tensorboard import tensorboard
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.output.rows import LinkRow
-from tfdeploy.model.text.folding import fold_names, group_equal
+from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.model.text.nexts import insert_host_names, replace_host_name
 
 # In the text `fix` of a link, these placeholders stand for the names of the link's two hosts.

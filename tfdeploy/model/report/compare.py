@@ -16,7 +16,7 @@ from tfdeploy.model.measures import SHOWN_APART, STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.report.run_report import Chart, ChartLine, CurvePieces, pieces_of
-from tfdeploy.model.text.folding import group_by_key
+from tfdeploy.model.text.names import group_by_key
 
 What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000  # the most changed files that are listed

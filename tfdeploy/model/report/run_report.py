@@ -23,7 +23,7 @@ from tfdeploy.model.status.attempts import (
     with_inferred_end,
 )
 from tfdeploy.model.status.run_status import RunView
-from tfdeploy.model.text.folding import group_by_key
+from tfdeploy.model.text.names import group_by_key
 
 RATE_S = 30.0  # steps per second are averaged over at least this time
 # a curve as pieces with gaps between them; each piece is a tuple of (time, value)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.events import BroadcastFields, Emit, SlowestLink
-from tfdeploy.model.text.folding import group_by_key
+from tfdeploy.model.text.names import group_by_key
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan

@@ -11,7 +11,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import insert_host_names, replace_host_name
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import combine_errors

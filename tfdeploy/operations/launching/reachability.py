@@ -15,7 +15,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import RUN_LINKS, UnreachablePort
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.text.folding import fold_names, group_by_key
+from tfdeploy.model.text.names import fold_names, group_by_key
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.launching.renewal import raise_if_run_ended, renew_prepared_run
 from tfdeploy.operations.outcomes import values_or_error

@@ -14,7 +14,7 @@ from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, ListedRun
 from tfdeploy.model.inventory import Host, Hosts, hosts_named
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.units import format_count
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.model.typed import convert

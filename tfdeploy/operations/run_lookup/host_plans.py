@@ -23,7 +23,7 @@ from tfdeploy.model.hostplan import (
 )
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 

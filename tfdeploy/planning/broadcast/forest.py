@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from tfdeploy.model.text.folding import group_by_key
+from tfdeploy.model.text.names import group_by_key
 from tfdeploy.planning.broadcast.feeds import Feed, Member
 
 # A host that failed to reach this many hosts gets its data from the control machine.

@@ -18,7 +18,7 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source import python2, reached

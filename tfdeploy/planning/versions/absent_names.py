@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.versions.tf_names_used import NameUse

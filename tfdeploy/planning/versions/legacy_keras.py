@@ -17,7 +17,7 @@ from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.parsed_file import place_of

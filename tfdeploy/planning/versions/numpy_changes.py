@@ -15,7 +15,7 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, elements, last_name, target_names

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.names import expand_ranges, fold_names, split_list
 from tfdeploy.model.text.nexts import merge_next_commands
-from tfdeploy.model.text.ranges import expand_ranges, split_list
 
 
 def trust(host: str) -> str:
