@@ -45,8 +45,8 @@ from tfdeploy.model import inventory as inventory_values
 from tfdeploy.model import job as job_values
 from tfdeploy.model.loglines import lines_of
 from tfdeploy.model.plan import plan_to_json
+from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import exit_code, run_view_json
-from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import launch as launch_run
 from tfdeploy.operations.launch import probe_and_plan

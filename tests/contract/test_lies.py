@@ -37,8 +37,8 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import run_view_json
-from tfdeploy.model.text.words import iso_z
 from tfdeploy.model.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.operations.broadcast import origin
 from tfdeploy.operations.lock import HostLocks

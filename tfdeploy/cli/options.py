@@ -194,6 +194,6 @@ size = _explain_value_error(parse_size)
 @_explain_value_error
 def moment(text: str) -> float:
     # Imported only here, because few command lines have a time, and `datetime` is slow to import.
-    from tfdeploy.model.text.moments import parse_moment
+    from tfdeploy.model.row_values import parse_moment
 
     return parse_moment(text)

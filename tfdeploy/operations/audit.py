@@ -18,7 +18,6 @@ from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.answers.audit import AUDIT, AuditEntry, AuditReport
 from tfdeploy.model.audit_log import AuditLog, parse_audit_log
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.printed import AuditAnswer
 from tfdeploy.model.output.rows import (
@@ -29,7 +28,7 @@ from tfdeploy.model.output.rows import (
     AuditVersionRow,
 )
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.text.words import iso_z
+from tfdeploy.model.row_values import copy_fields, iso_z
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.rows import RunRow
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import run_view
-from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.run_lookup.find_run import (
     CLOCK_TOLERANCE_S,
     FoundRun,

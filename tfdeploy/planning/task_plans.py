@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import ssh_settings_of
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, TaskPlan
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout

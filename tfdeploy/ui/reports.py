@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.report import table_metrics
-from tfdeploy.model.text.moments import parse_moment
+from tfdeploy.model.row_values import outcome_words, parse_moment, run_seconds, unread_metrics_text
 from tfdeploy.model.text.names import fold_errors, fold_names, group_equal, without_address
-from tfdeploy.model.text.words import outcome_words, run_seconds, unread_metrics_text
 from tfdeploy.ui.amounts import (
     format_bytes,
     format_count,

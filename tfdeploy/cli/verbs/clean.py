@@ -17,8 +17,8 @@ from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.clean import CleanRules
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CleanRow
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.clean import (
     find_all_items,
     find_candidates,

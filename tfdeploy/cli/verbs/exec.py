@@ -10,8 +10,8 @@ from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import ExecRow
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.ui.reports import show_exec
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tfdeploy.cli.messages import list_unselected_hosts, print_next_commands, pr
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst_exit_code
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import FetchRow
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
 from tfdeploy.ui.reports import show_fetch

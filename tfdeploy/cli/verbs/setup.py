@@ -12,8 +12,8 @@ from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, worst_exit_code
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.setup import describe_difference, find_version_differences, setup_job
 from tfdeploy.ui.environments import show_setup

@@ -10,8 +10,8 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst_exit_code
 from tfdeploy.model.answers.runs import RunEnded
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.stop import end_before_stop, stop
 from tfdeploy.ui.headway import HostCountLine

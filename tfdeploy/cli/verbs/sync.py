@@ -15,8 +15,8 @@ from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.datasets import split_data_names

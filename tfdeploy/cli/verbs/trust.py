@@ -16,8 +16,8 @@ from tfdeploy.cli.fleet import show_notice
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.trust import (
     known_hosts_file_to_write,

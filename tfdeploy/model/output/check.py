@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
+from tfdeploy.model.row_values import copy_fields
 
 Level = Literal["error", "warning"]
 

@@ -30,6 +30,7 @@ from tfdeploy.model.progress.goal import requested_steps
 from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.transfers import Transfer
+from tfdeploy.model.row_values import stall_words
 from tfdeploy.model.status import deaths
 from tfdeploy.model.status.attempts import (
     Attempt,
@@ -38,7 +39,6 @@ from tfdeploy.model.status.attempts import (
     with_inferred_end,
 )
 from tfdeploy.model.status.verdict import FINAL_STATES
-from tfdeploy.model.text.words import stall_words
 from tfdeploy.model.typed import convert
 
 TYPE_CHECKING = False

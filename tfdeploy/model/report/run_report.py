@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import GpuSample, TaskSample
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
 from tfdeploy.model.measures import STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.samples import Samples
+from tfdeploy.model.row_values import copy_fields
 from tfdeploy.model.status.attempts import Attempt as Attempt
 from tfdeploy.model.status.attempts import (
     attempt_after,

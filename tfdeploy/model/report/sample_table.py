@@ -8,7 +8,7 @@ from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.report.run_report import RunReport
-from tfdeploy.model.text.words import iso_z
+from tfdeploy.model.row_values import iso_z
 
 # The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)

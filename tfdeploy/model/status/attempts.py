@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfdeploy.model.answers.samples import AttemptRow
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
-from tfdeploy.model.text.words import outcome_words, short_error
+from tfdeploy.model.row_values import copy_fields, outcome_words, short_error
 
 # the fields of an attempt that say how it ended
 _END = ("ended", "outcome", "reason", "exit_code", "signal")

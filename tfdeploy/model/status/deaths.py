@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import wire
-from tfdeploy.model.copy_fields import copy_fields
+from tfdeploy.model.row_values import copy_fields
 
 # the outcomes of a task that count as a death
 DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})

@@ -11,15 +11,13 @@ from typing import NamedTuple, TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.allowed import is_ip, is_name
-from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.hostplan import to_printable_line
-from tfdeploy.model.json_words import IsoTime, RunState
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel, Level, Protection
+from tfdeploy.model.row_values import IsoTime, RunState, copy_fields, iso_z
 from tfdeploy.model.status.deaths import DEATHS
 from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_json, task_view
 from tfdeploy.model.status.verdict import FINAL_STATES, verdict
-from tfdeploy.model.text.words import iso_z
 
 _MOST_OPEN = 20  # at most this many open ports are shown
 # At most this many callers (UnplannedCaller) are read from the report of one host, because a

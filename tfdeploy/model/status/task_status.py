@@ -14,11 +14,17 @@ from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.copy_fields import copy_fields
-from tfdeploy.model.json_words import Health, IsoTime, Outcome, TaskState
 from tfdeploy.model.measures import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
-from tfdeploy.model.text.words import iso_z, stall_words
+from tfdeploy.model.row_values import (
+    Health,
+    IsoTime,
+    Outcome,
+    TaskState,
+    copy_fields,
+    iso_z,
+    stall_words,
+)
 
 Metrics = Mapping[str, Mapping[str, float]]  # task -> the newest figure of each metric
 

@@ -14,9 +14,9 @@ from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, ListedRun
 from tfdeploy.model.inventory import Host, Hosts, hosts_named
 from tfdeploy.model.plan import Plan
+from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.units import format_count
-from tfdeploy.model.text.words import iso_z
 from tfdeploy.model.typed import convert
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.host_plans import (

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.text.patterns import search_interruptibly
-from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
 
 if TYPE_CHECKING:

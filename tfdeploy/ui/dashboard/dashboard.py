@@ -25,8 +25,8 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.row_values import unread_metrics_text
 from tfdeploy.model.status.attempts import end_event_of
-from tfdeploy.model.text.words import unread_metrics_text
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
 from tfdeploy.ui.dashboard.bell import WakePipe
 from tfdeploy.ui.dashboard.frame import compose_frame

@@ -18,8 +18,8 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.own_files import PAGE
 from tfdeploy.model.report import table_metrics
 from tfdeploy.model.report.run_report import Chart, RunReport, collect_attempts, report_charts
+from tfdeploy.model.row_values import outcome_words, run_seconds
 from tfdeploy.model.status.task_status import TaskView
-from tfdeploy.model.text.words import outcome_words, run_seconds
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
 from tfdeploy.ui.plain import describe_event
 from tfdeploy.ui.report.charts import draw_chart, draw_timeline
