@@ -23,9 +23,8 @@ from tfdeploy.config.schema import (
     schema_of,
 )
 from tfdeploy.errors import ConfigError
-from tfdeploy.model.allowed import VARIABLE, is_host_path
+from tfdeploy.model.allowed import NAME, VARIABLE, is_host_path
 from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_number_variable
 from tfdeploy.model.text.patterns import compile_user_pattern

@@ -14,6 +14,7 @@ from tfdeploy.config.node import Node, nearest_hint, quoted_truncated
 from tfdeploy.config.schema import Schema, accepts, matching_pattern, schema_of
 from tfdeploy.model.allowed import (
     HOSTNAME,
+    NAME,
     PROGRAM,
     USER,
     VARIABLE,
@@ -22,7 +23,6 @@ from tfdeploy.model.allowed import (
     is_ip,
     is_printable_text,
 )
-from tfdeploy.model.inventory import NAME
 from tfdeploy.model.text.names import MAX_NAMES, expand_ranges, split_list
 from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, parse_rate
 

@@ -1,7 +1,8 @@
 """Check the texts of the inventory, of the job file and of hosts against allow-lists. Pure.
 
 Each text is checked before it becomes part of a command of ssh or rsync, is sent to a host, or is
-used as a path on this machine. No check allows a leading `-`.
+used as a path on this machine. No check allows a leading `-`. A text that is only shown becomes one
+printable line.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from tfdeploy.model.inventory import NAME
-
+# the names of hosts, jobs, roles, data sets and releases
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
 PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
 _RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
 _HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
+_SHOWN_CHARS = 2000  # the most characters of a text that is only shown; the rest is cut off
 
 
 def is_name(text: str) -> bool:
@@ -73,3 +75,9 @@ def is_host_path(text: str) -> bool:
 def is_printable_text(text: str) -> bool:
     """True for a printable text that is not empty, not too long and does not begin with `-`."""
     return bool(text) and not text.startswith("-") and len(text) <= 4096 and text.isprintable()
+
+
+def to_printable_line(text: str) -> str:
+    """Return the text as one printable line of bounded length. Use it for text that is only
+    shown."""
+    return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])

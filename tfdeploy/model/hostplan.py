@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
+from tfdeploy.model.allowed import is_address, is_endpoint, is_ip, to_printable_line
 from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
@@ -28,7 +28,6 @@ from tfdeploy.model.typed import Name, Port, Variable, decode_untrusted, is_safe
 
 MOST_TASKS = 100_000  # the most tasks in a plan that comes from a host
 MOST_NOTES = 1000  # the most notes that are shown, if the plan comes from a host
-_SHOWN_CHARS = 2000  # the most characters of a text that is only shown; the rest is cut off
 
 _Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
 # field -> the type of the values that a host may send. For these fields, the types in the plan's
@@ -156,12 +155,6 @@ def _narrowed_type(
             }
             made.append((field.name, hints[field.name], msgspec.field(**default)))
     return msgspec.defstruct(cls.__name__, made)
-
-
-def to_printable_line(text: str) -> str:
-    """Return the text as one printable line of bounded length. Use it for text that is only
-    shown."""
-    return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 
 def _refuse_invalid_names(plan: Plan) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-# the names of hosts, jobs, roles, data sets and releases
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_WORKDIR = "~/tfdeploy"
 

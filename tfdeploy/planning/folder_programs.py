@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tfdeploy.model.inventory import NAME
+from tfdeploy.model.allowed import NAME
 from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.allowed import is_ip, is_name
-from tfdeploy.model.hostplan import to_printable_line
+from tfdeploy.model.allowed import is_ip, is_name, to_printable_line
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel, Level, Protection
 from tfdeploy.model.row_values import IsoTime, RunState, copy_fields, iso_z

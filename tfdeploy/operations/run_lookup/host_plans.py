@@ -14,13 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed
+from tfdeploy.model.allowed import to_printable_line
 from tfdeploy.model.answers.runs import RUN_PLAN
-from tfdeploy.model.hostplan import (
-    read_untrusted_plan,
-    ssh_settings_of,
-    to_printable_line,
-    with_ssh_settings,
-)
+from tfdeploy.model.hostplan import read_untrusted_plan, ssh_settings_of, with_ssh_settings
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.names import fold_names

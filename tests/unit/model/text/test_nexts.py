@@ -11,7 +11,7 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model.inventory import NAME
+from tfdeploy.model.allowed import NAME
 from tfdeploy.model.text.names import expand_ranges, fold_names, split_list
 from tfdeploy.model.text.nexts import merge_next_commands
 
