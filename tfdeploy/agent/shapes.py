@@ -184,7 +184,7 @@ class MinderAnswer(TypedDict, total=False):
 
 class ShownPlan(TypedDict):
     """Those keys of plan.json that a host reads. The control machine reads all keys, see
-    model/hostplan.py."""
+    model/plan_files.py."""
 
     operator: str  # "unknown" if the plan names no operator
     created: object  # The host returns this value unchanged to the control machine.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tfdeploy.config.node import ANY_KEY, Node, nearest_hint
 from tfdeploy.errors import ConfigError
-from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.modes import ROLES
 
 Schema = dict[str, Any]  # a JSON Schema, draft 7, whose `type` is always a list
 R = TypeVar("R", bound=Callable[[Node], Any])

@@ -67,6 +67,16 @@ def settings_of(host: Host) -> dict[str, Any]:
     return {name: value for name, value in asdict(host).items() if name != "places"}
 
 
+def ssh_settings_of(host: Host) -> dict[str, Any]:
+    """Return the settings of a host of the inventory as JSON values. They have lists instead of
+    tuples, so that a round trip through JSON does not change a plan. The settings may contain paths
+    on this machine that are not valid UTF-8."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in settings_of(host).items()
+    }
+
+
 @dataclass(frozen=True)
 class Inventory:
     """The hosts in the file's order, and for each role the names of the hosts that it may use, in

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.job import Mode
+from tfdeploy.model.choices import Mode
 
+# The roles that TensorFlow defines, in the order in which tables show them.
+ROLES = ("ps", "chief", "worker", "evaluator")
 # How the tasks of a role get GPUs. one: each task gets one. all: the tasks of the role on a host
 # share all GPUs of that host. none: no GPU. spare: one GPU that no other task uses.
 GpuShare = Literal["one", "all", "none", "spare"]

@@ -1,5 +1,8 @@
 """Define the plan: the value that a launch executes. A plan is frozen, is equal by value, and
-survives a round trip through JSON."""
+survives a round trip through JSON.
+
+Its cluster has roles and endpoints. Each task reads them from TF_CONFIG.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,26 @@ import msgspec
 from tfdeploy.model.job import Mode
 from tfdeploy.model.protect import Protection
 from tfdeploy.model.typed import convert
+
+Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
+
+
+def endpoint(address: str, port: int) -> str:
+    """Return the address and port as text such as "192.0.2.10:2222", with brackets around an IPv6
+    address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def cluster_json(cluster: Cluster) -> str:
+    return json.dumps(dict(cluster), separators=(",", ":"))
+
+
+def tf_config(cluster: Cluster, role: str, index: int) -> str:
+    """Return the TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to
+    an evaluator, and the chief would hang."""
+    task = {"type": role, "index": index}
+    return json.dumps({"cluster": dict(cluster), "task": task}, separators=(",", ":"))
+
 
 PLAN_VERSION = 1
 Notes = tuple[str, ...]  # lines of a plan for its reader, such as reasons and warnings

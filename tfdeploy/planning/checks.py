@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Collection
 
 from tfdeploy.errors import ConfigError, Refused, UsageError
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.model.modes import rules_of
+from tfdeploy.model.modes import ROLES, rules_of
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import did_you_mean

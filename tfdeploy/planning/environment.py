@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfdeploy.model.cluster import tf_config
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Notes, tf_config
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout

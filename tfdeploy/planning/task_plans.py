@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.hostplan import ssh_settings_of
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, ssh_settings_of
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, TaskPlan

@@ -20,7 +20,7 @@ from tfdeploy.model.allowed import is_run_id
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.manifest import CodeFile, Manifest
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.model.plan_files import plan_from_file, plan_to_file
 from tfdeploy.model.typed import decode
 
 EVENTS_KEPT = 50_000  # limits the number of events that one EventRecorder writes

@@ -24,7 +24,7 @@ from tfdeploy.agent.pieces import hash_piece
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.facts import PreflightFacts
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, without_ssh_settings
-from tfdeploy.model.planform import plan_to_file
+from tfdeploy.model.plan_files import plan_to_file
 from tfdeploy.model.typed import InvalidJsonValue, convert_untrusted
 
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"

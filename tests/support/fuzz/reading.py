@@ -20,11 +20,10 @@ from tfdeploy.cli.verbs import inventory as view
 from tfdeploy.config import load_inventory_file, load_job
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json, without_ssh_settings
-from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.model.plan_files import plan_from_file, plan_to_file, read_untrusted_plan
 from tfdeploy.planning.describe import describe_plan
 from tfdeploy.planning.host_parts import host_parts, shared_part
 

@@ -18,8 +18,7 @@ from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.events import Event, Kind
-from tfdeploy.model.hostplan import ssh_settings_of
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, ssh_settings_of
 from tfdeploy.operations.clean import (
     CleanCandidates,
     LocalRunRecords,

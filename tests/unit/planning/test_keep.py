@@ -10,9 +10,8 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import KeepFolderFact
-from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.plan import Plan, without_ssh_settings
-from tfdeploy.model.planform import plan_to_file
+from tfdeploy.model.plan_files import plan_to_file, read_untrusted_plan
 from tfdeploy.planning.options import Options
 
 

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.cluster import endpoint
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, Mode, RoleRule
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Plan, TaskPlan, plan_from_json, plan_to_json
-from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.model.plan import Plan, TaskPlan, endpoint, plan_from_json, plan_to_json
+from tfdeploy.model.plan_files import plan_from_file, plan_to_file
 from tfdeploy.planning.cluster.ports import shared_port_key
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options

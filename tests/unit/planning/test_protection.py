@@ -15,11 +15,10 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts, ProtectionHindrances
-from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, without_ssh_settings
-from tfdeploy.model.planform import plan_to_file
+from tfdeploy.model.plan_files import plan_to_file, read_untrusted_plan
 from tfdeploy.planning.cluster.addresses import MOST_ADDRESSES
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options

@@ -1,7 +1,7 @@
 """Store the plan of a run on a host, as plan.json. run.prepare writes the file, and the host later
 sends it back unchanged.
 
-The control machine reads all fields of the plan (tfdeploy/model/hostplan.py). The host reads only a
+The control machine reads all fields of the plan (tfdeploy/model/plan_files.py). The host reads only a
 few fields, to show them to people. These fields may be missing.
 """
 

@@ -16,7 +16,7 @@ from tfdeploy.config import values
 from tfdeploy.config.foreign.host_list import mapping_node
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text
-from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.modes import ROLES
 from tfdeploy.model.text.names import MAX_NAMES
 from tfdeploy.model.text.nexts import most_similar
 

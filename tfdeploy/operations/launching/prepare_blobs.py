@@ -14,7 +14,7 @@ from tfdeploy.agent import frames, wire
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Secret
 from tfdeploy.model.plan import Plan, without_ssh_settings
-from tfdeploy.model.planform import plan_to_file
+from tfdeploy.model.plan_files import plan_to_file
 from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.planning.host_parts import host_parts, shared_part
 

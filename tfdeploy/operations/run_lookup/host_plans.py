@@ -1,6 +1,6 @@
 """Read the plan of a run from the hosts that hold it, if this machine's store lacks the plan.
 
-Hosts are not trusted. So each plan is checked (model/hostplan.py), this machine connects only to
+Hosts are not trusted. So each plan is checked (model/plan_files.py), this machine connects only to
 addresses from the inventory and never from a plan, and different plans are an error.
 """
 
@@ -16,9 +16,9 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.allowed import to_printable_line
 from tfdeploy.model.answers.runs import RUN_PLAN
-from tfdeploy.model.hostplan import read_untrusted_plan, ssh_settings_of, with_ssh_settings
-from tfdeploy.model.inventory import Host, Hosts
+from tfdeploy.model.inventory import Host, Hosts, ssh_settings_of
 from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.model.plan_files import read_untrusted_plan
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
@@ -71,7 +71,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
         raise combine_errors(f"reading the plan of {request.run}", errors, len(request.holders))
     if len(groups := _group_equal_plans(held_plans)) > 1:
         raise _different_plans_error(request.run, [hosts for _, hosts in groups])
-    return with_ssh_settings(groups[0][0], request.inventory_hosts), errors
+    return _with_ssh_settings(groups[0][0], request.inventory_hosts), errors
 
 
 def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> Plan:
@@ -84,7 +84,7 @@ def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> P
     groups = _group_equal_plans(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
     plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
-    plan = with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.inventory_hosts)
+    plan = _with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.inventory_hosts)
     return add_missing_hosts(
         plan, request.holders if len(holders) > 1 else (*request.holders, *silent_hosts)
     )
@@ -99,6 +99,17 @@ def add_missing_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
         if host.name not in named
     )
     return replace(plan, hosts=(*plan.hosts, *added))
+
+
+def _with_ssh_settings(plan: Plan, hosts: Iterable[Host]) -> Plan:
+    """Return the plan with the SSH settings of `hosts`, the inventory's hosts. A host of the plan
+    that is not in the inventory gets no address."""
+    known = {host.name: host for host in hosts}
+    settings = {
+        each.host: ssh_settings_of(known.get(each.host) or Host(each.host, ""))
+        for each in plan.hosts
+    }
+    return replace(plan, hosts=tuple(replace(each, ssh=settings[each.host]) for each in plan.hosts))
 
 
 def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], Errors]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfdeploy.model.cluster import cluster_json, endpoint
 from tfdeploy.model.modes import ModeRules
+from tfdeploy.model.plan import cluster_json, endpoint
 from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_tasks
 
 

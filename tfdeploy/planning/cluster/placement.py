@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfdeploy.errors import ConfigError, Refused, TfdeployError
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import HostsByName
-from tfdeploy.model.modes import ModeRules
+from tfdeploy.model.modes import ROLES, ModeRules
 from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests

@@ -10,10 +10,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.modes import GpuShare, ModeRules, rules_of
+from tfdeploy.model.modes import ROLES, GpuShare, ModeRules, rules_of
 from tfdeploy.planning.options import Options
 
 SINGLE = ("chief", "evaluator")  # roles with one task, unless the job sets a count

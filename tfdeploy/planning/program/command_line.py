@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
-from tfdeploy.model.cluster import ROLES, cluster_json
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.modes import rules_of
+from tfdeploy.model.modes import ROLES, rules_of
+from tfdeploy.model.plan import cluster_json
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout

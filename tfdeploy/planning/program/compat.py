@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Cluster, Notes
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster

@@ -12,10 +12,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tfdeploy.model.cluster import Cluster, cluster_json, tf_config
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Cluster, Notes, cluster_json, tf_config
 from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program

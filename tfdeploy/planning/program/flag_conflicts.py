@@ -11,8 +11,8 @@ import ast
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
+from tfdeploy.model.modes import ROLES
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.appended_flags import AppendedFlags

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tfdeploy.model.cluster import Cluster
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Cluster, Notes
 from tfdeploy.planning.source.expressions import (
     argument,
     elements,

@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import ModeRules, rules_of
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Cluster, Notes
 from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import elements, literal_text, target_names
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree

@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Cluster, Notes
 from tfdeploy.planning.program.hardcoded_cluster import finds_role_itself, literal_texts
 from tfdeploy.planning.source.expressions import last_name, literal_text, target_names
 from tfdeploy.planning.source.parsed_file import place_of

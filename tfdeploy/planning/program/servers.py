@@ -10,10 +10,9 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import ModeRules, rules_of
+from tfdeploy.model.modes import ROLES, ModeRules, rules_of
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source.entry_point import Command

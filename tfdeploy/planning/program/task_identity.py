@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Notes
+from tfdeploy.model.plan import Cluster, Notes
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags.appended_flags import NAME_THEM, AppendedFlags
 from tfdeploy.planning.program import env_variables, hardcoded_cluster, job_names, own_hosts

@@ -14,11 +14,10 @@ from support.agent.cluster import NewClient, NewCluster
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan, plan_to_json, without_ssh_settings
-from tfdeploy.model.planform import plan_from_file, plan_to_file
+from tfdeploy.model.plan_files import plan_from_file, plan_to_file, read_untrusted_plan
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan

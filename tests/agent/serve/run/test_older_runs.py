@@ -18,8 +18,7 @@ from tfdeploy.agent.frames import decompress
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
-from tfdeploy.model.hostplan import read_untrusted_plan
-from tfdeploy.model.planform import plan_from_file
+from tfdeploy.model.plan_files import plan_from_file, read_untrusted_plan
 from tfdeploy.model.status.run_status import run_view
 
 RECORDED = Path(__file__).parents[3] / "golden" / "runs"

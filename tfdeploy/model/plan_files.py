@@ -1,5 +1,11 @@
-"""Check a run's plan that a host sends back, and add the SSH settings, which only this machine has.
-Pure.
+"""Convert a plan to the compact form that it has in files and on hosts, and back. Check the file of a
+plan that a host sends. Pure.
+
+The command and environment of each task contain the addresses of the cluster, so the size of a
+complete plan would grow with the square of the number of hosts. In the compact form, the long texts
+that describe the cluster are stored only once. An argument or value that contains such a text
+becomes a list of texts and numbers. A number is an index into the plan's `texts`: see
+agent/wire.resolve_word.
 
 A host may be hostile. So only names, advertised addresses, ports and figures are taken from the
 host's copy of the plan, and each is checked here. The SSH settings, the interpreter and the
@@ -8,6 +14,7 @@ metrics' regular expressions come from this machine alone.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
@@ -19,12 +26,87 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
+from tfdeploy.agent import wire
 from tfdeploy.model.allowed import is_address, is_endpoint, is_ip, to_printable_line
-from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
-from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
+from tfdeploy.model.plan import (
+    PLAN_VERSION,
+    HostPlan,
+    PartPlan,
+    Plan,
+    TaskPlan,
+    cluster_json,
+    plan_from_json,
+    plan_to_json,
+)
 from tfdeploy.model.text.names import MAX_NAMES
 from tfdeploy.model.typed import Name, Port, Variable, decode_untrusted, is_safe_relative_path
+
+# The version of plan.json. In version 1, all arguments and values are complete texts, as in the
+# output of `--dry-run --json`.
+VERSION = 2
+_LEAST_CHARS = 64  # a shorter text is not replaced by a reference
+
+
+def shared_texts_of(plan: Plan) -> tuple[str, ...]:
+    """Return the long texts that may be in the command or environment of every task: the cluster as
+    JSON, the addresses of each role, and the addresses of all hosts. The longest text is first."""
+    alone = cluster_json(plan.cluster)
+    joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
+    around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
+    shared_texts = {text for text in (alone, *joined, around) if len(text) >= _LEAST_CHARS}
+    return tuple(sorted(shared_texts, key=lambda text: (-len(text), text)))
+
+
+def pack_value(word: str, shared_texts: Iterable[str]) -> str | list[str | int]:
+    """Return the packed form of `word`, which is an argument or a variable's value. Each occurrence
+    of a text of `shared_texts` is replaced by the text's index. A short word, or a word without
+    such a text, is returned unchanged. wire.resolve_word reverses this."""
+    if len(word) < _LEAST_CHARS:
+        return word
+    parts = _split_at_texts(word, list(enumerate(shared_texts)))
+    return word if parts == [word] else parts
+
+
+def pack_values(words: Mapping[str, str], shared_texts: Iterable[str]) -> dict[str, Any]:
+    return {name: pack_value(word, shared_texts) for name, word in words.items()}
+
+
+def plan_to_file(plan: Plan) -> dict[str, Any]:
+    """Return the plan as the JSON object of plan.json."""
+    texts = shared_texts_of(plan)
+    fields = plan_to_json(plan)
+    for task in fields["tasks"]:
+        task["argv"] = [pack_value(word, texts) for word in task["argv"]]
+        task["env"] = pack_values(task["env"], texts)
+    return {**fields, "version": VERSION, "texts": list(texts)}
+
+
+def plan_from_file(content: bytes) -> Plan:
+    """Return a plan of this version or an older one. Raises ValueError or msgspec.ValidationError
+    if `content` is not a plan."""
+    fields = json.loads(content)
+    if not isinstance(fields, dict):
+        raise ValueError("no object")
+    texts = fields.pop("texts", [])
+    for task in fields.get("tasks", ()) if texts else ():
+        task["argv"] = [wire.resolve_word(word, texts) for word in task["argv"]]
+        task["env"] = {name: wire.resolve_word(word, texts) for name, word in task["env"].items()}
+    return plan_from_json({**fields, "version": PLAN_VERSION})
+
+
+def _split_at_texts(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
+    for position, (number, text) in enumerate(texts):
+        before, pieces, after = word.partition(text)
+        if pieces:
+            remaining_texts = texts[position:]
+            return [
+                *(_split_at_texts(before, remaining_texts) if before else ()),
+                number,
+                *(_split_at_texts(after, remaining_texts) if after else ()),
+            ]
+    return [word]
+
 
 MOST_TASKS = 100_000  # the most tasks in a plan that comes from a host
 MOST_NOTES = 1000  # the most notes that are shown, if the plan comes from a host
@@ -65,27 +147,6 @@ _PLAN_FIELDS: dict[str, Any] = {
     "stall_after_s": _Duration,
     "stall_action": StallAction,
 }
-
-
-def with_ssh_settings(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Return the plan with the SSH settings of `hosts`, the inventory's hosts. A host of the plan
-    that is not in the inventory gets no address."""
-    known = {host.name: host for host in hosts}
-    settings = {
-        each.host: ssh_settings_of(known.get(each.host) or Host(each.host, ""))
-        for each in plan.hosts
-    }
-    return replace(plan, hosts=tuple(replace(each, ssh=settings[each.host]) for each in plan.hosts))
-
-
-def ssh_settings_of(host: Host) -> dict[str, Any]:
-    """Return the settings of a host of the inventory as JSON values. They have lists instead of
-    tuples, so that a round trip through JSON does not change a plan. The settings may contain paths
-    on this machine that are not valid UTF-8."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in settings_of(host).items()
-    }
 
 
 def read_untrusted_plan(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.agent import wire
-from tfdeploy.model.planform import pack_value
+from tfdeploy.model.plan_files import pack_value
 
 TEXTS = ("n1:2222,n2:2222,n3:2222,n4:2222,n5:2222,n6:2222,n7:2222,n8:2222,n9:2222", "a" * 64)
 pieces = st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=80)), max_size=5)
