@@ -15,7 +15,7 @@ from tfdeploy.cli.state import open_run_store, remember_inventory
 from tfdeploy.config.job import FILE
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
-from tfdeploy.model.selection import select_hosts
+from tfdeploy.model.inventory import select_hosts
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags

@@ -24,9 +24,16 @@ from tfdeploy.config.schema import (
 )
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import NAME, VARIABLE, is_host_path
-from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
-from tfdeploy.model.part_names import BEFORE, part_number_variable
+from tfdeploy.model.job import (
+    BEFORE,
+    OTHERS,
+    SPLITS,
+    VIAS,
+    DataSource,
+    RoleRule,
+    part_number_variable,
+)
+from tfdeploy.model.modes import ROLES
 from tfdeploy.model.text.patterns import compile_user_pattern
 
 MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this

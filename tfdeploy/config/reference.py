@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.jobvalues import named_values_schema
 from tfdeploy.config.schema import Key, Schema, mapping_schema, or_empty
-from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.job import MODES, STALL_ACTIONS
-from tfdeploy.model.modes import rules_of
-from tfdeploy.model.protect import ASKED_LEVELS
+from tfdeploy.model.job import ASKED_LEVELS, MODES, STALL_ACTIONS
+from tfdeploy.model.modes import ROLES, rules_of
 from tfdeploy.model.text.placeholders import NAMES
 
 if TYPE_CHECKING:

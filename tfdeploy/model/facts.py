@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.model.allowed import is_ip
-from tfdeploy.model.protect import Level
+from tfdeploy.model.job import Level
 from tfdeploy.model.typed import (
     AbsolutePath,
     Account,

@@ -1,10 +1,14 @@
-"""Define hosts as the inventory names them. This module reads no file and opens no socket."""
+"""Define hosts as the inventory names them, and select hosts by `--limit` and `--exclude`. This module
+reads no file and opens no socket."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from tfdeploy.errors import UsageError
+from tfdeploy.model.text.names import match_names
 
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_WORKDIR = "~/tfdeploy"
@@ -90,3 +94,40 @@ class Inventory:
     def host(self, name: str) -> Host:
         """Return the host of that name. Raises KeyError."""
         return {host.name: host for host in self.hosts}[name]
+
+
+def select_hosts(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
+    """Return the inventory with only the selected hosts, also in its roles. The file's order is
+    kept.
+
+    `limit` and `exclude` are patterns of text/names, with roles as groups. Raises UsageError if
+    a pattern matches nothing or no host remains.
+    """
+    names = {host.name for host in inventory.hosts}
+    if limit is not None:
+        names &= _match_hosts(inventory, limit, "--limit")
+    if exclude is not None:
+        names -= _match_hosts(inventory, exclude, "--exclude")
+    if not names:
+        given = [
+            f"{flag} {text}"
+            for flag, text in (("--limit", limit), ("--exclude", exclude))
+            if text is not None
+        ]
+        raise UsageError(
+            "no host is left to act on",
+            where=" ".join(given),
+            next="`tfdeploy inventory` lists the hosts",
+        )
+    hosts = hosts_named(inventory.hosts, names)
+    roles = {
+        role: tuple(name for name in members if name in names)
+        for role, members in inventory.roles.items()
+    }
+    return replace(inventory, hosts=hosts, roles=roles)
+
+
+def _match_hosts(inventory: Inventory, patterns: str, flag: str) -> set[str]:
+    return match_names(
+        patterns, [host.name for host in inventory.hosts], inventory.roles, flag=flag, kind="host"
+    )

@@ -1,9 +1,14 @@
-"""Define what to train: the job file with its defaults filled in."""
+"""Define what to train: the job file with its defaults filled in, and who may reach its ports.
+
+A job requests a level of protection of its ports, and a plan uses a level. `peers`: the kernel
+admits only connections from addresses of the run's hosts. `firewall`: in addition, nftables rules.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from tfdeploy.agent import metric_patterns
 from tfdeploy.model.choices import MODES as MODES
@@ -16,7 +21,44 @@ from tfdeploy.model.choices import Mode as Mode
 from tfdeploy.model.choices import Others as Others
 from tfdeploy.model.choices import StallAction as StallAction
 from tfdeploy.model.choices import Via as Via
-from tfdeploy.model.protect import AskedLevel
+from tfdeploy.model.text.names import fold_names
+
+Level = Literal["firewall", "peers", "none"]
+LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest level first
+AskedLevel = Literal["auto", "firewall", "peers", "none"]
+ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
+
+
+@dataclass(frozen=True)
+class Protection:
+    """The protection of one run. `used`: the weakest level of its hosts. `why`: why no stronger
+    level is used. `hosts`: host -> its level. `hosts` is empty if an earlier version launched the
+    run; then all hosts have the level `used`."""
+
+    asked: AskedLevel = "none"
+    used: Level = "none"
+    why: str = "launched by a version that left ports open"
+    hosts: dict[str, Level] = field(default_factory=dict)
+
+    def level_of(self, host: str) -> Level:
+        return self.hosts.get(host, self.used)
+
+    def hosts_by_level(self) -> dict[Level, tuple[str, ...]]:
+        """Return {level of protection: the hosts with this level}, the strongest level first. A
+        level that no host has is left out."""
+        hosts_by_level = {
+            level: tuple(host for host, its in self.hosts.items() if its == level)
+            for level in LEVELS
+        }
+        return {level: hosts for level, hosts in hosts_by_level.items() if hosts}
+
+    @property
+    def levels_text(self) -> str:
+        """Return the levels as text such as 'firewall on n[1-3], peers on n4'."""
+        return ", ".join(
+            f"{level} on {fold_names(hosts)}" for level, hosts in self.hosts_by_level().items()
+        )
+
 
 WHEELS = "setup-wheels"  # the name of the data set in which `setup` sends wheels
 
@@ -149,3 +191,22 @@ class Job:
 
 
 DEFAULT_METRICS = {"step": metric_patterns.STEP, "loss": metric_patterns.LOSS}
+# The names of the variables that tell a task which part of a data set it has begin with this.
+PART_VARIABLES = "TFDEPLOY_DATA_"
+
+
+def part_number_variable(name: str) -> str:
+    """Return TFDEPLOY_DATA_<NAME>_PART, the name of the variable that holds the number of the
+    task's part, counted from 0.
+
+    <NAME> is the data set's name in capitals. Characters that are neither letters nor digits become
+    `_`.
+    """
+    capitals = "".join(char if char.isascii() and char.isalnum() else "_" for char in name).upper()
+    return f"{PART_VARIABLES}{capitals}_PART"
+
+
+def part_count_variable(name: str) -> str:
+    """Return TFDEPLOY_DATA_<NAME>_PARTS, the name of the variable that holds the number of
+    parts."""
+    return f"{part_number_variable(name)}S"

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tfdeploy.model.job import Mode
-from tfdeploy.model.protect import Protection
+from tfdeploy.model.job import Mode, Protection
 from tfdeploy.model.typed import convert
 
 Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index

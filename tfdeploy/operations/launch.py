@@ -20,10 +20,9 @@ from tfdeploy.model.answers.runs import RUN_COMMIT, RUN_PREPARE, RUN_START
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
-from tfdeploy.model.job import Job, Secret
+from tfdeploy.model.job import AskedLevel, Job, Secret
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, plan_to_json
-from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.typed import Verb
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.copy.code_files import CodeChanged

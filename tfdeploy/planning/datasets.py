@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from tfdeploy.agent import layout
 from tfdeploy.errors import UsageError
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, part_count_variable, part_number_variable
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.part_names import part_count_variable, part_number_variable
 from tfdeploy.model.plan import PartPlan, Plan
 
 TYPE_CHECKING = False

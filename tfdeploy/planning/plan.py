@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.job import Job, Mode
+from tfdeploy.model.job import Job, Mode, Protection
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
-from tfdeploy.model.protect import Protection
 from tfdeploy.planning import (
     argument_lengths,
     checks,

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from tfdeploy.agent import peer_filter
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import LEVELS, Job, Level, Protection
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
-from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.nexts import command_on_host, install_command, root_command_on_host
 from tfdeploy.model.text.units import format_count

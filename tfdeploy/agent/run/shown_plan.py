@@ -1,8 +1,8 @@
 """Store the plan of a run on a host, as plan.json. run.prepare writes the file, and the host later
 sends it back unchanged.
 
-The control machine reads all fields of the plan (tfdeploy/model/plan_files.py). The host reads only a
-few fields, to show them to people. These fields may be missing.
+The control machine reads all fields of the plan (tfdeploy/model/plan_files.py). The host reads only
+a few fields, to show them to people. These fields may be missing.
 """
 
 from __future__ import annotations

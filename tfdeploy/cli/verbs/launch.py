@@ -22,8 +22,8 @@ from tfdeploy.cli.project import load_job, load_whole_inventory
 from tfdeploy.cli.run_names import check_run_name, make_run_id
 from tfdeploy.cli.state import open_run_store, remember_plan, tree_cache_folder
 from tfdeploy.cli.views import make_launch_view
+from tfdeploy.model.inventory import select_hosts
 from tfdeploy.model.plan import plan_to_json
-from tfdeploy.model.selection import select_hosts
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import LaunchRequest, launch, probe_and_plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.allowed import is_ip, is_name, to_printable_line
+from tfdeploy.model.job import AskedLevel, Level, Protection
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.protect import AskedLevel, Level, Protection
 from tfdeploy.model.row_values import IsoTime, RunState, copy_fields, iso_z
 from tfdeploy.model.status.deaths import DEATHS
 from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_json, task_view

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from tfdeploy.model.facts import HostFacts, PreflightFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.job import AskedLevel
+from tfdeploy.model.job import Level as Protect
 from tfdeploy.model.output.check import Level
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.protect import AskedLevel
-from tfdeploy.model.protect import Level as Protect
 from tfdeploy.model.text.nexts import root_command_on_host
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.protect import LEVELS, Level
+from tfdeploy.model.job import LEVELS, Level
 from tfdeploy.model.text.units import format_count
 from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses

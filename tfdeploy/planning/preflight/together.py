@@ -14,9 +14,9 @@ from dataclasses import replace
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host, HostsByName
+from tfdeploy.model.job import LEVELS
+from tfdeploy.model.job import Level as Protect
 from tfdeploy.model.output.check import Level
-from tfdeploy.model.protect import LEVELS
-from tfdeploy.model.protect import Level as Protect
 from tfdeploy.planning import host_checks, protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.cluster.addresses import AdvertisedAddress

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from support.status_answers import FAILED, PLAN, RUN, RUNNING, SUCCEEDED, hosts, statuses
 from tfdeploy.agent.wire import TaskStatus
-from tfdeploy.model.protect import Protection
+from tfdeploy.model.job import Protection
 from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import run_view, run_view_json
 from tfdeploy.ui.reports import show_status

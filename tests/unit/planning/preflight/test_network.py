@@ -20,8 +20,7 @@ from tfdeploy.model.facts import (
     ProtectionHindrances,
 )
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.job import Job
-from tfdeploy.model.protect import AskedLevel
+from tfdeploy.model.job import AskedLevel, Job
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs

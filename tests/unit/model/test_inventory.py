@@ -3,8 +3,7 @@
 import pytest
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.selection import select_hosts
+from tfdeploy.model.inventory import Host, Inventory, select_hosts
 
 NAMES = ("n1", "n2", "gpu01", "gpu02", "gpu10", "ps")
 INVENTORY = Inventory(
