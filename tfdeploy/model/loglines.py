@@ -8,6 +8,8 @@ from itertools import accumulate, count, repeat
 from operator import add
 from typing import NamedTuple
 
+from tfdeploy.agent.metric_lines import last_progress_state as last_progress_state
+
 HEAD = b"Traceback (most recent call last):"
 # The maximum number of lines and bytes of a traceback that are held back before they are shown.
 MOST_LINES = 1000

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from tfdeploy.model.job import Mode, Protection
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
+from tfdeploy.agent.metric_reader import compile_patterns
+from tfdeploy.model.job import DEFAULT_METRICS, Mode, Protection
 from tfdeploy.model.typed import convert
 
+PLAN_VERSION = 1
+Notes = tuple[str, ...]  # lines of a plan for its reader, such as reasons and warnings
 Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
 
 
@@ -35,10 +40,6 @@ def tf_config(cluster: Cluster, role: str, index: int) -> str:
     an evaluator, and the chief would hang."""
     task = {"type": role, "index": index}
     return json.dumps({"cluster": dict(cluster), "task": task}, separators=(",", ":"))
-
-
-PLAN_VERSION = 1
-Notes = tuple[str, ...]  # lines of a plan for its reader, such as reasons and warnings
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,14 @@ class Plan:
     def host(self, name: str) -> HostPlan:
         """Return what the plan says about the host. Raises KeyError for an unknown host."""
         return {host.host: host for host in self.hosts}[name]
+
+
+def metric_patterns_of(plan: Plan) -> Mapping[str, re.Pattern[str]]:
+    """Return the patterns that find metrics in the lines of a run's tasks. If the run's hosts send
+    the metrics, this machine does not search the lines, and {} is returned."""
+    if plan.hosts_tell_metrics:
+        return {}
+    return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
 def without_ssh_settings(plan: Plan) -> Plan:

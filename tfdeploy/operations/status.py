@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
+from tfdeploy.model.answers.samples import TaskMetrics
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import TaskMetrics, metric_patterns_of
-from tfdeploy.model.plan import Plan
+from tfdeploy.model.plan import Plan, metric_patterns_of
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.uninformed import find_uninformed_hosts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfdeploy.model.report import table_metrics
+from tfdeploy.model.answers.samples import labelled_values
 from tfdeploy.model.row_values import outcome_words, parse_moment, run_seconds, unread_metrics_text
 from tfdeploy.model.text.names import fold_errors, fold_names, group_equal, without_address
 from tfdeploy.ui.amounts import (
@@ -380,7 +380,7 @@ def show_plan(
 
 
 def _task_row(task: TaskView, job_metrics: Sequence[str], reason: str) -> dict[str, str]:
-    values = table_metrics.labelled_values(task.metrics, job_metrics)
+    values = labelled_values(task.metrics, job_metrics)
     return {
         "task": task.task,
         "host": task.host,

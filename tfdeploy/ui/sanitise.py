@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from tfdeploy.model.loglines import format_more_bytes
-from tfdeploy.model.measures import last_progress_state
+from tfdeploy.model.loglines import format_more_bytes, last_progress_state
 
 # The maximum number of characters of a line that are shown.
 LIMIT = 4096

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tfdeploy.model.answers.samples import labelled_values
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.report import table_metrics
 from tfdeploy.model.row_values import run_seconds
 from tfdeploy.ui.amounts import format_duration, format_number
 from tfdeploy.ui.reports import show_left_files
@@ -49,9 +49,7 @@ def show_summary(
     for task in progress.tasks.values() if progress.state == "succeeded" else ():
         if task.deciding and task.step is not None:
             loss = {} if task.loss is None else {"loss": task.loss}
-            values = table_metrics.labelled_values(
-                task.measures.newest_values(), progress.job_metrics
-            )
+            values = labelled_values(task.measures.newest_values(), progress.job_metrics)
             figures = [
                 f"{name} {format_number(value)}" for name, value in {**loss, **values}.items()
             ]

@@ -15,17 +15,12 @@ from typing import cast
 
 import msgspec
 
+from tfdeploy.agent.metric_lines import last_progress_state
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import NewestSamples
+from tfdeploy.model.answers.samples import KEPT_CHARS, NewestSamples, Patterns, extra_metrics
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
-from tfdeploy.model.measures import (
-    KEPT_CHARS,
-    Patterns,
-    extra_metrics,
-    last_progress_state,
-    metric_patterns_of,
-)
 from tfdeploy.model.modes import rules_of
+from tfdeploy.model.plan import Plan, metric_patterns_of, plan_from_json
 from tfdeploy.model.progress.goal import requested_steps
 from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
@@ -40,10 +35,6 @@ from tfdeploy.model.status.attempts import (
 )
 from tfdeploy.model.status.verdict import FINAL_STATES
 from tfdeploy.model.typed import convert
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from tfdeploy.model.plan import Plan
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
@@ -341,9 +332,6 @@ class RunProgress:
 
     def _apply_plan(self, event: Event) -> None:
         try:
-            # Imported only here, because `tfdeploy sync` shows progress but has no plan.
-            from tfdeploy.model.plan import plan_from_json
-
             self.set_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
             text = "a plan that this tfdeploy cannot read was left out"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
 
-from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.agent.metric_lines import last_progress_state
+from tfdeploy.model.answers.samples import Patterns, TaskMetrics, TaskSample
 from tfdeploy.model.events import TaskFields
-from tfdeploy.model.measures import Patterns, TaskMetrics, last_progress_state
 from tfdeploy.model.status.deaths import DEATHS
 
 _FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}

@@ -11,8 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from tfdeploy.model.answers.samples import HostSample, TaskSample
-from tfdeploy.model.measures import STANDARD_METRICS
+from tfdeploy.model.answers.samples import STANDARD_METRICS, HostSample, TaskSample
 from tfdeploy.model.progress.headway import run_completion
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.samples import Samples, combine_gpu_use

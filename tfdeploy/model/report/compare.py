@@ -10,9 +10,8 @@ from itertools import chain, islice
 from typing import Literal, TypedDict
 
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.answers.samples import SHOWN_APART, STANDARD_METRICS, TaskSample
 from tfdeploy.model.manifest import CodeFile
-from tfdeploy.model.measures import SHOWN_APART, STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.report.run_report import Chart, ChartLine, CurvePieces, pieces_of

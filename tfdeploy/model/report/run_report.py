@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import GpuSample, TaskSample
+from tfdeploy.model.answers.samples import STANDARD_METRICS, GpuSample, TaskSample
 from tfdeploy.model.events import Event
-from tfdeploy.model.measures import STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.row_values import copy_fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
-from tfdeploy.model.measures import SHOWN_APART
+from tfdeploy.model.answers.samples import SHOWN_APART
 from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.report.run_report import RunReport
 from tfdeploy.model.row_values import iso_z

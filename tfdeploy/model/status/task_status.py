@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.measures import SHOWN_APART
+from tfdeploy.model.answers.samples import SHOWN_APART
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.row_values import (
     Health,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tfdeploy.model.answers.samples import sort_metrics
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trends import LOSS, PACE, RATE, RUN, STEP, USES, Trends
-from tfdeploy.model.report.table_metrics import sort_metrics
 from tfdeploy.ui.cells import Row, Span, task_style
 from tfdeploy.ui.dashboard.scene import Frame
 from tfdeploy.ui.dashboard.task_page import side_by_side

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Console
 
+from tfdeploy.model.answers.samples import LINES_PER_BUCKET
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.row_values import unread_metrics_text

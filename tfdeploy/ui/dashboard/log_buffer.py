@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.measures import KEPT_CHARS, last_progress_state
+from tfdeploy.model.answers.samples import KEPT_CHARS
+from tfdeploy.model.loglines import last_progress_state
 
 # The maximum number of lines that are kept of a task.
 PER_TASK = 1000

@@ -9,7 +9,13 @@ from math import isfinite
 from statistics import median
 from typing import NamedTuple
 
-from tfdeploy.model.measures import PRINTED_RATE
+from tfdeploy.model.answers.samples import (
+    PRINTED_RATE,
+    has_value_to_show,
+    is_rate,
+    metric_label,
+    metrics_for_tables,
+)
 from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.transfers import sum_transfers
@@ -24,7 +30,6 @@ from tfdeploy.model.progress.trouble import (
     TaskTrouble,
     last_restart_cause,
 )
-from tfdeploy.model.report import table_metrics
 from tfdeploy.ui.amounts import (
     format_bytes,
     format_count,
@@ -123,11 +128,9 @@ class TaskTable:
         has_rates = any(
             progress.own_steps_per_s(task) is not None for task in progress.tasks.values()
         )
-        names = table_metrics.metrics_for_tables(progress.extra_metrics, progress.job_metrics)
+        names = metrics_for_tables(progress.extra_metrics, progress.job_metrics)
         self.metrics = [
-            name
-            for name in names
-            if not table_metrics.is_rate(name) or self._shows_rate(name, has_rates)
+            name for name in names if not is_rate(name) or self._shows_rate(name, has_rates)
         ]
 
     def _shows_rate(self, name: str, has_rates: bool) -> bool:
@@ -137,7 +140,7 @@ class TaskTable:
             return False
         values = (task.measures.newest_values().get(name) for task in self.progress.tasks.values())
         job_metrics = self.progress.job_metrics
-        return any(table_metrics.has_value_to_show(name, value, job_metrics) for value in values)
+        return any(has_value_to_show(name, value, job_metrics) for value in values)
 
 
 class _NumberColumn(NamedTuple):
@@ -185,9 +188,7 @@ def fitting_columns(table: TaskTable, items: Sequence[TableRow], width: int) -> 
     the remaining width."""
     progress, metric_names = table.progress, table.metrics
     hosts = [_host_text(progress, item.tasks) for item in items] or progress.hosts
-    need = sum(
-        len(table_metrics.metric_label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names
-    )
+    need = sum(len(metric_label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names)
     wide = {**_WIDTHS, METRICS: min(_METRICS_WIDTH, need)}
     for name, texts in (
         ("task", [item.name for item in items]),
@@ -340,8 +341,8 @@ def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     into `room` columns, but at least one."""
     shown, values = "", task.measures.newest_values()
     for name in table.metrics if room else ():
-        if table_metrics.has_value_to_show(name, values.get(name), table.progress.job_metrics):
-            label = clean(table_metrics.metric_label(name), 40)
+        if has_value_to_show(name, values.get(name), table.progress.job_metrics):
+            label = clean(metric_label(name), 40)
             each = f"{label} {format_number(values[name])} {_sparkline(table, task.task, name)}".rstrip()
             longer = f"{shown}, {each}" if shown else each
             if len(longer) > room and shown:

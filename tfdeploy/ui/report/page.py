@@ -14,9 +14,9 @@ from html import escape
 from itertools import chain
 
 from tfdeploy import __version__
+from tfdeploy.model.answers.samples import labelled_values
 from tfdeploy.model.events import Event
 from tfdeploy.model.own_files import PAGE
-from tfdeploy.model.report import table_metrics
 from tfdeploy.model.report.run_report import Chart, RunReport, collect_attempts, report_charts
 from tfdeploy.model.row_values import outcome_words, run_seconds
 from tfdeploy.model.status.task_status import TaskView
@@ -153,7 +153,7 @@ def _cause(report: RunReport) -> str:
 
 def _tasks_table(report: RunReport) -> str:
     tasks, job_metrics = report.view.tasks, report.view.job_metrics
-    metrics = [table_metrics.labelled_values(task.metrics, job_metrics) for task in tasks]
+    metrics = [labelled_values(task.metrics, job_metrics) for task in tasks]
     names = list(dict.fromkeys(chain.from_iterable(metrics)))[:8]
     numbers = ["attempts", "lasted", "step", "loss", *names]
     rows = (

@@ -9,8 +9,8 @@ import math
 import pytest
 
 from tfdeploy.agent.metric_reader import compile_patterns
+from tfdeploy.model.answers.samples import TaskMetrics
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import TaskMetrics
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 LINES: list[tuple[str, int | None, float | None]] = [

@@ -12,7 +12,7 @@ import pytest
 from support.recorded import fold_events as fold_into
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.measures import last_progress_state
+from tfdeploy.model.loglines import last_progress_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.transfers import sum_transfers

@@ -1,5 +1,5 @@
-"""Test which step and which loss are read from lines that TensorFlow or a program prints. The lines
-are real output.
+"""Test which step and which loss are read from lines that TensorFlow or a program prints (the lines
+are real output), and how samples from an agent of another version are read.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import pytest
 
 from tfdeploy.agent.metric_lines import strip_cpp_message
 from tfdeploy.agent.metric_reader import compile_patterns
-from tfdeploy.model.answers.samples import TaskSample
+from tfdeploy.model.answers.samples import GpuSample, TaskMetrics, TaskSample
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import TaskMetrics
+from tfdeploy.model.typed import InvalidJsonValue, convert_untrusted
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 ABORTED = (
@@ -222,3 +222,14 @@ def test_rate_of_host_metrics_uses_times_of_lines() -> None:
     assert measures.steps_per_s() is None
     measures.take_sample(make_sample({"step": 20}, step_times={"step": 161.0}))
     assert measures.steps_per_s() == 20
+
+
+def test_gpu_may_have_more_values_from_newer_agent_and_fewer_from_older() -> None:
+    assert convert_untrusted([0, 50.0, 1, 2, "new"], GpuSample) == GpuSample(0, 50.0, 1, 2)
+    assert convert_untrusted([3], GpuSample) == GpuSample(3, None, None, None)
+
+
+@pytest.mark.parametrize("value", [[], [-1], [0, 101.0], {"number": 0}])
+def test_invalid_gpu_is_refused(value: object) -> None:
+    with pytest.raises(InvalidJsonValue):
+        convert_untrusted(value, GpuSample)
