@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdeploy.model.answers.listing import newest_mtimes_ns
+from tfdeploy.model.answers.files import newest_mtimes_ns
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import hosts_named
 from tfdeploy.model.plan import Plan

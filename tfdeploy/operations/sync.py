@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
+from tfdeploy.model.answers.files import BROADCAST_JOIN, DATA_LACK
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.answers.listing import FoundFile
+from tfdeploy.model.answers.files import FoundFile
 from tfdeploy.operations.copy.pull import HostFileList
 from tfdeploy.operations.fetch import HostListings, host_of_newest_checkpoint
 

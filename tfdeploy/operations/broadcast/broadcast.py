@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
-from tfdeploy.model.answers.broadcast import BroadcastMemberReport
+from tfdeploy.model.answers.files import BroadcastMemberReport
 from tfdeploy.model.events import Emit
 from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.feeder import PieceFeeder

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.errors import HostFailed, TfdeployError
-from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE
-from tfdeploy.model.answers.listing import FoundFile
+from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE, FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import format_count

@@ -14,8 +14,7 @@ from threading import Lock
 
 from tfdeploy.agent import bitmap
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.answers.broadcast import BROADCAST_OFFER, DATA_COPY, DATA_LACK
-from tfdeploy.model.answers.files import DATA_COMMIT
+from tfdeploy.model.answers.files import BROADCAST_OFFER, DATA_COMMIT, DATA_COPY, DATA_LACK
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, hosts_except
 from tfdeploy.model.typed import Args

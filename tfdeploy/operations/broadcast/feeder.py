@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import Piece
-from tfdeploy.model.answers.broadcast import BROADCAST_LEAVES, BROADCAST_PUT
+from tfdeploy.model.answers.files import BROADCAST_LEAVES, BROADCAST_PUT
 from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
 from tfdeploy.operations.broadcast.source import BroadcastSource
 from tfdeploy.transport.protocols import AgentChannel

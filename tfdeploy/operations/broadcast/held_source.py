@@ -13,7 +13,7 @@ from tfdeploy.agent import pieces
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import Piece
 from tfdeploy.errors import AgentError, BadAnswer
-from tfdeploy.model.answers.broadcast import BROADCAST_READ, BROADCAST_SUMS
+from tfdeploy.model.answers.files import BROADCAST_READ, BROADCAST_SUMS
 from tfdeploy.operations.broadcast.source import BroadcastSource, SourceChanged
 from tfdeploy.transport.protocols import Session
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.errors import BadAnswer, TfdeployError
-from tfdeploy.model.answers.broadcast import (
+from tfdeploy.model.answers.files import (
     BROADCAST_FEEDS,
     BROADCAST_JOIN,
     BROADCAST_LEND,

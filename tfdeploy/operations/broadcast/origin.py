@@ -9,7 +9,7 @@ from contextlib import closing
 
 from tfdeploy.agent import listing
 from tfdeploy.errors import AgentError, BadAnswer, Refused, TfdeployError
-from tfdeploy.model.answers.broadcast import DATA_LOOK
+from tfdeploy.model.answers.files import DATA_LOOK
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
-from tfdeploy.model.answers.broadcast import DATA_HELD
+from tfdeploy.model.answers.files import DATA_HELD
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast import bitmaps

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.listing import CHECKPOINT_RECORD, FoundFile, link_stays_inside
+from tfdeploy.model.answers.files import CHECKPOINT_RECORD, FoundFile, link_stays_inside
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 _BLOCK_BYTES = 1 << 20

@@ -22,8 +22,14 @@ from itertools import islice
 from pathlib import Path
 
 from tfdeploy.errors import BadAnswer, HostFailed
-from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, FoundFiles, ListedFolder
-from tfdeploy.model.answers.listing import FoundFile, validate_listing
+from tfdeploy.model.answers.files import (
+    FETCH_LIST,
+    FETCH_SUMS,
+    FoundFile,
+    FoundFiles,
+    ListedFolder,
+    validate_listing,
+)
 from tfdeploy.model.events import Emit
 from tfdeploy.model.typed import Args
 from tfdeploy.operations.copy.fetch_budget import FetchBudget

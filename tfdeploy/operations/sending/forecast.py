@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfdeploy.model.answers.broadcast import DATA_HELD
-from tfdeploy.model.answers.files import RELEASE_MISSING
+from tfdeploy.model.answers.files import DATA_HELD, RELEASE_MISSING
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, Inventory
 from tfdeploy.model.job import Job

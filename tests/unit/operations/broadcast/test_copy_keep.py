@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.answers.listing import FoundFile
+from tfdeploy.model.answers.files import FoundFile
 from tfdeploy.operations.broadcast.copy_keep import KeepDifference, find_keep_difference
 
 S = 10**9

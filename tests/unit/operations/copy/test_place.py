@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.listing import FoundFile
+from tfdeploy.model.answers.files import FoundFile
 from tfdeploy.operations.copy.place import PlacedFiles
 from tfdeploy.operations.copy.place import put_in_place as place_below
 from tfdeploy.operations.copy.safe_folder import SafeFolder

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model.answers import listing
-from tfdeploy.model.answers.files import FoundFiles
-from tfdeploy.model.answers.listing import (
+from tfdeploy.model.answers import files
+from tfdeploy.model.answers.files import (
     FoundFile,
+    FoundFiles,
     link_stays_inside,
     newest_mtimes_ns,
     validate_listing,
@@ -66,7 +66,7 @@ def test_invalid_rows_are_refused(rows: list[Any], words: str) -> None:
 
 
 def test_endless_listing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_FILES", 10)
+    monkeypatch.setattr(files, "MOST_FILES", 10)
     with pytest.raises(ValueError, match="more than 10"):
         validate_listing(FoundFile(f"f{number}", 1, 1) for number in count())
 
