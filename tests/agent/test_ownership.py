@@ -38,7 +38,7 @@ from support.agent.second_account import (
 )
 from support.faults.lines import params
 from tfdeploy.agent import layout, ownership
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 SERVE = ("serve", "--workdir")
 pytestmark = pytest.mark.needs("other accounts")

@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.advice import quote_host_text
+from tfdeploy.model.answers.failures import quote_host_text
 from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.runs import RUN_ABORT

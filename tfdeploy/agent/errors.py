@@ -32,8 +32,8 @@ def is_safe_relative_path(path: object) -> bool:
 class VerbError(Exception):
     """An error that a verb (a request to the agent) reports. The caller receives the answer
     {"error": {...}} with the keys "code", "what", "where", "advice" and "details". `advice`: the
-    name of a text in model/advice.py. The control machine fills the placeholders of this text with
-    `details`."""
+    name of a text in model/answers/failures.py. The control machine fills the placeholders of this
+    text with `details`."""
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 def describe_problem(
     why: str, path: str, workdir: str, about: Optional[os.stat_result]
 ) -> Tuple[str, str, Dict[str, object]]:
-    """Return (description of the problem, name of a text in model/advice.py, details for that
-    text). `why`: UntrustedPath.why, which says what is wrong with the path."""
+    """Return (description of the problem, name of a text in model/answers/failures.py, details for
+    that text). `why`: UntrustedPath.why, which says what is wrong with the path."""
     if about is None:
         return "%s is not the agent that tfdeploy installed" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
@@ -51,8 +51,8 @@ def describe_problem(
 def _choose_advice(
     about: os.stat_result, path: str, workdir: str, is_above: bool
 ) -> Tuple[str, Dict[str, object]]:
-    """Return (name of a text in model/advice.py, details for that text). `is_above`: True if `path`
-    is above the workdir."""
+    """Return (name of a text in model/answers/failures.py, details for that text). `is_above`: True
+    if `path` is above the workdir."""
     is_own = about.st_uid == os.geteuid()
     within = [] if is_above else path[len(workdir) :].split("/")[1:3]
     if within[:1] == [AGENTS]:

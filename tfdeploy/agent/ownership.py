@@ -57,8 +57,8 @@ class UntrustedPath(PermissionError):
 
 
 def explain(error: UntrustedPath) -> Tuple[str, str, Dict[str, object]]:
-    """Return (description of the problem, name of a text in model/advice.py, details for that
-    text). These are arguments of VerbError."""
+    """Return (description of the problem, name of a text in model/answers/failures.py, details for
+    that text). These are arguments of VerbError."""
     # Imported only here, so that a start without an error does not load it.
     from tfdeploy.agent import mending
 

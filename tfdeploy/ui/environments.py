@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfdeploy.model.advice import prefix_with_host
+from tfdeploy.model.answers.failures import prefix_with_host
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration

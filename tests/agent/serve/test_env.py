@@ -25,7 +25,7 @@ from tfdeploy.agent.serve import probe
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.env import environments, verbs
 from tfdeploy.agent.serve.env import install as env_install
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
 

@@ -26,7 +26,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 WITHIN_S = 60.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}

@@ -16,7 +16,7 @@ from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 WITHIN_S = 20.0
 

@@ -28,7 +28,7 @@ from tfdeploy.agent.run import find, folder, task_processes
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.typed import StreamingVerb, Verb

@@ -17,8 +17,7 @@ import paramiko
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.advice import format_advice, quote_host_text
-from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.failures import Failure, format_advice, quote_host_text
 from tfdeploy.model.text.units import format_binary_bytes
 from tfdeploy.model.typed import InvalidJsonValue, decode_untrusted
 from tfdeploy.transport.agent.archive import agent_name, agent_zip

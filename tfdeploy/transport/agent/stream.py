@@ -18,8 +18,11 @@ from typing import Any, Generic, TypeVar
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
-from tfdeploy.model import advice
-from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.failures import (
+    Failure,
+    format_advice,
+    quote_host_text,
+)
 from tfdeploy.model.typed import (
     InvalidJsonValue,
     StreamingVerb,
@@ -213,15 +216,15 @@ def agent_error(failure: Failure, host: str) -> AgentError:
     """Return the AgentError for a failure that the agent reported.
 
     The agent's text is quoted after the host's name. The error's `next` (the advice to the
-    operator) comes from tfdeploy (model/advice.py), never from the host.
+    operator) comes from tfdeploy (model/answers/failures.py), never from the host.
     """
     where = " ".join((failure.where or "").split())
     return AgentError(
-        advice.quote_host_text(host, failure.what)
+        quote_host_text(host, failure.what)
         if failure.what
         else "the agent failed and gave no reason",
         code=failure.code,
         details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,
-        next=advice.format_advice(host, failure.advice, failure.details),
+        next=format_advice(host, failure.advice, failure.details),
     )

@@ -18,7 +18,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.server import find_verb
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 from tfdeploy.operations.broadcast.wanted import (
     all_wanted_files,
     part_of_each_row,

@@ -20,7 +20,7 @@ from tfdeploy.agent.host import disk, processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 
 class Data:

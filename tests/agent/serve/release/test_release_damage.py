@@ -16,7 +16,7 @@ from support.agent.release_host import TREE, Host
 from tfdeploy.agent.host import fsync
 from tfdeploy.agent.ownership import UntrustedPath, explain
 from tfdeploy.agent.serve.release import store as release_store
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.run import workdir
 from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import prepare as run_prepare
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}

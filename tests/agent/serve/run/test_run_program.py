@@ -12,7 +12,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.serve.run import prepare as run_prepare
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
 PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}

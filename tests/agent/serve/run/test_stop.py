@@ -23,7 +23,7 @@ from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.run import liveness, task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.model.advice import format_advice
+from tfdeploy.model.answers.failures import format_advice
 
 STUBBORN = """
 import os, signal, sys, time
