@@ -16,8 +16,7 @@ from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.allowed import is_ip, is_name
-from tfdeploy.model.answers.audit import AUDIT, AuditEntry, AuditReport
-from tfdeploy.model.audit_log import AuditLog, parse_audit_log
+from tfdeploy.model.answers.audit import AUDIT, AuditEntry, AuditLog, AuditReport, parse_audit_log
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.printed import AuditAnswer
 from tfdeploy.model.output.rows import (

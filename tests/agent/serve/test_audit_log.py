@@ -23,7 +23,7 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.serve import audit_log
 from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.model.audit_log import AuditLog, parse_audit_log
+from tfdeploy.model.answers.audit import AuditLog, parse_audit_log
 
 BY = {"operator": "me@desk", "key": "SHA256:said", "command": "c0ffee00"}
 

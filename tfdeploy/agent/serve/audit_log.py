@@ -2,7 +2,7 @@
 action of an operator.
 
 Only verbs that are audited load this module. The control machine reads the log
-(model/audit_log.py). A log that has reached MOST_BYTES is renamed to log.1.jsonl, and replaces the
+(model/answers/audit.py). A log that has reached MOST_BYTES is renamed to log.1.jsonl, and replaces the
 older log of that name.
 """
 

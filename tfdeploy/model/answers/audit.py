@@ -1,8 +1,13 @@
-"""Define the answer of `audit`, and the lines of a host's audit log."""
+"""Define the answer of `audit`, and read a host's audit log, to which the host's agents append one JSON
+object a line. Pure.
+
+The user account whose actions are logged can also change the log: see "What the log is worth" in
+docs/audit.md.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -10,11 +15,13 @@ from tfdeploy.model.typed import (
     Answer,
     Count,
     EmptyAnswer,
+    InvalidJsonValue,
     Line,
     Name,
     Seconds,
     StreamingVerb,
     Text,
+    decode_untrusted,
 )
 
 LeftoverKind = Literal[
@@ -77,3 +84,51 @@ class AuditEntry(Answer, rename={"client": "from"}):
 AUDIT = StreamingVerb(
     "audit", EmptyAnswer, AuditReport
 )  # the blob of each item is a packed file of the log
+
+
+LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"
+MOST_LINES = 50_000  # the most lines that are read of each file
+MOST_LINE_BYTES = 1 << 15  # a longer line is not an entry
+MOST_FAULTS = 100  # the most faults that are returned for one log
+
+
+class AuditLog(NamedTuple):
+    """The entries of a log. `faults`: pairs of a line such as "log.jsonl:17" and what is wrong with
+    it."""
+
+    entries: tuple[AuditEntry, ...]
+    faults: tuple[tuple[str, str], ...]
+
+
+def parse_audit_log(older: bytes, newer: bytes) -> AuditLog:
+    """Return the entries of both files of a log. `faults` of the result lists the lines that are
+    not entries, and the lines that report that earlier entries could not be written."""
+    entries: list[AuditEntry] = []
+    faults: list[tuple[str, str]] = []
+    for name, content in ((OLDER_LOG, older), (LOG, newer)):
+        for number, text in enumerate(content.split(b"\n", MOST_LINES), 1):
+            entry = _parse_entry(text)
+            if entry is not None:
+                entries.append(entry)
+            if fault := _describe_fault(text, entry):
+                faults.append((f"{name}:{number}", fault))
+    return AuditLog(tuple(entries), tuple(faults[:MOST_FAULTS]))
+
+
+def _parse_entry(line: bytes) -> AuditEntry | None:
+    try:
+        return decode_untrusted(line, AuditEntry) if len(line) <= MOST_LINE_BYTES else None
+    except InvalidJsonValue:
+        return None
+
+
+def _describe_fault(line: bytes, entry: AuditEntry | None) -> str:
+    """Return what is wrong with a line of the log; "" if nothing is wrong."""
+    if entry is None:
+        return "not an entry: cut off, for example by a power cut, or edited" if line else ""
+    if not entry.missed:
+        return ""
+    return (
+        f"{entry.missed} entries before this line could not be written: {entry.host}'s disk was "
+        "full or refused them"
+    )
