@@ -19,9 +19,12 @@ from tfdeploy.model.answers.clean import (
     CLEAN_REMOVE,
     CLEAN_WORKDIR,
     CleanItem,
+    CleanRules,
+    find_staying_runs,
+    must_be_removed,
+    select_kept_runs,
 )
 from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.clean import CleanRules, find_staying_runs, must_be_removed, select_kept_runs
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan

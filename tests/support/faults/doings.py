@@ -18,7 +18,7 @@ from typing import Any
 from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, make_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, HostFailed, TfdeployError
-from tfdeploy.model.clean import CleanRules
+from tfdeploy.model.answers.clean import CleanRules
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.output.check import host_rows, link_rows

@@ -14,9 +14,8 @@ import pytest
 
 from support.dashboard_scenes import PLAN
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.model.answers.clean import CleanItem
+from tfdeploy.model.answers.clean import CleanItem, CleanRules
 from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.events import Event, Kind
 from tfdeploy.model.inventory import Host, ssh_settings_of
 from tfdeploy.operations.clean import (

@@ -16,7 +16,7 @@ from tfdeploy.cli.project import load_job_if_any, load_project_inventory, projec
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.errors import UsageError, worst_exit_code
-from tfdeploy.model.clean import CleanRules
+from tfdeploy.model.answers.clean import CleanRules
 from tfdeploy.model.output.rows import CleanRow
 from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.clean import (

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.clean import (
+from tfdeploy.model.answers.clean import (
+    CleanItem,
     CleanRules,
     find_staying_runs,
     run_of_partial_file,
