@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import BadAnswer, UsageError
-from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
+from tfdeploy.model.answers.hosts import ENV_MAKE, ENV_STATE, EnvState, LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts, hosts_except, hosts_named
 from tfdeploy.model.job import WHEELS, Job

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tfdeploy.errors import AgentError, HostFailed, Refused, UsageError
-from tfdeploy.model.answers.programs import TENSORBOARD, TensorBoardEnded, TensorBoardStarted
+from tfdeploy.model.answers.hosts import TENSORBOARD, TensorBoardEnded, TensorBoardStarted
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.fetch import host_of_deciding_task

@@ -1,11 +1,28 @@
-"""Define what a host reports about itself: its versions and paths (`Hello`), its clock, and the
-lock of a job. The facts of `probe` are in model/facts.py."""
+"""Define what a host reports about itself: its versions and paths (`Hello`), its clock, and the lock of
+a job; and about programs: the environments of `setup`, and TensorBoard. The facts of `probe` are in
+model/facts.py."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, Literal, TypedDict
 
-from tfdeploy.model.typed import AbsolutePath, Answer, Count, EmptyAnswer, Line, Seconds, Verb
+from msgspec import Meta
+
+from tfdeploy.model.typed import (
+    AbsolutePath,
+    Answer,
+    Count,
+    EmptyAnswer,
+    Line,
+    Name,
+    Number,
+    Port,
+    Seconds,
+    StreamingVerb,
+    Text,
+    Verb,
+    Version,
+)
 
 
 class Hello(Answer):
@@ -50,3 +67,54 @@ class LockAcquired(Answer):
 PING = Verb("ping", Clock)
 LOCK = Verb("lock", LockAcquired)
 UNLOCK = Verb("unlock", EmptyAnswer)
+
+
+# Package names (PEP 503) and versions are written into files that pip or uv reads on other hosts,
+# so their characters are limited.
+Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]
+Installed = Annotated[  # PEP 440
+    str,
+    Meta(
+        max_length=128,
+        pattern=r"(?ai)\Av?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
+        r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z",
+    ),
+]
+
+
+class EnvState(Answer):
+    """`by`: the program that made the environment, or null until the environment is ready."""
+
+    name: Name
+    folder: AbsolutePath
+    python: AbsolutePath
+    python_version: Version
+    ready: bool
+    by: Literal["uv", "pip"] | None
+    packages: Annotated[dict[Package, Installed], Meta(max_length=10_000)]
+
+
+class EnvProgress(Answer):
+    """A line of uv's or pip's output, or the lock of another setup that this one waits for."""
+
+    line: Text | None = None
+    waiting: Text | None = None
+
+
+class TensorBoardStarted(Answer):
+    """`path`: TensorBoard answers only below this path, which becomes part of a URL."""
+
+    port: Port
+    path: Annotated[str, Meta(pattern=r"\A/[0-9a-f]{32}\Z")]
+
+
+class TensorBoardEnded(Answer):
+    """`code`: the exit code, or null. `said`: the end of TensorBoard's output."""
+
+    code: Number | None
+    said: Text
+
+
+ENV_STATE = Verb("env.state", EnvState)
+ENV_MAKE = StreamingVerb("env.make", EnvProgress, EnvState)
+TENSORBOARD = StreamingVerb("tensorboard", TensorBoardStarted, TensorBoardEnded)
