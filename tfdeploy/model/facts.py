@@ -1,5 +1,5 @@
-"""Define the facts that a probe finds on a host. Planning uses these facts and does not ask the
-host again.
+"""Define the facts that a probe finds on a host, and what hosts find out about the links between them,
+which `tfdeploy check` requests. Planning uses both and does not ask the hosts again.
 
 A host sends the facts, so each one is parsed or bounded when it is received.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, filterfalse
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -18,12 +18,15 @@ from tfdeploy.model.job import Level
 from tfdeploy.model.typed import (
     AbsolutePath,
     Account,
+    Answer,
     BigCount,
     Count,
+    EmptyAnswer,
     Line,
     Name,
     Port,
     Seconds,
+    StreamingVerb,
     Text,
     Variable,
     Verb,
@@ -240,3 +243,52 @@ class HostFacts:
 
 FactsByHost = Mapping[str, HostFacts]
 PROBE = Verb("probe", HostFacts)
+
+
+Why = Literal[
+    "refused",
+    "silent",
+    "no_route",
+    "forbidden",
+    "reset",
+    "busy",
+    "loopback",
+    "unresolved",
+    "other",
+    "mute",
+    "error",
+]
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class ListeningPorts(Answer):
+    """`ports`: the ports on which the host listens. `taken`: port -> why it does not listen
+    there."""
+
+    ports: Annotated[list[Port], Meta(max_length=64)]
+    taken: Annotated[dict[Line, Line], Meta(max_length=64)]
+
+
+class TriedLinks(Answer):
+    """`asked`: how many links were tried. `failed`: [index of the link in the request, why, detail]
+    of each link that does not work. The values of `why` are silent (no answer), forbidden (a
+    firewall of this host forbids the link), busy (this host cannot open a further connection),
+    loopback (the name resolves to this host itself), other (another token was received) and mute
+    (no token was received)."""
+
+    asked: Count
+    failed: Annotated[list[tuple[Count, Why, Line]], Meta(max_length=20_000)]
+
+
+class LinkMeasurement(Answer):
+    """The numbers are null if the measurement failed; `why` then says why."""
+
+    ms: Amount | None
+    to_mbit_s: Amount | None
+    from_mbit_s: Amount | None
+    why: Text
+
+
+CHECK_LISTEN = StreamingVerb("check.listen", ListeningPorts, EmptyAnswer)
+CHECK_KNOCK = Verb("check.knock", TriedLinks)
+CHECK_MEASURE = Verb("check.measure", LinkMeasurement)

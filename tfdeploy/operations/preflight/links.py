@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfdeploy.errors import BadAnswer
-from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkMeasurement
+from tfdeploy.model.facts import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkMeasurement
 from tfdeploy.model.inventory import Hosts, HostsByName, hosts_named
 from tfdeploy.model.output.check import LinkResult
 from tfdeploy.operations.outcomes import split_outcomes

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.links import Why
-from tfdeploy.model.facts import FactsByHost
+from tfdeploy.model.facts import FactsByHost, Why
 from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import LinkResult
 from tfdeploy.model.plan import Plan

@@ -12,8 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tfdeploy.model.answers.links import Why
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import HostFacts, Why
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import LinkResult
 from tfdeploy.planning.preflight.links import (
