@@ -17,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.errors import ConfigError, Refused
-from tfdeploy.model.manifest import Manifest, ManifestEntry
-from tfdeploy.model.own_files import is_written_by_tfdeploy
+from tfdeploy.model.manifest import Manifest, ManifestEntry, is_written_by_tfdeploy
 from tfdeploy.tree.hash_cache import HashCache, make_stamp
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES, private_key_line
 from tfdeploy.tree.links import link_leads_outside

@@ -10,8 +10,7 @@ from pathlib import Path
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job, Secret
-from tfdeploy.model.manifest import Manifest
-from tfdeploy.model.report.code_size import warn_of_large_code
+from tfdeploy.model.manifest import Manifest, warn_of_large_code
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.operations.sending.withheld_files import list_withheld_files
 from tfdeploy.tree import DataListing, list_data_set, read_sources, read_tree

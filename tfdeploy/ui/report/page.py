@@ -16,7 +16,7 @@ from itertools import chain
 from tfdeploy import __version__
 from tfdeploy.model.answers.samples import labelled_values
 from tfdeploy.model.events import Event
-from tfdeploy.model.own_files import PAGE
+from tfdeploy.model.manifest import PAGE
 from tfdeploy.model.report.run_report import Chart, RunReport, collect_attempts, report_charts
 from tfdeploy.model.row_values import outcome_words, run_seconds
 from tfdeploy.model.status.task_status import TaskView

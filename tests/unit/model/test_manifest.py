@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tfdeploy.model.manifest import Manifest, ManifestEntry
-from tfdeploy.model.report.code_size import warn_of_large_code
+from tfdeploy.model.manifest import Manifest, ManifestEntry, warn_of_large_code
 
 MB = 1_000_000
 
