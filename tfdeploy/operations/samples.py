@@ -14,8 +14,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.progress.samples import Samples
-from tfdeploy.model.status.attempts import attempt_of_host
+from tfdeploy.model.status.task_status import Samples, attempt_of_host
 from tfdeploy.model.typed import decode
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of

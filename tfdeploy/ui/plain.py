@@ -24,7 +24,7 @@ from tfdeploy.model.events import (
     TransferFields,
 )
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.status.deaths import Death
+from tfdeploy.model.status.task_status import Death
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration
 from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of

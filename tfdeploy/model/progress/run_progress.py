@@ -22,18 +22,19 @@ from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFi
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, metric_patterns_of, plan_from_json
 from tfdeploy.model.progress.goal import requested_steps
-from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.transfers import Transfer
 from tfdeploy.model.row_values import stall_words
-from tfdeploy.model.status import deaths
-from tfdeploy.model.status.attempts import (
+from tfdeploy.model.status.task_status import (
+    FINAL_STATES,
     Attempt,
     attempt_after,
+    combine_gpu_use,
+    death_of,
+    earliest_death,
     merge_recorded_attempts,
     with_inferred_end,
 )
-from tfdeploy.model.status.verdict import FINAL_STATES
 from tfdeploy.model.typed import convert
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
@@ -205,9 +206,7 @@ class RunProgress:
         deaths are consequences."""
         if self.state in ("succeeded", "stopped"):
             return None
-        death = deaths.earliest_death(
-            deaths.death_of(task) for task in self.tasks.values() if task.is_dead
-        )
+        death = earliest_death(death_of(task) for task in self.tasks.values() if task.is_dead)
         return self.tasks[death.task] if death else None
 
     @property
@@ -216,7 +215,7 @@ class RunProgress:
         first death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
-        return deaths.death_of(task).describe if (task := self.first_death) else None
+        return death_of(task).describe if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
         """Return "unreachable", "stalled" or None for the task. If its host is unreachable, a stall

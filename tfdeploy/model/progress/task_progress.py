@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass
 from tfdeploy.agent.metric_lines import last_progress_state
 from tfdeploy.model.answers.samples import Patterns, TaskMetrics, TaskSample
 from tfdeploy.model.events import TaskFields
-from tfdeploy.model.status.deaths import DEATHS
+from tfdeploy.model.status.task_status import DEATHS
 
 _FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
 _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from tfdeploy.model.answers.samples import STANDARD_METRICS, HostSample, TaskSample
 from tfdeploy.model.progress.headway import run_completion
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.samples import Samples, combine_gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.status.task_status import Samples, combine_gpu_use
 
 MOST = 256  # the most points of a series
 APART_S = 1.0  # the shortest time in seconds between two updates

@@ -12,16 +12,16 @@ from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import STANDARD_METRICS, GpuSample, TaskSample
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.row_values import copy_fields
-from tfdeploy.model.status.attempts import Attempt as Attempt
-from tfdeploy.model.status.attempts import (
+from tfdeploy.model.status.run_status import RunView
+from tfdeploy.model.status.task_status import Attempt as Attempt
+from tfdeploy.model.status.task_status import (
+    Samples,
     attempt_after,
     merge_recorded_attempts,
     merge_status,
     with_inferred_end,
 )
-from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.text.names import group_by_key
 
 RATE_S = 30.0  # steps per second are averaged over at least this time

@@ -6,9 +6,9 @@ from bisect import bisect_right
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.answers.samples import SHOWN_APART
-from tfdeploy.model.progress.samples import combine_gpu_use
 from tfdeploy.model.report.run_report import RunReport
 from tfdeploy.model.row_values import iso_z
+from tfdeploy.model.status.task_status import combine_gpu_use
 
 # The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)

@@ -14,9 +14,16 @@ from tfdeploy.model.allowed import is_ip, is_name, to_printable_line
 from tfdeploy.model.job import AskedLevel, Level, Protection
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.row_values import IsoTime, RunState, copy_fields, iso_z
-from tfdeploy.model.status.deaths import DEATHS
-from tfdeploy.model.status.task_status import Metrics, TaskRow, TaskView, task_json, task_view
-from tfdeploy.model.status.verdict import FINAL_STATES, verdict
+from tfdeploy.model.status.task_status import (
+    DEATHS,
+    FINAL_STATES,
+    Metrics,
+    TaskRow,
+    TaskView,
+    task_json,
+    task_view,
+)
+from tfdeploy.model.status.verdict import verdict
 
 _MOST_OPEN = 20  # at most this many open ports are shown
 # At most this many callers (UnplannedCaller) are read from the report of one host, because a

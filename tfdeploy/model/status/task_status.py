@@ -1,5 +1,6 @@
 """Derive the state of one task from what its own host reports, or else what the run's other hosts
-report. Pure.
+report; collect its attempts; and find the death that made a run fail. Hold the samples that the hosts
+have recorded so far. Pure.
 
 Nothing is guessed: a task that no host reports is `lost`. If the task's host does not answer,
 `health` is "unreachable" and the other fields hold the last known values.
@@ -7,14 +8,22 @@ Nothing is guessed: a task that no host reports is `lost`. If the task's host do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.answers.samples import SHOWN_APART
+from tfdeploy.errors import TfdeployError
+from tfdeploy.model.answers.samples import (
+    SHOWN_APART,
+    AttemptRow,
+    HostSample,
+    SampledHost,
+    TaskSample,
+)
+from tfdeploy.model.events import Event
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.row_values import (
     Health,
@@ -23,6 +32,8 @@ from tfdeploy.model.row_values import (
     TaskState,
     copy_fields,
     iso_z,
+    outcome_words,
+    short_error,
     stall_words,
 )
 
@@ -184,3 +195,193 @@ def task_json(view: TaskView) -> TaskRow:
         started=iso_z(view.started),
         ended=iso_z(view.ended),
     )
+
+
+# the fields of an attempt that say how it ended
+_END = ("ended", "outcome", "reason", "exit_code", "signal")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt. `started`, `ended`: UTC seconds. If `ended` and `outcome` are None, the attempt
+    runs."""
+
+    task: str
+    number: int
+    started: float
+    ended: float | None
+    outcome: str | None
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    # The last line of output of the attempt. It is recorded when the next attempt begins; until
+    # then, this field is "".
+    last_line: str = ""
+
+    @property
+    def describe_end(self) -> str:
+        """Return how the attempt ended, such as 'failed: 1, ValueError: bad shard'; '' while it
+        runs."""
+        if not self.outcome:
+            return ""
+        how = outcome_words(self.outcome, self.exit_code, self.signal)
+        reason, last = self.reason or "", short_error(self.last_line)
+        return ", ".join(part for part in (how, reason, "" if last in reason else last) if part)
+
+
+def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
+    """Convert a host's record of one attempt of `task` to an Attempt."""
+    return copy_fields(Attempt, row, task=task, last_line="")
+
+
+def with_inferred_end(attempt: Attempt, following: Attempt | None) -> Attempt:
+    """Return the attempt. If its end was not recorded, the returned attempt ends at the start of
+    `following`."""
+    if attempt.ended is not None or following is None:
+        return attempt
+    if attempt.outcome is not None:
+        return replace(attempt, ended=following.started)
+    return replace(
+        attempt, ended=following.started, outcome="lost", reason="how it ended is not known"
+    )
+
+
+def attempt_after(
+    event: Event, known_attempts: Mapping[tuple[str, int], Attempt]
+) -> Attempt | None:
+    """Return what is known about an attempt after this event of its task; None if the event
+    concerns no attempt. `known_attempts`: the attempts known so far."""
+    fields = event.data
+    task, number = event.task or fields.get("task") or "", fields.get("attempt") or 0
+    known = known_attempts.get((task, number))
+    start = fields.get("started") or (known.started if known else None)
+    if not task or not number or start is None:
+        return None
+    end: dict[str, Any] = {name: fields.get(name) for name in _END}
+    return merge_status(known, Attempt(task, number, start, **end))
+
+
+def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
+    """Return the known attempt, updated by the task's status.
+
+    While a task waits to restart, its status has no outcome, and the reason in the status is the
+    reason for the restart. So that reason is not used as the reason why the attempt ended.
+    """
+    if reported.outcome is not None:
+        return reported
+    if known is not None and known.outcome not in (None, "lost"):
+        return known
+    if reported.ended is None:
+        return reported
+    return replace(reported, outcome="failed" if reported.signal is None else "killed", reason=None)
+
+
+def merge_recorded_attempts(
+    by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
+) -> list[Attempt]:
+    """Add the attempts that hosts have recorded to `by_key`. `recorded`: task -> its attempts.
+    `by_key`: (task, number of the attempt) -> attempt. A recorded end replaces the end that a
+    status reported.
+
+    Return the attempts whose end was not known before.
+    """
+    ended = []
+    for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
+        key = task, each.number
+        known = by_key.get(key)
+        if known is None:
+            by_key[key] = each
+        elif each.ended is not None:
+            by_key[key] = replace(each, last_line=known.last_line)
+        if each.ended is not None and (known is None or known.ended is None):
+            ended.append(each)
+    return ended
+
+
+def end_event_of(attempt: Attempt, host: str) -> Event:
+    """Return the event of the attempt's end that a client would have received if it had watched the
+    run when the attempt ended."""
+    task, number = attempt.task, attempt.number
+    data = {name: getattr(attempt, name) for name in ("started", *_END)}
+    data |= {"state": "ended", "attempt": number}
+    time = attempt.ended if attempt.ended is not None else attempt.started
+    return Event("task", time, host=host, task=task, attempt=number, data=data)
+
+
+FINAL_STATES = frozenset(
+    {"succeeded", "failed", "stopped", "lost"}
+)  # the states of a run that has ended
+# the outcomes of a task that count as a death
+DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
+
+
+class Death(NamedTuple):
+    """The death of one task. `time`: UTC seconds by the clock of its host."""
+
+    task: str
+    host: str | None
+    outcome: str
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    time: float | None = None
+
+    @property
+    def describe(self) -> str:
+        """Return text such as 'worker:1 on n2 failed with exit code 1: reason'."""
+        ending = wire.describe_task_death(self.outcome, self.exit_code, self.signal, self.reason)
+        return f"{self.task} on {self.host} {ending}" if self.host else f"{self.task} {ending}"
+
+
+def earliest_death(deaths: Iterable[Death]) -> Death | None:
+    """Return the earliest death; None if there is none. A task with the outcome `lost` may not have
+    died, so such a death is returned only if there is no other."""
+    return min(
+        deaths,
+        key=lambda death: (death.outcome == "lost", death.time or float("inf")),
+        default=None,
+    )
+
+
+def deaths_reported_by(states: Iterable[wire.HostRunState]) -> list[Death]:
+    """Return the deaths that the minders (the processes that supervise the tasks) of these hosts
+    report as the cause of the run's failure."""
+    reports = (state.first_death for state in states)
+    return [_death_from_report(fields) for fields in reports if fields and fields.get("task")]
+
+
+def death_of(task: Any) -> Death:
+    """Return the death of a task from its TaskStatus, TaskView or TaskProgress."""
+    return copy_fields(Death, task, outcome=task.outcome or "ended", time=task.ended)
+
+
+def _death_from_report(fields: Mapping[str, Any]) -> Death:
+    """Return the death that a minder describes in these fields. Fields that are missing become
+    None."""
+    known = {name: fields.get(name) for name in ("host", "exit_code", "signal", "reason", "time")}
+    return Death(task=fields["task"], outcome=fields.get("outcome") or "ended", **known)
+
+
+def combine_gpu_use(
+    per_gpu: Iterable[tuple[float | None, int | None]],
+) -> tuple[float | None, int | None]:
+    """Return the mean use of several GPUs in percent, and the bytes in use in all of them.
+
+    `per_gpu`: (percent, bytes) of each GPU. A value is None if it was not measured.
+    """
+    known = list(per_gpu)
+    busy = [percent for percent, _ in known if percent is not None]
+    memory = [used for _, used in known if used is not None]
+    return sum(busy) / len(busy) if busy else None, sum(memory) if memory else None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a run. `tasks`, `hosts`, `attempts`: by the name of the task or host, oldest
+    first. `errors`: hosts that did not answer."""
+
+    tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
+    hosts: dict[str, list[HostSample]] = field(default_factory=dict)
+    attempts: dict[str, list[Attempt]] = field(default_factory=dict)
+    machines: dict[str, SampledHost] = field(default_factory=dict)
+    errors: dict[str, TfdeployError] = field(default_factory=dict)

@@ -6,10 +6,15 @@ from collections.abc import Collection
 
 from tfdeploy.agent.wire import HostRunState
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.deaths import DEATHS, Death, death_of, deaths_reported_by, earliest_death
-from tfdeploy.model.status.task_status import TaskView
+from tfdeploy.model.status.task_status import (
+    DEATHS,
+    Death,
+    TaskView,
+    death_of,
+    deaths_reported_by,
+    earliest_death,
+)
 
-FINAL_STATES = frozenset({"succeeded", "failed", "stopped", "lost"})
 Verdict = tuple[str, str | None, str | None]  # state, cause, first death
 
 

@@ -18,8 +18,8 @@ from tfdeploy.model.answers.samples import AttemptRow, NewestSamples, TaskSample
 from tfdeploy.model.events import Emit, Event, Kind
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.row_values import unread_metrics_text
-from tfdeploy.model.status.attempts import attempt_of_host, end_event_of
 from tfdeploy.model.status.run_status import RunView, run_view
+from tfdeploy.model.status.task_status import attempt_of_host, end_event_of
 from tfdeploy.operations.emit import emit_host_state, emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet

@@ -26,7 +26,7 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.row_values import unread_metrics_text
-from tfdeploy.model.status.attempts import end_event_of
+from tfdeploy.model.status.task_status import end_event_of
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
 from tfdeploy.ui.dashboard.bell import WakePipe
 from tfdeploy.ui.dashboard.frame import compose_frame
@@ -39,7 +39,7 @@ from tfdeploy.ui.summary import LAST_LINES, show_summary
 from tfdeploy.ui.terminal import Terminal, terminal_of
 
 if TYPE_CHECKING:
-    from tfdeploy.model.progress.samples import Samples
+    from tfdeploy.model.status.task_status import Samples
 
 # The minimum number of seconds between two frames.
 FRAME_S = 1 / 8

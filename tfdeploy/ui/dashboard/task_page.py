@@ -14,7 +14,7 @@ from tfdeploy.model.plan import Plan, TaskPlan
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import PACE, STEP, USES, Trend
 from tfdeploy.model.progress.trouble import AGAIN, CUT, TaskTrouble, last_restart_cause
-from tfdeploy.model.status.attempts import Attempt
+from tfdeploy.model.status.task_status import Attempt
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
 from tfdeploy.ui.cells import Row, Span, fit_row, task_style, wrap_to_columns
 from tfdeploy.ui.dashboard.scene import Frame, Scene

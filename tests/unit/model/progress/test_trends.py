@@ -12,8 +12,8 @@ from support.dashboard_scenes import PLAN, line, sampled, training
 from support.recorded import fold_events
 from tfdeploy.model.answers.samples import GpuSample, HostSample, TaskSample
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.progress.trends import MOST, RUN, Trend, Trends
+from tfdeploy.model.status.task_status import Samples
 
 
 def trend_of(*points: tuple[float, float]) -> Trend:

@@ -6,7 +6,7 @@ from support.dashboard_scenes import PLAN
 from support.recorded import fold_events
 from support.screens import crash_loop
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.status.attempts import Attempt, with_inferred_end
+from tfdeploy.model.status.task_status import Attempt, with_inferred_end
 
 
 def test_each_attempt_has_end_and_last_line() -> None:

@@ -16,11 +16,10 @@ from support.recorded import fold_events
 from support.task_history import HOST, TASK, History, PastAttempt
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.progress.trouble import classify_tasks
 from tfdeploy.model.report.run_report import RunReport, collect_attempts
-from tfdeploy.model.status.attempts import Attempt, attempt_of_host
 from tfdeploy.model.status.run_status import run_view
+from tfdeploy.model.status.task_status import Attempt, Samples, attempt_of_host
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
