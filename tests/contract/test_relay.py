@@ -19,7 +19,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.uninformed import find_uninformed_hosts
+from tfdeploy.model.status.run_status import find_uninformed_hosts
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import LaunchRequest, launch
 from tfdeploy.operations.launching import prepare_blobs

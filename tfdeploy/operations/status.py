@@ -10,8 +10,7 @@ from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.answers.samples import TaskMetrics
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.plan import Plan, metric_patterns_of
-from tfdeploy.model.status.run_status import RunView
-from tfdeploy.model.status.uninformed import find_uninformed_hosts
+from tfdeploy.model.status.run_status import RunView, find_uninformed_hosts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines

@@ -11,7 +11,7 @@ import time
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.uninformed import find_uninformed_hosts
+from tfdeploy.model.status.run_status import find_uninformed_hosts
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
