@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.model.text.units import format_bytes, format_count, format_roughly, list_first
 
 if TYPE_CHECKING:
-    from tfdeploy.model.progress.transfers import TransferTotals
+    from tfdeploy.model.progress.task_progress import TransferTotals
 
 __all__ = [
     "format_bytes",

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.events import Event
-from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
-from tfdeploy.model.progress.transfers import TransferTotals, sum_transfers
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.task_progress import HostProgress, TransferTotals, sum_transfers
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.ui.amounts import format_bytes, format_count, format_transfer
 from tfdeploy.ui.cells import Row, Span, fit_row, pad_or_cut

@@ -22,8 +22,7 @@ from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFi
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, metric_patterns_of, plan_from_json
 from tfdeploy.model.progress.goal import requested_steps
-from tfdeploy.model.progress.task_progress import TaskProgress
-from tfdeploy.model.progress.transfers import Transfer
+from tfdeploy.model.progress.task_progress import HostProgress, TaskProgress, Transfer
 from tfdeploy.model.row_values import stall_words
 from tfdeploy.model.status.task_status import (
     FINAL_STATES,
@@ -40,26 +39,6 @@ from tfdeploy.model.typed import convert
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
 _KEPT_NOTES = 100  # the number of newest notes that are kept
-
-
-class HostProgress:
-    """One host: the last state of its connection, and the transfers to it."""
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        # "" before the first event of the host; then "connected", "unreachable", "failed",
-        # "prepared", "started" or "committed", or during a setup "ready"
-        self.state = ""
-        self.text: str | None = None
-        self.transfers: dict[str, Transfer] = {}
-        self.synced = False  # True if code and data are complete on the host
-        # number of a GPU -> (percent busy, bytes in use)
-        self.gpus: dict[int, tuple[float | None, int | None]] = {}
-        self.traffic: int | None = None  # bytes received and sent per second
-
-    @property
-    def active_transfers(self) -> list[Transfer]:
-        return [transfer for transfer in self.transfers.values() if transfer.is_active]
 
 
 class RunProgress:

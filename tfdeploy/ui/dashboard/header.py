@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from tfdeploy.model.progress.headway import RunCompletion, run_completion
 from tfdeploy.model.progress.run_progress import STEPS, RunProgress
-from tfdeploy.model.progress.transfers import sum_transfers
+from tfdeploy.model.progress.task_progress import sum_transfers
 from tfdeploy.model.progress.trends import DONE, RUN, Trends
 from tfdeploy.model.progress.trouble import RESTARTED, SLOW, TaskTrouble
 from tfdeploy.model.row_values import run_seconds, short_error

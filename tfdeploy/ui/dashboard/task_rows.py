@@ -16,9 +16,8 @@ from tfdeploy.model.answers.samples import (
     metric_label,
     metrics_for_tables,
 )
-from tfdeploy.model.progress.run_progress import HostProgress, RunProgress
-from tfdeploy.model.progress.task_progress import TaskProgress
-from tfdeploy.model.progress.transfers import sum_transfers
+from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.task_progress import HostProgress, TaskProgress, sum_transfers
 from tfdeploy.model.progress.trends import LOSS
 from tfdeploy.model.progress.trouble import (
     AGAIN,

@@ -15,7 +15,7 @@ from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.loglines import last_progress_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.transfers import sum_transfers
+from tfdeploy.model.progress.task_progress import sum_transfers
 
 PLAN = Plan(
     run="digits-1",
