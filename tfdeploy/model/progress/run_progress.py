@@ -1,4 +1,5 @@
-"""Compute the progress of a run from its events. The same events give the same state, live or
+"""Compute the progress of a run from its events, and how much of the run is done, if its goal is known:
+`--steps=2000` in its command, or Keras's `Epoch 3/40`. The same events give the same state, live or
 replayed.
 
 This module reads no clock; its time is the time of the events. It takes about a microsecond to
@@ -8,20 +9,21 @@ they are as the hosts sent them.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from itertools import zip_longest
+from typing import NamedTuple, cast
 
 import msgspec
 
-from tfdeploy.agent.metric_lines import last_progress_state
+from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, last_progress_state
 from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import KEPT_CHARS, NewestSamples, Patterns, extra_metrics
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, metric_patterns_of, plan_from_json
-from tfdeploy.model.progress.goal import requested_steps
 from tfdeploy.model.progress.task_progress import HostProgress, TaskProgress, Transfer
 from tfdeploy.model.row_values import stall_words
 from tfdeploy.model.status.task_status import (
@@ -314,3 +316,50 @@ class RunProgress:
         except msgspec.ValidationError:
             text = "a plan that this tfdeploy cannot read was left out"
             self.notes.append((event.time, "warning", text))
+
+
+_COUNTED = "(?:steps?|iterations?|iters?)"
+_GOAL = re.compile(
+    rf"(?:(?:train|training|max|num|total|global|final|last|n)_{_COUNTED}|steps|iterations|iters)\Z"
+)
+
+
+def requested_steps(argv: Sequence[str]) -> int | None:
+    """Return the number of training steps that a command requests. Return None if the command
+    requests none, or two different numbers."""
+    goals = set()
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
+        name, given, text = word.partition("=")
+        if not name.startswith("-") or not _GOAL.match(name.lstrip("-").replace("-", "_")):
+            continue
+        number = (text if given else following).replace("_", "").replace(",", "")
+        if number.isdecimal() and 0 < int(number) < 10**13:
+            goals.add(int(number))
+    return goals.pop() if len(goals) == 1 else None
+
+
+class RunCompletion(NamedTuple):
+    """How much of a run is done. `fraction`: 0 to 1. `text`: "step 1,393 of 2,000", "epoch 3 of
+    40"."""
+
+    fraction: float
+    text: str
+
+
+def run_completion(progress: RunProgress) -> RunCompletion | None:
+    """Return the completed fraction of the run. It is computed from the epoch of the leading task
+    or, if this epoch is not known, from the highest step of all tasks. Return None if neither the
+    number of epochs nor the number of steps to reach is known."""
+    lead = progress.lead_task
+    if lead is None:
+        return None
+    values = lead.measures.newest_values()
+    epoch, epochs = values.get(EPOCH), values.get(EPOCHS)
+    if epoch and epochs and epoch <= epochs:
+        batch, batches = values.get(BATCH, 0.0), values.get(BATCHES, 0.0)
+        part = (epoch - 1 + (min(1.0, batch / batches) if batches else 0.0)) / epochs
+        return RunCompletion(part, f"epoch {epoch:.0f} of {epochs:.0f}")
+    goal, step = progress.goal, progress.highest_step
+    if goal is None or step is None:
+        return None
+    return RunCompletion(min(1.0, step / goal), f"step {step:,} of {goal:,}")

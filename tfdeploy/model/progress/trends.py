@@ -12,8 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from tfdeploy.model.answers.samples import STANDARD_METRICS, HostSample, TaskSample
-from tfdeploy.model.progress.headway import run_completion
-from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.run_progress import RunProgress, run_completion
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.status.task_status import Samples, combine_gpu_use
 

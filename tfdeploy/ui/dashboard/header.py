@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from tfdeploy.model.progress.headway import RunCompletion, run_completion
-from tfdeploy.model.progress.run_progress import STEPS, RunProgress
+from tfdeploy.model.progress.run_progress import STEPS, RunCompletion, RunProgress, run_completion
 from tfdeploy.model.progress.task_progress import sum_transfers
 from tfdeploy.model.progress.trends import DONE, RUN, Trends
 from tfdeploy.model.progress.trouble import RESTARTED, SLOW, TaskTrouble

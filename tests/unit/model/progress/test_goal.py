@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.model.progress.goal import requested_steps
+from tfdeploy.model.progress.run_progress import requested_steps
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from support.dashboard_scenes import PLAN, line, training
 from support.recorded import fold_events
-from tfdeploy.model.progress.headway import run_completion
-from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.run_progress import RunProgress, run_completion
 
 
 def progress_after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
