@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tfdeploy.model.progress.pace import SlowTask
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
+from tfdeploy.model.progress.trends import SlowTask
 from tfdeploy.model.row_values import outcome_words, short_error
 from tfdeploy.model.text.units import format_roughly
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfdeploy.model.progress.pace import find_slow_tasks
+from tfdeploy.model.progress.trends import find_slow_tasks
 from tfdeploy.model.progress.trouble import TaskTrouble, classify_tasks
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.ui.cells import Row, Span, fit_row, task_style, wrap_to_columns

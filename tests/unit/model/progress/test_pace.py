@@ -9,9 +9,8 @@ from support.dashboard_scenes import PLAN, event, line
 from support.recorded import fold_events
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.progress.pace import find_slow_tasks
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trends import Trends
+from tfdeploy.model.progress.trends import Trends, find_slow_tasks
 
 
 def slow_words(

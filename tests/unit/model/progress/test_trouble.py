@@ -6,8 +6,8 @@ import pytest
 
 from support.recorded import fold_events
 from support.screens import crash_loop, cut_host, many, straggler, waiting
-from tfdeploy.model.progress.pace import SlowTask
 from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.trends import SlowTask
 from tfdeploy.model.progress.trouble import (
     AGAIN,
     CUT,
