@@ -67,8 +67,8 @@ class Manifest:
 
 
 PAGE = "<!doctype html><!-- written by tfdeploy -->"
-# The beginning of the header of a table of samples: the first names in sample_table.BEFORE. They
-# are copied, because importing sample_table is slow.
+# The beginning of the header of a table of samples: the first names in run_report.BEFORE. They are
+# copied, because importing run_report is slow.
 TABLE = '"time","seconds","task","host","attempt",'
 _BEGINNINGS = (PAGE.encode("ascii"), TABLE.encode("ascii"))
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.model.manifest import is_written_by_tfdeploy
-from tfdeploy.model.report.sample_table import BEFORE
+from tfdeploy.model.report.run_report import BEFORE
 from tfdeploy.ui.csv_text import csv_text
 from tfdeploy.ui.report.page import html_document
 

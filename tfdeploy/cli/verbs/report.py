@@ -20,7 +20,7 @@ from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.written_page import check_page_target, write_page
 from tfdeploy.errors import UsageError, worst_exit_code
-from tfdeploy.model.report.sample_table import sample_table
+from tfdeploy.model.report.run_report import sample_table
 from tfdeploy.operations.report import report
 from tfdeploy.ui.csv_text import csv_text
 from tfdeploy.ui.report.page import report_page

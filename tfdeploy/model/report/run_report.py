@@ -1,23 +1,27 @@
-"""Hold all that a report shows about one run. Pure: operations/report.py collects the values, and
-ui/report/ draws them."""
+"""Hold all that a report shows about one run, and build one table of its samples for spreadsheets: a
+row for each task and time. Pure: operations/report.py collects the values, and ui/report/ draws
+them."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import STANDARD_METRICS, GpuSample, TaskSample
+from tfdeploy.agent.metric_patterns import OTHER_STEPS
+from tfdeploy.model.answers.samples import SHOWN_APART, STANDARD_METRICS, GpuSample, TaskSample
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import copy_fields
+from tfdeploy.model.row_values import copy_fields, iso_z
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import Attempt as Attempt
 from tfdeploy.model.status.task_status import (
     Samples,
     attempt_after,
+    combine_gpu_use,
     merge_recorded_attempts,
     merge_status,
     with_inferred_end,
@@ -199,3 +203,49 @@ def collect_attempts(report: RunReport) -> list[Attempt]:
     return sorted(
         known_attempts.values(), key=lambda each: (order.get(each.task, len(order)), each.number)
     )
+
+
+# The first columns. A column for each other metric follows, then the columns of AFTER.
+BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
+AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
+# In seconds. Each row is one sample of a task. A row shows the use of the task's GPUs only if a
+# sample of the host's GPUs was taken at most this long before the task's sample.
+OLDEST_GPU_S = 600.0
+Cell = str | float | None
+
+
+def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
+    """Return (headers, rows sorted by time). The column `seconds` is the time since the run began.
+    If a metric has the same name as another column, the header of its column is `metric NAME`."""
+    left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
+    printed_names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    names = sorted(printed_names - left_out)
+    headers = [
+        *BEFORE,
+        *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names),
+        *AFTER,
+    ]
+    timed_rows: list[tuple[float, list[Cell]]] = []
+    for task in report.view.tasks:
+        host_samples = report.hosts.get(task.host, [])
+        times = [sample.time for sample in host_samples]
+        for row in report.tasks.get(task.task, []):
+            index = bisect_right(times, row.time) - 1
+            is_fresh = index >= 0 and row.time - times[index] <= OLDEST_GPU_S
+            newest = host_samples[index].gpus if is_fresh else []
+            gpus = combine_gpu_use(
+                (gpu.busy, gpu.used_bytes) for gpu in newest if gpu.number in task.gpus
+            )
+            cells = [
+                iso_z(row.time),
+                round(row.time - report.view.started, 3),
+                task.task,
+                task.host,
+                row.attempt,
+                *map(row.printed.get, (*SHOWN_APART, *names)),
+                row.cpu,
+                row.memory,
+                *gpus,
+            ]
+            timed_rows.append((row.time, cells))
+    return headers, [cells for _, cells in sorted(timed_rows, key=lambda each: each[0])]

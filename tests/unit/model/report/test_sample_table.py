@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from support.dashboard_scenes import PLAN
 from tfdeploy.model.answers.samples import GpuSample, HostSample, TaskSample
-from tfdeploy.model.report.run_report import RunReport
-from tfdeploy.model.report.sample_table import sample_table
+from tfdeploy.model.report.run_report import RunReport, sample_table
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView
 
