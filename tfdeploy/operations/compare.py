@@ -17,8 +17,7 @@ from tfdeploy.agent import layout
 from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report.code_lines import changed_files, select_comparable
-from tfdeploy.model.report.compare import ComparedRun
+from tfdeploy.model.report.compare import ComparedRun, changed_files, select_comparable
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfdeploy.model.report.code_lines import LinesOfFile
-from tfdeploy.model.report.compare import Difference, Final
+from tfdeploy.model.report.compare import Difference, Final, LinesOfFile
 from tfdeploy.ui.amounts import format_count, format_number
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows

@@ -16,8 +16,7 @@ from msgspec import Meta
 
 from tfdeploy.model.output import rows
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.report.code_lines import LinesOfFile
-from tfdeploy.model.report.compare import Difference, Final
+from tfdeploy.model.report.compare import Difference, Final, LinesOfFile
 from tfdeploy.model.row_values import IsoTime
 from tfdeploy.model.status.run_status import RunAnswer
 from tfdeploy.model.typed import msgspec_lock

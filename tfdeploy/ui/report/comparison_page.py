@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfdeploy.model.report.code_lines import LinesOfFile
-from tfdeploy.model.report.compare import ComparedRun, Difference, Final, comparison_charts
+from tfdeploy.model.report.compare import (
+    ComparedRun,
+    Difference,
+    Final,
+    LinesOfFile,
+    comparison_charts,
+)
 from tfdeploy.ui.amounts import format_number
 from tfdeploy.ui.report.page import draw_charts, html_document, html_section, html_table, html_text
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from hashlib import sha256
 
 from tfdeploy.model.manifest import CodeFile
-from tfdeploy.model.report.code_lines import (
+from tfdeploy.model.report.compare import (
     MOST_BYTES,
-    MOST_FILES,
+    MOST_COMPARED_FILES,
     changed_files,
     lines_of_files,
     select_comparable,
@@ -69,4 +69,4 @@ def test_links_are_not_text_and_number_of_files_is_bounded() -> None:
     link = {"l": CodeFile("link", "x", 0)}
     assert changed_files(link, {"l": CodeFile("link", "y", 0)}) == changed_files(link, {}) == []
     many = {f"f{number:04}": CodeFile("file", "s", 1) for number in range(999)}
-    assert len(changed_files(many, {})) == MOST_FILES
+    assert len(changed_files(many, {})) == MOST_COMPARED_FILES
