@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from tfdeploy.model.events import Emit
     from tfdeploy.model.job import Mode, Via
     from tfdeploy.model.loglines import LogLine
-    from tfdeploy.model.output.printed import FetchAnswer, LogLineRow, StopAnswer
+    from tfdeploy.model.output.printed import FetchAnswer, StopAnswer
+    from tfdeploy.model.output.rows import LogLineRow
     from tfdeploy.model.plan import Plan
     from tfdeploy.model.status.run_status import RunAnswer
     from tfdeploy.operations.launch import LaunchRequest

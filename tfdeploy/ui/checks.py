@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.output.link_groups import LinkGroup, group_links
+from tfdeploy.model.output.check import LinkGroup, group_links
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
 from tfdeploy.model.text.names import fold_names, replace_own_name
 from tfdeploy.model.text.nexts import merge_next_commands

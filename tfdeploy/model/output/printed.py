@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -17,7 +17,6 @@ from msgspec import Meta
 from tfdeploy.model.output import rows
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.compare import Difference, Final, LinesOfFile
-from tfdeploy.model.row_values import IsoTime
 from tfdeploy.model.status.run_status import RunAnswer
 from tfdeploy.model.typed import msgspec_lock
 
@@ -113,16 +112,6 @@ class SetupAnswer(TypedDict):
     ok: bool
     hosts: Sequence[rows.SetupRow]
     differences: Sequence[PackageRow]
-
-
-class LogLineRow(TypedDict):
-    time: IsoTime
-    run: str
-    task: str
-    host: str
-    attempt: int
-    stream: Literal["out", "err"]
-    line: str
 
 
 class StoppedRow(rows.OkRow):
@@ -269,7 +258,7 @@ PRINTED: dict[str, Any] = {  # name of an output -> its type
     "setup": SetupAnswer,
     "launch": RunAnswer,
     "launch-dry-run": Plan,
-    "logs": LogLineRow,
+    "logs": rows.LogLineRow,
     "status": RunAnswer,
     "stop": StopAnswer,
     "runs": RunsAnswer,

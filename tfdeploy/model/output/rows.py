@@ -173,6 +173,16 @@ class TrustRow(HostRow):
     on_record: list[KnownKeyRow]
 
 
+class LogLineRow(TypedDict):
+    time: IsoTime
+    run: str
+    task: str
+    host: str
+    attempt: int
+    stream: Literal["out", "err"]
+    line: str
+
+
 class KnownRunRow(TypedDict):
     """A run, as `runs --json` prints it."""
 

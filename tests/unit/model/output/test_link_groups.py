@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from tfdeploy.model.output.link_groups import group_links
+from tfdeploy.model.output.check import group_links
 from tfdeploy.model.output.rows import LinkRow
 
 
