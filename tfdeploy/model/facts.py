@@ -1,5 +1,5 @@
-"""Define the facts that a probe finds on a host, and what hosts find out about the links between them,
-which `tfdeploy check` requests. Planning uses both and does not ask the hosts again.
+"""Define the facts that a probe finds on a host, and what hosts find out about the links between
+them, which `tfdeploy check` requests. Planning uses both and does not ask the hosts again.
 
 A host sends the facts, so each one is parsed or bounded when it is received.
 """

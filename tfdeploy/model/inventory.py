@@ -1,5 +1,5 @@
-"""Define hosts as the inventory names them, and select hosts by `--limit` and `--exclude`. This module
-reads no file and opens no socket."""
+"""Define hosts as the inventory names them, and select hosts by `--limit` and `--exclude`. This
+module reads no file and opens no socket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Convert a plan to the compact form that it has in files and on hosts, and back. Check the file of a
-plan that a host sends. Pure.
+"""Convert a plan to the compact form that it has in files and on hosts, and back. Check the file of
+a plan that a host sends. Pure.
 
 The command and environment of each task contain the addresses of the cluster, so the size of a
 complete plan would grow with the square of the number of hosts. In the compact form, the long texts

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Unchecked
 
 NO_LOCKS = "local_workdir"
-# errno -> (code of the error, name of the advice in model/advice.py that the user gets)
+# errno -> (code of the error, name of the advice in model/answers/failures.py that the user gets)
 _CODES = {
     errno.ENOSPC: ("disk", "free_disk"),
     errno.EDQUOT: ("disk", "free_quota"),

@@ -1,5 +1,5 @@
-"""Define the answer of `audit`, and read a host's audit log, to which the host's agents append one JSON
-object a line. Pure.
+"""Define the answer of `audit`, and read a host's audit log, to which the host's agents append one
+JSON object a line. Pure.
 
 The user account whose actions are logged can also change the log: see "What the log is worth" in
 docs/audit.md.

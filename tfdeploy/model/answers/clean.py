@@ -1,7 +1,6 @@
-"""Define the answers of the `clean` verbs: the items in a workdir that no run needs, and the items that
-were removed. Decide by the rules of `tfdeploy clean` what may be removed from hosts and from this
-machine. Pure.
-"""
+"""Define the answers of the `clean` verbs: the items in a workdir that no run needs, and the items
+that were removed. Decide by the rules of `tfdeploy clean` what may be removed from hosts and from
+this machine. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Define an error as the agent sends it (see agent/serve/error_codes.py), and hold the texts of
-advice: what to type next after an error of a host. A host sends the key of a text in LINES, and the
-details to insert. A host never sends the text itself.
+"""Define an error as the agent sends it (see agent/serve/call.py), and hold the texts of advice:
+what to type next after an error of a host. A host sends the key of a text in LINES, and the details
+to insert. A host never sends the text itself.
 
 Each detail is checked by its kind and quoted for a shell. If a detail fails its check, the text is
 not shown. Pure.

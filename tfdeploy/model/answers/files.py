@@ -1,6 +1,6 @@
 """Define answers about files: releases, data sets, `keep` folders, fetched files, and broadcasts
-(which pieces of a data set a host lacks, and its progress). Check the files that a host lists in one
-of its folders (paths, sizes, times) before they are used.
+(which pieces of a data set a host lacks, and its progress). Check the files that a host lists in
+one of its folders (paths, sizes, times) before they are used.
 
 A path that could lead out of the folder to which it is copied is refused.
 """

@@ -1,6 +1,6 @@
-"""Define what a host reports about the use of its processors, memory and GPUs, and about the metrics
-that tasks print: step, loss, steps per second and others. Compute the metrics of one task from
-that, and choose which ones tables show.
+"""Define what a host reports about the use of its processors, memory and GPUs, and about the
+metrics that tasks print: step, loss, steps per second and others. Compute the metrics of one task
+from that, and choose which ones tables show.
 
 The host's sampler reads the metrics (agent/sampling/printed.py). If version 0.1.0 of tfdeploy
 launched a run, its hosts send metrics late, so this module searches the lines of the run for

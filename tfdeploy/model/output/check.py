@@ -1,6 +1,6 @@
-"""Define the results of a preflight: checks of each host, and the links between hosts. Group failing
-links, to show them in few lines: one line for a host that no other host reaches, and one line for
-hosts with the same trouble. Pure."""
+"""Define the results of a preflight: checks of each host, and the links between hosts. Group
+failing links, to show them in few lines: one line for a host that no other host reaches, and one
+line for hosts with the same trouble. Pure."""
 
 from __future__ import annotations
 

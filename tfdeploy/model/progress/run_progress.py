@@ -1,6 +1,6 @@
-"""Compute the progress of a run from its events, and how much of the run is done, if its goal is known:
-`--steps=2000` in its command, or Keras's `Epoch 3/40`. The same events give the same state, live or
-replayed.
+"""Compute the progress of a run from its events, and how much of the run is done, if its goal is
+known: `--steps=2000` in its command, or Keras's `Epoch 3/40`. The same events give the same state,
+live or replayed.
 
 This module reads no clock; its time is the time of the events. It takes about a microsecond to
 record a line, because step and loss are computed only when they are read. Texts are not sanitised:

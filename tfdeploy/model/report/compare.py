@@ -1,5 +1,5 @@
-"""Find what differs between runs, also which lines of their code, and the final metrics of each run.
-Pure."""
+"""Find what differs between runs, also which lines of their code, and the final metrics of each
+run. Pure."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class LinesOfFile(TypedDict):
 
 
 def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
-    """Return at most MOST_COMPARED_FILES files whose content differs or that one of the two runs lacks.
-    Links are left out."""
+    """Return at most MOST_COMPARED_FILES files whose content differs or that one of the two runs
+    lacks. Links are left out."""
     versions = {path: (one.get(path), other.get(path)) for path in sorted({*one, *other})}
     changed = [
         path

@@ -1,5 +1,5 @@
-"""Hold all that a report shows about one run, and build one table of its samples for spreadsheets: a
-row for each task and time. Pure: operations/report.py collects the values, and ui/report/ draws
+"""Hold all that a report shows about one run, and build one table of its samples for spreadsheets:
+a row for each task and time. Pure: operations/report.py collects the values, and ui/report/ draws
 them."""
 
 from __future__ import annotations

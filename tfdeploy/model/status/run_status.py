@@ -1,5 +1,5 @@
-"""Derive the state of a run, its cause and its first death from what its hosts report. Find the hosts
-that do not know that the run is over. The hosts' files are the source of truth. Pure."""
+"""Derive the state of a run, its cause and its first death from what its hosts report. Find the
+hosts that do not know that the run is over. The hosts' files are the source of truth. Pure."""
 
 from __future__ import annotations
 

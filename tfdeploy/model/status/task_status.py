@@ -1,6 +1,6 @@
 """Derive the state of one task from what its own host reports, or else what the run's other hosts
-report; collect its attempts; and find the death that made a run fail. Hold the samples that the hosts
-have recorded so far. Pure.
+report; collect its attempts; and find the death that made a run fail. Hold the samples that the
+hosts have recorded so far. Pure.
 
 Nothing is guessed: a task that no host reports is `lost`. If the task's host does not answer,
 `health` is "unreachable" and the other fields hold the last known values.

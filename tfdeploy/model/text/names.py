@@ -1,5 +1,6 @@
 """Fold lists of names (n1 n2 n3 n7 -> n[1-3,7]), expand ranges (rack[1-2]n[1-3,7]), and find the
-names that match patterns: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, separated by commas. Pure.
+names that match patterns: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, separated by commas.
+Pure.
 
 --task, --host, --limit and --exclude all use the syntax of patterns. Brackets are always ranges of
 numbers, never sets of characters. The number of names that ranges stand for is limited, so that a

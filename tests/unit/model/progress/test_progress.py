@@ -1,6 +1,6 @@
 """Test that the same events lead to the same progress, however the events are divided into batches.
-
-In these tests, steps, losses and other figures are read only from lines that programs print.
+In these tests, steps, losses and other figures are read only from lines that programs print. Test
+how the total number of steps of a run is read from the flags in its command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.loglines import last_progress_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
-from tfdeploy.model.progress.run_progress import RunProgress
+from tfdeploy.model.progress.run_progress import RunProgress, requested_steps
 from tfdeploy.model.progress.task_progress import sum_transfers
 
 PLAN = Plan(
@@ -348,3 +348,22 @@ def test_metrics_of_event_files_stay_until_newer_ones_arrive() -> None:
         progress.apply_event(Event(kind="sample", time=1.0, host="n2", data=data))
     assert progress.extra_metrics[-1] == "train/epoch_loss"
     assert progress.tasks["worker:0"].measures.newest_values() == {"train/epoch_loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("words", "goal"),
+    [
+        (["python", "train.py", "--steps=2000"], 2000),
+        (["--train_steps", "10_000"], 10_000),
+        (["--max-steps=50", "--steps=50"], 50),
+        (["--training_iterations=7"], 7),
+        (["--num_steps=5", "--steps=6"], None),  # two flags disagree, so the number is unknown
+        (["--step=5"], None),
+        (["--save_steps=5"], None),
+        (["--steps=many"], None),
+        (["--steps"], None),
+        ([], None),
+    ],
+)
+def test_goal_in_command(words: list[str], goal: int | None) -> None:
+    assert requested_steps(words) == goal
