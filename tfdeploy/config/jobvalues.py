@@ -25,8 +25,8 @@ from tfdeploy.config.schema import (
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import NAME, VARIABLE, is_host_path
 from tfdeploy.model.job import (
-    BEFORE,
     OTHERS,
+    PART_VARIABLES,
     SPLITS,
     VIAS,
     DataSource,
@@ -51,7 +51,7 @@ RESERVED = (
 
 _NAMES = matching_pattern(NAME)
 VARIABLE_NAMES = matching_pattern(VARIABLE).replace(
-    "^", f"^(?!({'|'.join(RESERVED)})$|TFDEPLOY_TASK_|{BEFORE})"
+    "^", f"^(?!({'|'.join(RESERVED)})$|TFDEPLOY_TASK_|{PART_VARIABLES})"
 )
 # a folder inside the code
 _INSIDE_PATTERN = r"^(?![-/~])(?!(.*/)?\.\.(/|$))[^{}\\\u0000-\u001f\u007f]{1,4096}$"
@@ -347,7 +347,7 @@ def check_variable(name: str, node: Node) -> None:
         raise node.error(
             f"{name[:80]!r} is not the name of a variable", "write letters, digits and _"
         )
-    if name in RESERVED or name.startswith(("TFDEPLOY_TASK_", BEFORE)):
+    if name in RESERVED or name.startswith(("TFDEPLOY_TASK_", PART_VARIABLES)):
         raise node.error(
             f"{name} is set by tfdeploy for each task",
             f"remove {name}; `tfdeploy launch --dry-run` shows its value",
