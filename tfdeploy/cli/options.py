@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
         if verb == "init" and not listed.startswith("-"):
             several = "write several hosts with commas, as in --hosts n1,n2,n3"
             hints = [several, *(hints or [help_command])]
-        if verb == "launch":
+        if verb == "launch" and not other_name:
             command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
             hints.append(
                 "write a flag of the program into `command:` of the job file, or into the command "

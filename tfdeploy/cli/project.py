@@ -49,7 +49,7 @@ def _suggest_project_folder(error: ConfigError) -> ConfigError:
         last_folder = None
         with contextlib.suppress(Refused):  # other users can change the state folder
             last_folder = open_run_store().newest_code_folder()
-        if last_folder is not None and os.path.isdir(last_folder):
+        if last_folder and os.path.isdir(last_folder) and Path(last_folder) != Path.cwd():
             folder = shlex.quote(str(last_folder))
             error.next = f"`cd {folder}` (the folder of the last run); otherwise {error.next}"
     return error

@@ -114,8 +114,11 @@ def read_text(path: Path) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
+        is_utf16 = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
         raise ConfigError(
-            "not UTF-8", where=f"{shown_path(path)}:{line}", next="save the file as UTF-8"
+            "UTF-16, not UTF-8" if is_utf16 else "not UTF-8",
+            where=f"{shown_path(path)}:{line}",
+            next="save the file as UTF-8" + (" (iconv -f UTF-16 -t UTF-8)" if is_utf16 else ""),
         ) from error
 
 

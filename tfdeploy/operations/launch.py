@@ -130,6 +130,10 @@ def launch(request: LaunchRequest, fleet: Fleet, store: RunStore, emit: Emit) ->
     return prepared.plan
 
 
+def _no_keep_reason(plan: Plan) -> str:
+    return "" if plan.fresh or not plan.keep else f": no files in `keep` ({', '.join(plan.keep)})"
+
+
 def _make_steps(request: LaunchRequest, fleet: Fleet, emit: Emit) -> LaunchSteps:
     """Return the steps for the hosts that the mode uses.
 
@@ -247,7 +251,7 @@ class LaunchSteps:
             start_note = (
                 f"training continues from {plan.resume}"
                 if plan.resume
-                else "training starts from zero"
+                else f"training starts from zero{_no_keep_reason(plan)}"
             )
             for text in (*plan.notes, start_note):
                 emit_note(self.emit, text, run=plan.run)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import HostsByName, Inventory
-from tfdeploy.model.job import Mode
+from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.names import fold_names
+from tfdeploy.model.text.placeholders import NAMES
 from tfdeploy.planning import host_checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
@@ -20,6 +22,9 @@ _BY_DEFAULT = {
     "one": ", one per GPU, one on a host without a GPU",
     "all": ", one per host, with all its GPUs",
 }
+
+_DOUBLE_BRACES = re.compile(r"\{\{(\w+)\}\}")
+_SHELL_TEXT = re.compile(r"~/|\$\{?[A-Z_]+\b|.*[/:]\$\{?[A-Z_]+\b")
 
 
 def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats: Seats) -> Notes:
@@ -40,6 +45,23 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
             names = fold_names(sorted({*hosts} - busy))
             unused = f": no task on {names}" if names else ""
             texts.append(f"the role {role} of the inventory is not used in mode {mode}{unused}")
+    return tuple(texts)
+
+
+def literal_text_notes(job: Job) -> Notes:
+    """Return notes on texts of the job that a reader may expect to be replaced, but that a task
+    gets as they are: `{{rank}}`, and in values of `env` a variable of the shell or `~`."""
+    braces = {name for word in job.command for name in _DOUBLE_BRACES.findall(word)} & {*NAMES}
+    texts = [
+        f"the command has {{{{{name}}}}}, which stands for plain braces; write {{{name}}} for "
+        f"{NAMES[name]}"
+        for name in sorted(braces)
+    ]
+    texts += [
+        f"env {name}: no shell reads this value, so the program gets {text!r} as it is"
+        for name, text in job.env.items()
+        if _SHELL_TEXT.match(text)
+    ]
     return tuple(texts)
 
 

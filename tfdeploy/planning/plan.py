@@ -335,6 +335,7 @@ def _notes(
     job, used, alone = inputs.job, placed.used, rules_of(inputs.mode).single
     lines = (
         *notes.count_notes(inputs.inventory, inputs.mode, placed.requested, placed.seats),
+        *notes.literal_text_notes(job),
         *placed.resume_point.notes,
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
         read.mode_note,

@@ -171,7 +171,7 @@ def show_left_files(
     terminal: Terminal, files_by_host: Mapping[str, Sequence[str]], cwd: str = ""
 ) -> None:
     """Write which files the program left outside the folders that the job file's `keep` names, and
-    the `keep` line that would include these files. `files_by_host`: host -> paths. `cwd`: the
+    the folders to add to `keep`. `files_by_host`: host -> paths. `cwd`: the
     folder of the code in which the program started."""
     for host, paths in files_by_host.items():
         shown = list_first([clean(path, 60) for path in paths], _MOST_PATHS)
@@ -180,8 +180,8 @@ def show_left_files(
     if listed_tops := ", ".join(sorted(tops - {""})):
         _write_line(
             terminal,
-            "to carry these folders over to later runs: ",
-            f"keep: [{listed_tops}]",
+            "to carry these folders over to later runs, add to `keep`: ",
+            listed_tops,
             "bold",
         )
 

@@ -308,13 +308,13 @@ def test_remaining_files_are_shown_with_line_that_keeps_them() -> None:
     )
     assert (
         text == "left on n2: out/model.ckpt, out/events, plot.png\n"
-        "to carry these folders over to later runs: keep: [out]\n"
+        "to carry these folders over to later runs, add to `keep`: out\n"
     )
     below = {"n2": ["src/out/model.ckpt", "src/plot.png", "logs/x"]}
     assert text_of(None, reports.show_left_files, below, "src").endswith(
-        "later runs: keep: [logs, src/out]\n"
+        "later runs, add to `keep`: logs, src/out\n"
     )
-    assert "keep:" not in text_of(
+    assert "`keep`" not in text_of(
         None, reports.show_left_files, {"n2": ["src/plot.png", "log"]}, "src"
     )
 

@@ -69,6 +69,7 @@ LINES = {
     "name_file": "name the file itself: {path}",
     "see_command": "see `command` and `code` of the job file",
     "make_executable": "`chmod +x {file}`",
+    "unix_line_ends": "`sed -i 's/\\r$//' {file}`",
     "similar_program": "did you mean {program}?",
     "install_program": "install it there, or write its whole path, or "
     "./{program} if it is in the code",

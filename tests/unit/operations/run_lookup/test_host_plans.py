@@ -224,11 +224,11 @@ def test_invalid_plan_fails_only_its_host(lie: str) -> None:
     error = refused["n1"]
     assert (
         error.exit_code == 1
-        and "is refused" in error.what
+        and "is invalid" in error.what
         and error.what.isprintable()
         and len(error.what) < 500
     )
-    with pytest.raises(HostFailed, match="is refused"):
+    with pytest.raises(HostFailed, match="is invalid"):
         fetch_plan(Hosts(n1=LIES[lie]), sought("n1"))  # type: ignore[arg-type]
 
 
@@ -332,5 +332,5 @@ def test_common_plan_is_sent_once_and_without_commands_of_tasks() -> None:
 
 
 def test_unrequested_answer_that_plan_is_same_is_refused() -> None:
-    with pytest.raises(HostFailed, match="is refused"):
+    with pytest.raises(HostFailed, match="is invalid"):
         fetch_plan(Hosts(n1=b""), sought("n1"))  # type: ignore[arg-type]

@@ -353,7 +353,21 @@ def find_program_problem(
         return "%s is not in the code" % missing, "see_command", {}
     if "/" in first and not os.access(os.path.join(cwd, first), os.X_OK):
         return "the file %s is not executable" % first, "make_executable", {"file": first}
+    if "/" in first and _names_interpreter_with_return(os.path.join(cwd, first)):
+        what = "the first line of %s ends in a carriage return (Windows line ends)" % first
+        return what, "unix_line_ends", {"file": first}
     return None
+
+
+def _names_interpreter_with_return(path: str) -> bool:
+    """Return whether the file is a script whose first line, which names its interpreter, ends like
+    a line of Windows. Linux would look for an interpreter whose name ends in a carriage return."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return False
+    return line.startswith(b"#!") and line.endswith(b"\r\n")
 
 
 def _unknown_program_problem(name: str, path: str) -> Problem:
