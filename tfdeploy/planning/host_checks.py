@@ -64,13 +64,6 @@ def check_host(
     `usual_python`: the result of `most_used_python`.
     """
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
-    if entry.reserve > free:
-        raise Refused(
-            f"`reserve` keeps {format_binary_bytes(entry.reserve)} of {name} free, which is more "
-            f"than the {format_binary_bytes(free)} that are free in {facts.workdir}",
-            where=entry.places.get("reserve") or f"host {name}",
-            next=f"set {entry.setting_with_place('reserve')} to less",
-        )
     if facts.python is None:
         what = f"no interpreter `{entry.python}` on {name}"
         cure = no_python_remedy(entry, usual_python)

@@ -317,6 +317,15 @@ def test_launch_on_some_hosts_names_hosts_with_unknown_keep(
     assert ("n[2-4] were not asked for newer checkpoints" in capsys.readouterr().err) == bool(keep)
 
 
+def test_variable_that_selects_hosts_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("hosts.yaml").write_text("hosts:\n  n1: {address: 127.0.0.1, port: 9}\n")
+    monkeypatch.setenv("TFDEPLOY_LIMIT", "n1")
+    assert main(["inventory", "-i", "hosts.yaml"]) == 0
+    assert "the environment has TFDEPLOY_LIMIT: --limit n1" in capsys.readouterr().err
+
+
 def test_unknown_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--state", "failed,broken"]) == 2
     assert "'broken' is no state of a run: starting, running, succeeded" in capsys.readouterr().err

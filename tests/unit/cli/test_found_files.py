@@ -118,6 +118,18 @@ def test_error_outside_project_names_folder_of_last_run_first(project: Operator)
     assert "last run" not in project.refused("launch", code=2)["next"]
 
 
+def test_error_beside_project_names_its_folder(project: Operator) -> None:
+    project.cwd = project.home / "notes"
+    project.cwd.mkdir()
+    assert project.refused("launch", code=2)["next"].startswith("`cd ../project`; otherwise ")
+
+
+def test_second_job_file_is_named(project: Operator) -> None:
+    project.cwd = project.home / "project"
+    project.write("project/tfdeploy.yml", JOB)
+    assert "job: tfdeploy.yaml (tfdeploy.yml is not used)" in project.run("inventory").stderr
+
+
 def test_inventory_is_found_next_to_job_file_in_other_folder(
     project: Operator,
 ) -> None:

@@ -60,7 +60,7 @@ FAULTS = {
     "comments": (b"# only\n# comments\n", "only comments", "x.yaml", "tfdeploy init"),
     "null": (b"---\n~\n", "is empty", "x.yaml", "tfdeploy init"),
     "latin-1": (b"a: 1\nb: \xe9\n", "not UTF-8", "x.yaml:2", "UTF-8"),
-    "utf-16": ("a: 1\n".encode("utf-16"), "not UTF-8", "x.yaml:1", "UTF-8"),
+    "utf-16": ("a: 1\n".encode("utf-16"), "UTF-16, not UTF-8", "x.yaml:1", "iconv"),
     "tab": (b"a:\n\tb: 1\n", "bad YAML", "x.yaml:2", "no tabs"),
     "open quote": (b"a: 1\nb: 'x\n", "bad YAML", "x.yaml:", "quotes"),
     "open bracket": (b"a: [1, 2\nb: 1\n", "bad YAML", "x.yaml:2", "brackets"),

@@ -133,6 +133,18 @@ def test_longest_word_is_planned(make: Callable[..., Plan]) -> None:
     assert len(task(plan, "worker:0").argv[2]) == MOST
 
 
+def test_texts_that_nothing_replaces_are_noted(make: Callable[..., Plan]) -> None:
+    notes = make(
+        command=("python", "train.py", "--rank={{rank}}", "--n={{n}}"),
+        env={"OUT": "$HOME/out", "TMP": "~/tmp", "WORD": "a$b"},
+    ).notes
+    assert "the command has {{rank}}, which stands for plain braces" in " ".join(notes)
+    assert [note.split(":")[0] for note in notes if note.startswith("env ")] == [
+        "env OUT",
+        "env TMP",
+    ]
+
+
 def test_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match=r"\{nope\}"):
         make(env={"X": "{nope}"})

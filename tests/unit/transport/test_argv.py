@@ -120,6 +120,12 @@ def test_arguments_of_rsync_cannot_become_options() -> None:
             "rsync is missing",
         ),
         (255, b"Host key verification failed.\nrsync: connection", HostUnreachable, "host key"),
+        (
+            255,
+            b"Permissions 0644 for '/k/id' are too open.\nml@h: Permission denied (publickey).\n",
+            HostUnreachable,
+            "key /k/id, because other users can read it",
+        ),
         (255, b"ml@h: Permission denied (publickey).\n", HostUnreachable, "cannot log in"),
         (12, b"rsync: connection unexpectedly closed (0 bytes)\n", HostUnreachable, "broke off"),
         (30, b"timeout\n", HostUnreachable, "broke off"),

@@ -29,7 +29,14 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 def disk(case: HostCase) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
     detail = f"{format_binary_bytes(free)} free in {case.facts.workdir}"
-    if free < needed:
+    reserve = case.host.reserve
+    if free < reserve:
+        yield Problem(
+            f"{detail}, and `reserve` keeps {format_binary_bytes(reserve)} free",
+            f"lower {case.host.setting_with_place('reserve')}",
+            "error",
+        )
+    elif free < needed:
         yield Problem(
             f"{detail}, {format_binary_bytes(needed)} needed",
             f"free {format_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` "

@@ -70,6 +70,16 @@ def test_a_program_that_is_not(wrong: Callable[..., str | None], argv: str, told
     assert told in str(wrong(*argv.split()))
 
 
+def test_script_with_windows_line_ends(wrong: Callable[..., str | None], tmp_path: Path) -> None:
+    script = tmp_path / "code/bin/windows.sh"
+    script.write_bytes(b"#!/bin/sh\r\ntrue\r\n")
+    script.chmod(0o755)
+    assert (
+        "ends in a carriage return (Windows line ends): `sed -i 's/\\r$//' ./bin/windows.sh`"
+        in (str(wrong("./bin/windows.sh")))
+    )
+
+
 def test_the_jobs_own_path_counts(wrong: Callable[..., str | None], tmp_path: Path) -> None:
     assert f"{tmp_path}/env/bin{os.pathsep}/nowhere)" in str(wrong("there", PATH="/nowhere"))
     assert wrong("python", PATH="/nowhere") is None
