@@ -174,7 +174,10 @@ def test_too_few_files_or_no_workers_are_refused(operator: Tfdeploy) -> None:
     for verb in (["sync"], ["launch", "--detach"], ["launch", "--dry-run"]):
         assert "has 1 file for 3 workers" in operator.run(*verb, exit_code=2).stderr
     assert "no workers" in operator.run("launch", "--mode", "local", exit_code=2).stderr
-    assert "left out" in operator.run("sync", "--limit", "n2", exit_code=2).stderr
+    assert (
+        "is split among the workers of all hosts"
+        in operator.run("sync", "--limit", "n2", exit_code=2).stderr
+    )
 
 
 def test_rsync_sends_a_set_that_asks_for_it(lab: Lab, operator: Tfdeploy) -> None:

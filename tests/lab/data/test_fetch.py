@@ -115,7 +115,7 @@ def test_what_is_left_out_is_neither_asked_nor_shown_and_is_named(
     runs = operator.run("runs", "--limit", "n3", exit_code=0)
     assert ended in runs.stdout and "n[1-2] were not asked" in runs.stderr
     assert operator.run("logs", ended, "--host", "n1", "--limit", "n2").returncode == 2
-    assert "left out" in operator.run("tensorboard", ended, "--limit", "n3", exit_code=2).stderr
+    assert "is excluded" in operator.run("tensorboard", ended, "--limit", "n3", exit_code=2).stderr
 
 
 def test_a_file_that_was_changed_here_is_left_alone(operator: Tfdeploy, ended: str) -> None:

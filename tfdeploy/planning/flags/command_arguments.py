@@ -99,6 +99,14 @@ def supply_flags(job: Job, program: Program, given_flags: Flags) -> SuppliedFlag
             raise _lacking_error(job, program, flag.spelling, where, _how_to_add(flag, job))
         flags.append(flag)
         notes.append(f"{flag.spelling}={flag.template}: the program requires this flag ({where})")
+    notes += [
+        f"{flag.spelling} is {flag.default} by default ({flag.where}), and no `keep` holds what the "
+        f"program saves there; {_how_to_add(flag, job)}"
+        for flag in flag_definitions.defined_flags(program)
+        if flag.default.startswith("/")
+        and _folder_kind(flag) == "keep"
+        and not _is_given(flag, job)
+    ]
     return SuppliedFlags(tuple(flags), tuple(notes))
 
 

@@ -155,7 +155,7 @@ def test_unknown_required_flag_is_refused_with_suggestion(
 NOT_SURE = {
     "a default": ABSL.format(
         "F.DEFINE_string('train_dir', "
-        "'/tmp/x', '')", "if not FLAGS.train_dir: raise ValueError()"),
+        "'out', '')", "if not FLAGS.train_dir: raise ValueError()"),
     "a value that the program gives itself": ABSL.format(
         "F.DEFINE_string('train_dir', None, '')",
         "if FLAGS.train_dir is None: FLAGS.train_dir = '/tmp'\n  if not FLAGS.train_dir: raise "
@@ -183,6 +183,13 @@ NOT_SURE = {
 @pytest.mark.parametrize("text", NOT_SURE.values(), ids=NOT_SURE)
 def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
     assert supply_flags(job, text) == command_arguments.SuppliedFlags()
+
+
+def test_checkpoints_outside_keep_are_noted(job: Job) -> None:
+    text = ABSL.format("F.DEFINE_string('train_dir', '/tmp/train_logs', '')", "pass")
+    (note,) = supply_flags(job, text).notes
+    assert note.startswith("--train_dir is /tmp/train_logs by default (train.py:3), and no `keep`")
+    assert supply_flags(job, text, "--train_dir=/data/out").notes == ()
 
 
 def test_required_index_flag_gets_value(job: Job) -> None:
