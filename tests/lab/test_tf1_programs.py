@@ -106,7 +106,7 @@ OTHERS = (
         mode="async",
         said={
             "worker:0": r"done at step \d+: loss 0\.[0-5]\d*, right (1\.0|0\.[89])",
-            "worker:1": r"summaries_of_2016.py:\d+: .* is read as \(logits, labels\)",
+            "worker:1": r"summaries_of_2016.py:\d+: .* order is taken to be \(logits, labels\)",
         },
     ),
     Program(

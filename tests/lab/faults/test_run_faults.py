@@ -126,7 +126,7 @@ def test_a_disk_that_is_full_stops_no_training_and_what_was_lost_is_said(
             stdout = operator.run("status", "disk-1", exit_code=0).stdout
             return (
                 "missing from the log of worker:0: " in stdout
-                and "the disk of n2 was full" in stdout
+                and "because n2's disk was full" in stdout
             )
 
         def size() -> str:

@@ -9,7 +9,7 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.emit import emit_warning, step_events
+from tfdeploy.operations.emit import emit_note, emit_warning, step_events
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Fleet
@@ -52,7 +52,10 @@ class PreparedRun:
                 if self.step_begun == "commit"
                 else "the run ends by itself within 60 s"
             )
-            for host, failure in split_outcomes(answers)[1].items():
+            failures = split_outcomes(answers)[1]
+            if not (failures or isinstance(error, TfdeployError)):
+                emit_note(self.emit, "the launch was undone on all hosts", run=run)
+            for host, failure in failures.items():
                 emit_warning(
                     self.emit,
                     f"the rollback did not reach this host ({failure.what}); {otherwise}",
