@@ -12,7 +12,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.units import format_binary_bytes
+from tfdeploy.model.text.units import format_binary_bytes, format_count
 
 BUSY_MIB = 1024  # a GPU with more memory than this in use counts as busy
 _MUCH = format_binary_bytes(BUSY_MIB << 20)
@@ -34,7 +34,7 @@ def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
     if host.gpus == "auto":
         return free
     if host.gpus > len(facts.gpus):
-        raise _missing_gpus_error(host, facts, f"{host.gpus} GPUs")
+        raise _missing_gpus_error(host, facts, format_count(host.gpus, "GPU"))
     if host.gpus > len(free):
         what = f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free"
         raise busy_gpus_error(host, facts, what)
