@@ -109,7 +109,7 @@ def test_penalty_at_jump_host_is_retried_once_and_reported(
     assert list(outcomes.values()) == [0, 0]
     [(host, text)] = reported
     assert host in ("n1", "n2") and text.startswith(
-        f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd holds"
+        f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd refuses this address"
     )
 
 

@@ -35,6 +35,8 @@ while [ ! -e "$SHARED/../go" ]; do sleep 0.05; done
 
 
 def killed(cluster: Cluster, run: str, task: str) -> None:
+    # The program may run before its supervisor has written the pid.
+    cluster.wait_until(lambda: cluster.status(run, task).pid is not None)
     os.kill(cluster.status(run, task).pid, signal.SIGKILL)
 
 
