@@ -87,7 +87,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
     again = operator.run(*WAIT, "m-keep-2", exit_code=0)
     assert (
         "`keep` of n2 was copied to n3: 1 file; checkpoints/old/checkpoint was renamed, because "
-        "n2 does not have this file" in again.stderr
+        "n2 has no such file or an older one" in again.stderr
     )
     assert "training continues from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):

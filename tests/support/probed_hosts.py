@@ -15,8 +15,12 @@ from tfdeploy.model.facts import (
     PreflightFacts,
     ProtectionHindrances,
 )
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
 from tfdeploy.model.output.check import Check
+from tfdeploy.model.plan import Plan
+from tfdeploy.planning.options import Options
+from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.judge import (
     ProbedHost,
 )
@@ -87,3 +91,18 @@ def failed_checks(checks_by_host: dict[str, tuple[Check, ...]]) -> list[tuple[st
         for check in checks
         if not check.ok
     ]
+
+
+def plan_for(hosts: Inventory, job: Job, seen: dict[str, ProbedHost]) -> Plan:
+    """Return the plan of a launch on the probed hosts, with ports open to everybody."""
+    return make_plan(
+        hosts,
+        job,
+        {host: each.facts for host, each in seen.items()},
+        release="r",
+        sources={"train.py": ""},
+        run="r",
+        now=0.0,
+        operator="o",
+        options=Options(allow_open=True),
+    )

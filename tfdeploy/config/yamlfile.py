@@ -137,7 +137,7 @@ def _to_config_error(error: yaml.YAMLError, path: Path, text: str) -> ConfigErro
         return ConfigError(_TOO_DEEP, where=f"{shown_path(path)}:{line + 1}", next=_FORM)
     hint = next(
         (hint for words, hint in _HINTS.items() if words in problem),
-        "check quotes, brackets and indentation in that line, and put quotes round words with { or [",
+        "check quotes, brackets and indentation in that line; quote words that contain { or [",
     )
     # Without a blank after the colon, the parser reads `mode:plain` as a text, and reports an error
     # on the next line.

@@ -35,12 +35,12 @@ def make_incoming_folder(workdir: str, job: str, needed: int) -> str:
 
 
 def move_received_into_keep(
-    workdir: str, job: str, files: List[Tuple[str, int, int]], records_to_rename: List[str]
+    workdir: str, job: str, files: List[Tuple[str, int, int]], paths_to_rename: List[str]
 ) -> List[str]:
     """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each.
-    `records_to_rename`: the `checkpoint` records that the other host does not have; they are
-    renamed, so that TensorFlow does not use them. If files are incomplete, move nothing and return
-    their paths. Raises VerbError in_the_way."""
+    `paths_to_rename`: files that are renamed first, so that TensorFlow does not use them or no
+    received file replaces them. If files are incomplete, move nothing and return their paths.
+    Raises VerbError in_the_way."""
     folder, root = incoming_folder(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # an empty file is not sent
@@ -52,7 +52,7 @@ def move_received_into_keep(
     ]
     if missing:
         return missing
-    for path in records_to_rename:
+    for path in paths_to_rename:
         _check_target_free(root, path)
         if os.path.lexists(root + path):
             os.replace(root + path, root + path + ASIDE)

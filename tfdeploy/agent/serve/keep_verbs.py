@@ -43,8 +43,8 @@ def move_into_keep(call: Call) -> Answer:
     """Move the received files into `keep`, `checkpoint` records last. If a file is incomplete, no
     file is moved. Nothing is deleted.
 
-    Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [`checkpoint` records to
-    rename, because the sending host does not have them].
+    Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [files to rename first:
+    `checkpoint` records that the sending host does not have, and files newer than its own].
 
     Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
     newer than the received ones).
@@ -54,10 +54,10 @@ def move_into_keep(call: Call) -> Answer:
         (check_inside_keep(path, keep), int(size), int(mtime_ns))
         for path, size, mtime_ns in call.rows("files")
     ]
-    records_aside = [check_inside_keep(path, keep) for path in call.rows("aside")]
+    paths_to_rename = [check_inside_keep(path, keep) for path in call.rows("aside")]
     workdir, job = call.workdir, call.job
     _refuse_if_live_run(workdir, job, call.host)
-    return {"missing": move_received_into_keep(workdir, job, files, records_aside)}
+    return {"missing": move_received_into_keep(workdir, job, files, paths_to_rename)}
 
 
 @requires_job_lock

@@ -136,8 +136,9 @@ def _last_success_time(workdir: str, job: str, host: str) -> Optional[float]:
         writer = next((peer for peer in paths.part().peers if peer.deciding), None)
         if writer is not None and writer.host == paths.host:
             status = paths.status(writer.task)
-            times.append((status.ended if status.outcome == "succeeded" else None) or 0.0)
-    return max(times, default=0.0) or None
+            if status.outcome == "succeeded" and status.ended is not None:
+                times.append(status.ended)
+    return max(times, default=None)
 
 
 def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], Optional[Answer]]:

@@ -195,7 +195,7 @@ def _place_keep(
         )
     text = f"`keep` of {copy.source.name} was copied to {host}: {format_count(len(files), 'file')}"
     text += "".join(
-        f"; {path} was renamed, because {copy.source.name} does not have this file, or an older one"
+        f"; {path} was renamed, because {copy.source.name} has no such file or an older one"
         for path in difference.paths_to_set_aside
     )
     emit_note(emit, text, run=copy.run, host=host)

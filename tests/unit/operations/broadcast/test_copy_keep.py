@@ -14,6 +14,7 @@ CKPT = FoundFile("ck/model.ckpt-7.index", 10, 5 * S)
 RECORD = FoundFile("ck/checkpoint", 20, 6 * S)
 BOTH = (CKPT, RECORD)
 OLD = FoundFile("ck/checkpoint", 20, 3 * S)
+NEWER = FoundFile("ck/checkpoint", 20, 8 * S)
 OTHER = FoundFile("ck/backup/chief/checkpoint", 20, 9 * S)
 LOG = FoundFile("ck/events.n3", 99, 9 * S)
 LINK = FoundFile("ck/latest", 0, 1, "model.ckpt-7")
@@ -28,6 +29,7 @@ LIKE_IT = FoundFile("ck/workertemp_one/checkpoint", 20, 9 * S)
         (BOTH, BOTH, (), ()),
         (BOTH, (FoundFile("ck/model.ckpt-7.index", 10, 5 * S + 900), RECORD), (), ()),
         (BOTH, (CKPT, OLD), (RECORD,), ()),
+        (BOTH, (CKPT, NEWER), (RECORD,), ("ck/checkpoint",)),
         (BOTH, (*BOTH, LOG), (), ()),
         (BOTH, (*BOTH, OTHER), (), ("ck/backup/chief/checkpoint",)),
         ((), BOTH, (), ("ck/checkpoint",)),

@@ -14,6 +14,7 @@ from support.probed_hosts import (
     SHORT_FILTER,
     FactsOf,
     failed_checks,
+    plan_for,
     seen_of,
 )
 from tfdeploy.model.facts import (
@@ -21,8 +22,6 @@ from tfdeploy.model.facts import (
 )
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import AskedLevel, Job
-from tfdeploy.planning.options import Options
-from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import (
     ProbeResults,
@@ -125,18 +124,7 @@ def test_host_that_launch_would_refuse_is_error(
 ) -> None:
     seen = seen_of(facts_of, protect=NO_FILTER)
     hosts = inventory(ps="n1", worker="n2 n3")
-    facts = {host: seen_host.facts for host, seen_host in seen.items()}
-    plan = make_plan(
-        hosts,
-        job,
-        facts,
-        release="r",
-        sources={"train.py": ""},
-        run="r",
-        now=0.0,
-        operator="o",
-        options=Options(allow_open=True),
-    )
+    plan = plan_for(hosts, job, seen)
     [(host, failure)] = [
         (host, check)
         for host, checks in check_hosts(ProbeResults(seen, Needs(plan=plan))).items()

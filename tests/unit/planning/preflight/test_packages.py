@@ -11,13 +11,12 @@ import pytest
 from support.probed_hosts import (
     ALL,
     FactsOf,
+    plan_for,
     seen_of,
 )
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.output.check import Check
-from tfdeploy.planning.options import Options
-from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import (
     ProbeResults,
@@ -134,18 +133,7 @@ def test_host_with_only_servers_needs_no_package(
 ) -> None:
     asked = replace(job, mode="ingraph")
     seen = seen_of(facts_of, protect=ALL)
-    facts = {host: seen_host.facts for host, seen_host in seen.items()}
-    plan = make_plan(
-        inventory(chief="n1", worker="n2 n3"),
-        asked,
-        facts,
-        release="r",
-        sources={"train.py": ""},
-        run="r",
-        now=0.0,
-        operator="o",
-        options=Options(allow_open=True),
-    )
+    plan = plan_for(inventory(chief="n1", worker="n2 n3"), asked, seen)
     assert failed_package_checks(facts_of, Needs(imports=IMPORTS, plan=plan), "cv2") == []
     assert len(failed_package_checks(facts_of, Needs(imports=IMPORTS), "cv2")) == 1
     assert failed_package_checks(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
