@@ -32,11 +32,10 @@ def disk(case: HostCase) -> Iterator[Problem]:
     reserve = case.host.reserve
     if free < reserve:
         yield Problem(
-            f"{detail}, and `reserve` keeps {format_binary_bytes(reserve)} free",
+            f"{detail}, and `reserve` keeps {format_binary_bytes(reserve)} free: no data fits",
             f"lower {case.host.setting_with_place('reserve')}",
-            "error",
         )
-    elif free < needed:
+    if free < needed:
         yield Problem(
             f"{detail}, {format_binary_bytes(needed)} needed",
             f"free {format_binary_bytes(needed - free)} on {case.host.name}, or point `workdir:` "

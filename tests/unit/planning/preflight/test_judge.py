@@ -425,3 +425,11 @@ def test_parsing_of_versions() -> None:
     )
     assert version_numbers("unknown") == version_numbers(None) == ()
     assert most_frequent(["2.20.0", None, "2.21.0"]) == "2.21.0" and most_frequent([None]) is None
+
+
+def test_reserve_larger_than_disk_is_named(facts_of: FactsOf) -> None:
+    [(host, check, level, detail)] = failed_checks(
+        check_hosts(ProbeResults(seen_of(facts_of, entry={"reserve": 5000 << 30}), Needs()))
+    )
+    assert (host, check, level) == ("n2", "disk", "warning")
+    assert "`reserve` keeps 5000 GiB free: no data fits" in detail
