@@ -53,8 +53,8 @@ def literal_text_notes(job: Job) -> Notes:
     gets as they are: `{{rank}}`, and in values of `env` a variable of the shell or `~`."""
     braces = {name for word in job.command for name in _DOUBLE_BRACES.findall(word)} & {*NAMES}
     texts = [
-        f"the command has {{{{{name}}}}}, which stands for plain braces; write {{{name}}} for "
-        f"{NAMES[name]}"
+        f"the command has {{{{{name}}}}}, which stands for plain braces; write {{{name}}} "
+        f"({NAMES[name]})"
         for name in sorted(braces)
     ]
     texts += [
