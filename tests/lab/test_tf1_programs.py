@@ -149,7 +149,7 @@ OTHERS = (
         name="ingraph_host",
         mode="ingraph",
         said={"chief:0": r"total 32\.0"},
-        notes=("the program's own server is the job host of the cluster",),
+        notes=("the program's own server has the job host in the cluster",),
         roles={"worker": ["n2", "n3"]},
     ),
     Program(
@@ -159,13 +159,15 @@ OTHERS = (
             "worker:0": r"master:0 of 1 workers: step \d+ loss 0\.0",
             "worker:1": r"worker:0 of 1 workers",
         },
-        notes=("worker:0 is called master:0 in TF_CONFIG",),
+        notes=("in TF_CONFIG, worker:0 is master:0",),
     ),
     Program(
         name="yarn_variables",
         mode="async",
         said={"worker:0": r"worker 0 of 2: step \d+ loss 0\.0", "worker:1": r"worker 1 of 2"},
-        notes=("set because the program reads them: CLUSTER_SPEC (yarn_variables.py:7)",),
+        notes=(
+            "variables that tfdeploy sets because the program reads them: CLUSTER_SPEC (yarn_variables.py:7)",
+        ),
     ),
     Program(
         name="own_host",

@@ -269,6 +269,6 @@ def _check_ready_timeout(job: Job, given: dict[str, LocatedValue]) -> None:
             raise given[name].node.error(
                 f"ready.after ({job.ready_after_s:g} s) is not shorter than ready.timeout "
                 f"({job.ready_timeout_s:g} s): "
-                "a program that never loads TensorFlow would never be up",
+                "a program that never loads TensorFlow would time out before it counts as up",
                 "write it as ready: {after: 5s, timeout: 2m}",
             )

@@ -284,7 +284,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
         rule = RoleRule(**{"called": called, **read})
         if rule.called in {*ROLES, *(each.called for each in rules_by_role.values())} - {role, ""}:
             raise node.error(
-                f"{name} and another role are both called {rule.called}",
+                f"{name} and another role have the same name in the program: {rule.called}",
                 "give each role its own name",
             )
         rules_by_role[role] = rule
@@ -332,7 +332,8 @@ def env(node: Node) -> dict[str, str]:
             raise child.error(f"{name} holds a NUL character", "remove it")
         if name == "GRPC_FAIL_FAST" and not child.text:
             raise child.error(
-                "an empty GRPC_FAIL_FAST aborts TensorFlow", "remove it, or write use_caller"
+                "an empty GRPC_FAIL_FAST aborts TensorFlow",
+                "remove the variable, or set it to use_caller",
             )
         variables[name] = child.text
     return variables
@@ -372,8 +373,8 @@ def metrics(node: Node) -> dict[str, str]:
             ) from error
         if groups != 1:
             raise child.error(
-                f"{name} has {groups} groups, but needs exactly one, for the number",
-                r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups",
+                f"the pattern of {name} has {groups} groups, but must have exactly one: the number",
+                r"write the pattern as 'step[ =:]+(\d+)', and all further groups as (?:...)",
             )
         patterns[name] = pattern
     return patterns

@@ -159,14 +159,14 @@ JOB = (
         "path of the inventory",
         "inventory: inventories/lab.yaml",
         values.text,
-        "the only file in inventories/",
+        "the file in inventories/, if there is only one",
     ),
     Key(
         "mode",
         f"how the tasks train together: {', '.join(MODES)}",
         "mode: async",
         values.one_of(*MODES),
-        "none; without this key, type `tfdeploy launch --mode async`",
+        "none; if this key is missing, launch with `--mode`, as in `tfdeploy launch --mode async`",
     ),
     Key(
         "code",
@@ -179,11 +179,11 @@ JOB = (
         "data",
         "data sets, sent to every host once. Each data set is `name: PATH` or `name: {...}` with "
         "these keys: path (a path here) or from (HOST:/PATH, on a host that has the data); split "
-        "(none, or worker: each worker gets a part); others (none or all: what tasks of other "
-        "roles get of split data); via (auto or rsync)",
+        "(none, or worker: each worker gets a part); others (whether the tasks of other roles get "
+        "none or all of split data); via (auto or rsync)",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
-        "no data sets; in a data set, split: none, others: none, via: auto",
+        "no data sets; in each data set, `split: none`, `others: none` and `via: auto`",
     ),
     Key(
         "keep",
@@ -197,27 +197,28 @@ JOB = (
         "the program and its arguments",
         'command: [python, train.py, "--steps=2000"]',
         jobvalues.command,
-        "none; without this key, type `tfdeploy launch -- python train.py`",
+        "none; if this key is missing, launch with it: `tfdeploy launch -- python train.py`",
     ),
     Key(
         "cwd",
-        "folder inside the code in which the command starts; `data` and `keep` do not depend on it",
+        "folder inside the code in which the command starts. The paths of `data` and `keep` are "
+        "not relative to this folder",
         "cwd: src",
         jobvalues.cwd,
         "the code's top",
     ),
     Key(
         "flags",
-        "flags that tfdeploy appends to the command: auto (those by which the program learns its "
-        "cluster), classic (--ps_hosts --worker_hosts --job_name --task_index), none",
+        "flags that tfdeploy appends to the command: auto (the program's flags about its "
+        "cluster), classic (--ps_hosts --worker_hosts --job_name --task_index), none (no flags)",
         "flags: auto",
         values.one_of("auto", "classic", "none"),
         f"auto in {' and '.join(mode for mode in MODES if rules_of(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",
-        "which cluster is used if the program's source defines one: planned (that of the plan), "
-        "program (that of the source)",
+        "which cluster is used if the program's source defines one: planned (the plan's cluster), "
+        "program (the source's cluster)",
         "cluster: planned",
         values.one_of("planned", "program"),
         "planned",
@@ -264,7 +265,7 @@ JOB = (
             ),
             Key(
                 "wheels",
-                "folder of wheels, sent to every host; packages are then installed from it alone",
+                "folder of wheels. Every host gets it, and installs packages only from this folder",
                 "wheels: ./wheels",
                 values.text,
                 "none",
@@ -297,7 +298,7 @@ JOB = (
     ),
     Key(
         "finish",
-        "how the remaining tasks end once the run has succeeded",
+        "what happens to tasks that still run when the run has succeeded",
         "finish: {grace: 60s}",
         keys=(
             Key(
@@ -360,8 +361,8 @@ JOB = (
             ),
             Key(
                 "action",
-                "report: show the reason; restart: also end the task that causes the stall, as "
-                "if it had failed",
+                "what to do if a task stalls: report (show the reason), restart (also end the task "
+                "that causes the stall, which then counts as failed)",
                 "action: report",
                 values.one_of(*STALL_ACTIONS),
                 "report",
@@ -409,9 +410,9 @@ JOB = (
     ),
     Key(
         "protect",
-        "who may connect to the run's ports: firewall (only the run's user on the run's hosts), "
-        "peers (all users of the run's hosts), none (everybody), auto (on each host, the strictest "
-        "of these levels that works)",
+        "how the run's ports are protected: firewall (only the run's user on the run's hosts can "
+        "connect), peers (all users of the run's hosts can), none (everybody can), auto (on each "
+        "host, the strictest of these levels that works)",
         "protect: auto",
         values.one_of(*ASKED_LEVELS),
         "auto",
@@ -428,7 +429,7 @@ JOB = (
 
 PLACEHOLDERS = {
     **{f"{{{name}}}": text for name, text in NAMES.items()},
-    "{data.NAME}": "path of a data set on the host; of a split data set, path of the task's part",
+    "{data.NAME}": "path of a data set on the host, or of the task's part if the data set is split",
     "{keep.NAME}": "absolute path of a `keep` folder",
 }
 
@@ -465,7 +466,7 @@ def reference_sections() -> dict[str, list[TopicSection]]:
         "inventory": [
             {"title": "INVENTORY  inventories/*.yaml", "rows": rows["inventory"]},
             {
-                "title": "A HOST  keys of each host in `hosts:`, and of `defaults:`",
+                "title": "A HOST  keys of each host in `hosts:`; `defaults:` may have them too",
                 "rows": rows["host"],
             },
         ],

@@ -252,7 +252,7 @@ class _Builder:
                 continue
             if key.text in lines:
                 raise key.error(
-                    f"{key.text} stands twice: lines {lines[key.text]} and {key.line}",
+                    f"the key {key.text} is given twice: lines {lines[key.text]} and {key.line}",
                     "remove one of them",
                 )
             lines[key.text] = key.line

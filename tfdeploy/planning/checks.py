@@ -81,14 +81,14 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             # because `select` keeps a role whose hosts it removes.
             is_left_out = name in inventory.roles
             why = (
-                "--limit or --exclude leaves no host of that role"
+                "--limit or --exclude removes all hosts of this role"
                 if is_left_out
-                else "no host has that role"
+                else "no host has this role"
             )
             raise ConfigError(
-                f"mode {job.mode} needs at least one {name}, and {why}",
+                f"mode {job.mode} needs at least one {name}, but {why}",
                 where=f"{inventory.source or 'inventory'}: roles.{name}",
-                next="select a host of that role too: `tfdeploy inventory` lists the roles"
+                next="select a host of this role too: `tfdeploy inventory` lists the roles"
                 if is_left_out
                 else f"write `roles: {{{name}: [HOST, ...]}}` in the inventory (in an Ansible "
                 f"inventory, a group [{name}])",
@@ -251,7 +251,7 @@ def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigE
 def _refuse_several_workers(job: Job, worker: RoleRequest | None) -> None:
     if worker is not None and worker.largest_count > 1:
         raise ConfigError(
-            f"mode {job.mode} is one process, and {worker.because} asks for {worker.largest_count}",
+            f"mode {job.mode} has one worker, but {worker.because} asks for {worker.largest_count}",
             where=worker.because.split(" ")[0]
             if worker.because.startswith("--")
             else f"{job.source or 'job'}: roles.worker",
@@ -268,8 +268,8 @@ def _check_rank_settings(job: Job) -> None:
     for key, values in foreign.items():
         if getattr(job, key) in values:
             raise ConfigError(
-                f"mode {job.mode} has no cluster of TensorFlow, and `{key}: {getattr(job, key)}` "
-                "is about one",
+                f"`{key}: {getattr(job, key)}` is a setting of TensorFlow clusters, and mode "
+                f"{job.mode} has no such cluster",
                 where=f"{job.source or 'job'}: {key}",
                 next=f"remove `{key}`; the program gets {', '.join(ranks.VARIABLES)}",
             )
@@ -292,9 +292,9 @@ def _check_role_name(job: Job, role: str) -> None:
     mode, called = rules_of(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
         raise ConfigError(
-            f"mode {job.mode} has its own name for the role {role}, and the job calls it {called}",
+            f"mode {job.mode} fixes the name of the role {role}: the job cannot call it {called}",
             where=f"{job.source or 'job'}: roles.{role}.as",
-            next=f"leave `as` out, and write {role}",
+            next=f"remove `as`, and name the role {role}",
         )
 
 

@@ -61,12 +61,12 @@ def _part_notes(plan: Plan) -> Iterator[str]:
             continue
         shown = [f"{part.task} on {part.host} {_part_size_text(part)}" for part in parts[:_SHOWN]]
         more = (
-            f"; and {len(parts) - _SHOWN} more, the largest "
+            f"; and {len(parts) - _SHOWN} more, of which the largest has "
             f"{_part_size_text(max(parts, key=_part_bytes))}"
             if len(parts) > _SHOWN
             else ""
         )
-        yield f"data {name} goes in {len(parts)} parts: {'; '.join(shown)}{more}"
+        yield f"data {name} is split into {len(parts)} parts: {'; '.join(shown)}{more}"
 
 
 def _part_bytes(part: PartPlan) -> int:
@@ -84,7 +84,7 @@ def _deciding_tasks_text(plan: Plan) -> str:
 
 
 def _after_failure_text(plan: Plan) -> str:
-    kept = f"continues from what is in {', '.join(plan.keep)}" if plan.keep else ""
+    kept = f"continues from the files in {', '.join(plan.keep)}" if plan.keep else ""
     next_launch = f"the next launch {kept or 'starts from zero, because the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
@@ -100,9 +100,9 @@ def _after_stall_text(plan: Plan) -> str:
     if not plan.stall_after_s:
         return "stalls are not detected (stall.after is 0)"
     done = (
-        "the task at fault is ended as if it had failed"
+        "tfdeploy ends the task that causes the stall, as if this task had failed"
         if plan.stall_action == "restart"
-        else "the stall is reported, and no task is ended"
+        else "tfdeploy reports the stall and ends no task"
     )
     return f"after {plan.stall_after_s:g} s without output, CPU use or network traffic, {done}"
 

@@ -124,7 +124,7 @@ def no_python_remedy(entry: Host, usual_python: str | None) -> str:
 
 def _as_on_most_hosts(python: str | None) -> str:
     # Hosts report these paths, so they are quoted before a user pastes them into a shell.
-    return f"{shlex.quote(python)}, as most hosts have it" if python else ""
+    return f"{shlex.quote(python)}, which most hosts use" if python else ""
 
 
 def tensorflow_notes(facts_by_host: FactsByHost) -> Notes:

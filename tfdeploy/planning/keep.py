@@ -43,7 +43,7 @@ class HostKeep:
 
     @property
     def unused_note(self) -> str:
-        return f"--ignore-keep: the newest `keep` ({self.description}) stays unused on {self.host}"
+        return f"--ignore-keep: the newest `keep` ({self.description}), on {self.host}, is not used"
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def seat_tasks(
     returned = checkpoint_writer_seat(seats)
     if returned.host != kept.host:
         raise _keep_host_error(kept, default, role_hosts)
-    why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"
+    why = f"on {kept.host}, because this host has the newest `keep` ({kept.description})"
     seats = tuple(
         replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats
     )
@@ -179,8 +179,8 @@ def _resume_from_copy(
     if not kept or not others:
         return ResumePoint(chief.host)
     note = (
-        f"`keep` of {kept.host} ({kept.description}) goes to {fold_names(others)} first: every "
-        "worker reads it"
+        f"before the start, `keep` of {kept.host} ({kept.description}) is copied to "
+        f"{fold_names(others)}, because every worker reads it"
     )
     return ResumePoint(kept.host, kept.host, (note,))
 
@@ -197,11 +197,11 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
 
 def _keep_host_error(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:
     task, role = default.task, default.role
-    full, foreign = f"without a free place for {task}", f"not a host of the role {role}"
+    full, foreign = f"has no free place for {task}", f"does not have the role {role}"
     return Refused(
-        f"the newest `keep` ({kept.description}) is on {kept.host}, which is "
+        f"the newest `keep` ({kept.description}) is on {kept.host}, and this host "
         f"{full if kept.host in role_hosts else foreign}: {task} would start from zero",
         where=f"host {kept.host}",
-        next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto "
-        f"{default.host}`, or start from zero: `tfdeploy launch --fresh`",
+        next=f"add {kept.host} to the role {role}, or copy this `keep`: `tfdeploy fetch --keep "
+        f"--onto {default.host}`, or start from zero: `tfdeploy launch --fresh`",
     )

@@ -19,7 +19,7 @@ from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
 
 _BY_DEFAULT = {
-    "one": ", one per GPU, one on a host without a GPU",
+    "one": ", one for each GPU, and one on a host without GPUs",
     "all": ", one per host, with all its GPUs",
 }
 
@@ -37,7 +37,7 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     ]
     idle = [name for name in requested["worker"].hosts if name not in busy]
     if idle and requested["worker"].total is None:
-        texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
+        texts.append(f"no worker runs on {', '.join(idle)}: other roles get all GPUs")
     if not used.takes_slots and any(host.slots for host in inventory.hosts):
         texts.append(f"`slots` of the inventory is not used in mode {mode}")
     for role, hosts in inventory.roles.items():
@@ -69,7 +69,7 @@ def _task_count_reason(request: RoleRequest, mode: ModeRules) -> str:
     """Return the last part of a note: the reason for the number of tasks."""
     if request.because:
         elsewhere = request.host_role != request.role
-        return f"{', on a worker host, since' if elsewhere else ' by'} {request.because}"
+        return f"{', on a worker host, because' if elsewhere else ', because of'} {request.because}"
     if mode.single:
         return ", the first host of the role, with all its GPUs"
     if request.role != "worker":

@@ -18,10 +18,10 @@ from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
 LONGEST_FILTER = 4096  # the largest number of instructions in a packet filter that Linux accepts
 _REMEDIES = {
-    "none": ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
-    "`tfdeploy check` and docs/protect.md say",
-    "peers": "; if other users must not connect, write `protect: firewall`: `tfdeploy check` says "
-    "what the hosts lack for this level",
+    "none": ", and TensorFlow's servers run any graph that they are sent; `tfdeploy check` and "
+    "docs/protect.md tell how to prevent this",
+    "peers": "; if other users must not connect, write `protect: firewall` (`tfdeploy check` tells "
+    "what the hosts need for this)",
 }
 
 
@@ -41,10 +41,10 @@ def decide_protection(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -
     if job.protect != "auto":
         if whys := hindrances[job.protect]:
             raise Refused(
-                f"the job asks for `protect: {job.protect}`, and not every host can: "
+                f"the job asks for `protect: {job.protect}`, but not every host supports it: "
                 f"{_first_reason(whys)}",
                 where=f"host {next(iter(whys))}",
-                next="with `protect: auto`, each host takes the strongest level that it can do",
+                next="with `protect: auto`, each host has the strongest level that it supports",
             )
         return all_at(job.protect, "the job says so")
     levels = {
@@ -53,7 +53,8 @@ def decide_protection(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -
     }
     used = max(levels.values(), key=LEVELS.index)
     stronger = [
-        f"{level}: {_first_reason(hindrances[level])}" for level in LEVELS[: LEVELS.index(used)]
+        f"{level} is impossible: {_first_reason(hindrances[level])}"
+        for level in LEVELS[: LEVELS.index(used)]
     ]
     return Protection("auto", used, "; ".join(stronger) or "the strongest there is", levels)
 
@@ -157,9 +158,9 @@ def notes(
     ]
     if mode.ranks:
         lines += [
-            f"every machine that reaches {task.host} can connect to {task.host}:{task.port} "
-            f"(MASTER_PORT of {task.task}) also under `protect: peers`, because the program opens "
-            "this port itself; if that matters, write `protect: firewall`"
+            f"even with `protect: peers`, every machine that reaches {task.host} can connect to "
+            f"{task.host}:{task.port} (MASTER_PORT of {task.task}), because the program opens this "
+            "port itself; to prevent this, write `protect: firewall`"
             for task in tasks
             if task.port is not None and protection.level_of(task.host) == "peers"
         ]
@@ -198,8 +199,8 @@ def _level_note(
         if ports and host.host in names:
             places.append(f"{host.host}:{fold_names(map(str, ports)).strip('[]')}")
     if not places:
-        return f"{begin}: it covers no port of the tasks"
-    whose = "the tasks and the mesh" if level == "firewall" else "the tasks"
+        return f"{begin}: no port of the tasks is protected"
+    whose = "the tasks and the agents" if level == "firewall" else "the tasks"
     return (
         f"{begin}: {_who_connects(protection, level)} can connect to {whose} at "
         f"{', '.join(places)}{_REMEDIES.get(level, '')}"
@@ -212,15 +213,15 @@ def _who_connects(protection: Protection, level: Level) -> str:
     A host with level firewall also prevents its other users from connecting to any host of the run.
     """
     if level == "none":
-        return "every machine that reaches them"
+        return "every machine that reaches these hosts"
     levels = protection.hosts_by_level()
     open_to_users = fold_names(
         host for other, names in levels.items() if other != "firewall" for host in names
     )
-    users = "every user there" if open_to_users else "the run's user there"
     if open_to_users and "firewall" in levels:
-        users = f"the run's user (on {open_to_users}: every user)"
-    return f"only the run's hosts, with {users},"
+        return f"only the run's user on the run's hosts, and all users of {open_to_users},"
+    users = "users of" if open_to_users else "the run's user on"
+    return f"only {users} the run's hosts"
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
@@ -234,8 +235,8 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
             if is_public(address) and protection.level_of(host.host) == level
         }
         effect = (
-            f"`protect: {level}` keeps strangers from the tasks' ports on these hosts, but not "
-            "from ports that the program opens itself"
+            f"with `protect: {level}`, only the run's hosts can connect to the tasks' ports on "
+            "these hosts, but everybody can connect to ports that the program opens itself"
         )
         if level == "none":
             effect = "TensorFlow's servers run graphs from whoever reaches their ports"
@@ -265,4 +266,4 @@ def _why_not_provided(level: Level, facts: HostFacts, filter_length: int) -> str
 def _first_reason(whys: Mapping[str, str]) -> str:
     name, why = next(iter(whys.items()))
     others = format_count(len(whys) - 1, "more host")
-    return f"{name}: {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")
+    return f"on {name}, {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")

@@ -223,7 +223,7 @@ def test_a_name_that_is_public_on_the_hosts_is_refused(operator: Tfdeploy) -> No
     ):
         refused = launch(operator, "named-1", "--dry-run", exit_code=3)
     assert (
-        "n2 would stand in the cluster at pub.lan, which is the public address 8.8.8.8 on n1"
+        "the address of n2 in the cluster would be pub.lan, which n1 resolves to the public address 8.8.8.8"
         in refused
     ), refused
 

@@ -124,12 +124,12 @@ def test_a_public_address_needs_consent(operator: Tfdeploy) -> None:
     set_inventory(operator, hosts={"n3": {"advertise": "8.8.8.8"}})
     error = refused(operator, "public")
     assert (
-        "n3 would stand in the cluster at the public address 8.8.8.8" in error
+        "the address of n3 in the cluster would be the public address 8.8.8.8" in error
         and "--allow-public" in error
     ), error
     completed = operator.run("launch", "--dry-run", "--allow-public", exit_code=0)
     assert (
-        "n3 stands in the cluster at the public address 8.8.8.8"
+        "the address of n3 in the cluster is the public address 8.8.8.8"
         in completed.stdout + completed.stderr
     )
     assert "on n3 8.8.8.8): `protect: " in completed.stdout + completed.stderr

@@ -456,10 +456,13 @@ def test_docs_suggest_text_for_missing_key_without_default(capsys):
     assert main(["docs"]) == 0
     shown = capsys.readouterr().out
     assert (
-        "the program and its arguments; default: none; without this key, type `tfdeploy launch -- python "
+        "the program and its arguments; default: none; if this key is missing, launch with it: `tfdeploy launch -- python "
         "train.py`" in shown
     )
-    assert "plain; default: none; without this key, type `tfdeploy launch --mode async`" in shown
+    assert (
+        "plain; default: none; if this key is missing, launch with `--mode`, as in `tfdeploy launch --mode async`"
+        in shown
+    )
 
 
 def test_every_key_has_explanation_and_valid_example(project_folder, capsys):

@@ -238,13 +238,13 @@ FAULTS = {
     ),
     "key twice": (
         "hosts:\n  n1:\n    port: 1\n    port: 2",
-        "port stands twice: lines 3 and 4",
+        "the key port is given twice: lines 3 and 4",
         "lab.yaml:4",
         "remove one",
     ),
     "host twice": (
         "hosts:\n  n1: {}\n\n  n1: {}",
-        "n1 stands twice: lines 2 and 4",
+        "the key n1 is given twice: lines 2 and 4",
         "lab.yaml:4:hosts.n1",
         "remove one",
     ),

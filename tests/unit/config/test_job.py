@@ -303,12 +303,12 @@ REFUSED = {
     ),
     "roles: {worker: {as: the-work}}": ("name of a variable", "roles.worker.as", None),
     "roles: {worker: {as: ps}}": (
-        "worker and another role are both called ps",
+        "worker and another role have the same name in the program: ps",
         "roles.worker",
         "own name",
     ),
     "roles: {worker: {as: a}, chief: {as: a}}": (
-        "chief and another role are both called a",
+        "chief and another role have the same name in the program: a",
         "roles.chief",
         "own name",
     ),

@@ -105,6 +105,6 @@ def test_chief_is_placed_at_checkpoint_or_launch_is_refused(make: Callable[..., 
         == "checkpoints: model.ckpt-7 on n2"
     )
     with pytest.raises(
-        Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"
+        Refused, match=r"model\.ckpt-7.* is on n3, and this host does not have the role chief"
     ):
         make(roles, {"n3": facts_of_kept_files(1.0)}, keep=("checkpoints",))

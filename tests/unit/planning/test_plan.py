@@ -319,7 +319,7 @@ def test_description_names_every_task_host_and_note(make: Callable[..., Plan]) -
         (planned_task.task, planned_task.host, planned_task.address) for planned_task in plan.tasks
     ]
     kept = dict(describe.describe_plan(replace(plan, keep=("checkpoints",))).heading)["on a death"]
-    assert kept.endswith("; a restarted task continues from what is in checkpoints")
+    assert kept.endswith("; a restarted task continues from the files in checkpoints")
     assert dict(description.heading)["on a death"].endswith(
         "; a restarted task finds the files of its earlier attempts in the run's own folder; "
         "the next launch starts from zero, because the job has no `keep`"

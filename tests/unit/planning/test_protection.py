@@ -129,14 +129,12 @@ def test_plan_notes_who_may_connect_to_each_host(planned: Callable[..., Plan]) -
         note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note
     ]
     assert notes == [
-        "protect: firewall on n1: only the run's hosts, with the run's user (on n2: every "
-        "user), can connect to the tasks "
-        "and the mesh at n1:2222-2224",
-        "warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its kernel "
-        "takes no filter): every "
-        "machine that reaches them can connect to the tasks at n2:2232, and TensorFlow's servers "
-        "run what "
-        "anybody sends; to prevent that, see what `tfdeploy check` and docs/protect.md say",
+        "protect: firewall on n1: only the run's user on the run's hosts, and all users of n2, can "
+        "connect to the tasks and the agents at n1:2222-2224",
+        "warning: protect: none on n2 (firewall is impossible: on n2, nft is not installed; peers "
+        "is impossible: on n2, its kernel takes no filter): every machine that reaches these hosts "
+        "can connect to the tasks at n2:2232, and TensorFlow's servers run any graph that they are "
+        "sent; `tfdeploy check` and docs/protect.md tell how to prevent this",
     ]
 
 
@@ -147,11 +145,10 @@ def test_plan_notes_how_to_exclude_other_users_of_hosts(
         note for note in planned("auto", (PEERS, PEERS, PEERS)).notes if "protect: " in note
     ]
     assert note_text == (
-        "protect: peers (firewall: n1: nft is not installed; 2 more hosts cannot do it either): "
-        "only the run's hosts, with "
-        "every user there, can connect to the tasks at n1:2222-2223, n2:2232, n3:2242; if other "
-        "users must not connect, write `protect: firewall`: `tfdeploy check` says what the hosts "
-        "lack for this level"
+        "protect: peers (firewall is impossible: on n1, nft is not installed; 2 more hosts cannot "
+        "do it either): only users of the run's hosts can connect to the tasks at n1:2222-2223, "
+        "n2:2232, n3:2242; if other users must not connect, write `protect: firewall` (`tfdeploy "
+        "check` tells what the hosts need for this)"
     )
 
 
@@ -233,7 +230,7 @@ def test_filter_admits_resolved_addresses_of_names(
 
 @pytest.mark.parametrize("asked", ["peers", "firewall"])
 def test_level_not_supported_by_host_is_refused(planned: Callable[..., Plan], asked: str) -> None:
-    with pytest.raises(Refused, match=f"`protect: {asked}`.*n2: ") as refused:
+    with pytest.raises(Refused, match=f"`protect: {asked}`.*on n2, ") as refused:
         planned(asked, (ALL, NOTHING))
     assert refused.value.where == "host n2"
 
@@ -270,8 +267,8 @@ def test_public_address_of_any_interface_needs_filter_or_consent(
         for plan in (plan_with_filter, plan_without_filter)
     )
     assert (
-        "from the tasks' ports on these hosts, but not from ports that the program opens"
-        in kept_note
+        "connect to the tasks' ports on these hosts, but everybody can connect to ports that the "
+        "program opens" in kept_note
     )
     assert "run graphs from whoever reaches their ports" in left_note
 
@@ -287,10 +284,10 @@ def test_only_open_host_is_refused_for_public_address(planned: Callable[..., Pla
 def test_uncovered_port_of_mode_plain_gives_note(planned: Callable[..., Plan]) -> None:
     plan = planned("peers", (ALL, ALL), mode="plain")
     expected_start = (
-        "every machine that reaches n1 can connect to n1:2222 (MASTER_PORT of worker:0) also "
-        "under `protect: peers`"
+        "even with `protect: peers`, every machine that reaches n1 can connect to n1:2222 "
+        "(MASTER_PORT of worker:0)"
     )
-    assert "protect: peers (the job says so): it covers no port of the tasks" in plan.notes
+    assert "protect: peers (the job says so): no port of the tasks is protected" in plan.notes
     assert any(
         note.startswith(expected_start) and "`protect: firewall`" in note for note in plan.notes
     ), plan.notes

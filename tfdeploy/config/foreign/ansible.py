@@ -95,7 +95,9 @@ def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
         return values.unfold_names(pattern, node)
     ends = _RANGE.fullmatch(match[1])
     if ends is None:
-        raise node.error(f"{pattern!r} is no range that we read", "write ranges as web[01:50]")
+        raise node.error(
+            f"tfdeploy cannot read the range {pattern!r}", "write ranges as web[01:50]"
+        )
     low, high, step = ends.groups()
     if low.isdecimal() and high.isdecimal():
         inner = [name[1:] for name in values.unfold_names(f"n[{low}-{high}]", node)]
@@ -189,7 +191,7 @@ def _settings_from_variables(variables: dict[str, Node]) -> Iterator[tuple[str, 
     if connection is not None and connection.text.rpartition(".")[2] not in _SSH_CONNECTIONS:
         raise connection.error(
             f"ansible_connection={connection.text}: tfdeploy reaches hosts by SSH only",
-            "remove the host, or name the others: -i n1,n2",
+            "remove the host from the inventory, or list all other hosts: -i n1,n2",
         )
     for name, key in _KEYS.items():
         node = variables.get(name)
@@ -212,7 +214,7 @@ def _settings_from_variables(variables: dict[str, Node]) -> Iterator[tuple[str, 
 def _refuse_template(node: Node) -> None:
     if "{{" in node.text:
         raise node.error(
-            f"tfdeploy fills in no template: {node.text}", ASK_ANSIBLE.format(file=node.file)
+            f"tfdeploy does not evaluate templates: {node.text}", ASK_ANSIBLE.format(file=node.file)
         )
 
 

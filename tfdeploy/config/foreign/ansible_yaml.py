@@ -42,7 +42,7 @@ def _add_group(groups: Groups, name: str, node: Node) -> None:
     for key, part in node.mapping("a group: hosts, vars and children").items():
         if key not in _PARTS:
             raise part.error(
-                f"a group has no {key!r}", "the keys of a group are hosts, vars and children"
+                f"a group cannot have {key!r}", "the keys of a group are hosts, vars and children"
             )
         entries = {} if part.kind == "nothing" else part.mapping()
         if key == "vars":

@@ -42,8 +42,8 @@ def advertised_address(host: Host, facts: HostFacts) -> AdvertisedAddress:
     if facts.ssh_server_address:
         return AdvertisedAddress(facts.ssh_server_address, "the address of its sshd")
     raise Refused(
-        f"nothing says which address the other hosts reach {host.name} at: {host.address} is a "
-        "name, and the host's sshd did not report the IP address of the connection",
+        f"the address at which other hosts reach {host.name} is unknown: {host.address} is a name, "
+        "and the host's sshd did not report the IP address of the connection",
         where=host.source or f"host {host.name}",
         next=f"write `advertise: ADDRESS` for {host.name} in the inventory",
     )
@@ -83,16 +83,16 @@ def check_addresses(
         description = _public_address_text(address, facts)
         if description and not allow_public:
             raise Refused(
-                f"{name} would stand in the cluster at {description}: TensorFlow's servers have no "
-                "authentication and run graphs from whoever reaches their ports",
+                f"the address of {name} in the cluster would be {description}: TensorFlow's "
+                "servers have no authentication and run graphs from whoever reaches their ports",
                 where=f"host {name}",
                 next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy "
                 "launch --allow-public`",
             )
         if description:
             notes.append(
-                f"{name} stands in the cluster at {description} (--allow-public): what the hosts "
-                "send each other crosses the internet in the clear"
+                f"the address of {name} in the cluster is {description} (--allow-public): the "
+                "hosts send their data unencrypted over the internet"
             )
     notes += filter(
         None, (_unequal_resolution_note(name, each, facts) for name, each in others.items())
@@ -173,7 +173,7 @@ def _public_address_text(address: str, facts: FactsByHost) -> str:
     for asked, seen in facts.items():
         for each in seen.resolved.get(address, ()):
             if is_public(each):
-                return f"{address}, which is the public address {each} on {asked}"
+                return f"{address}, which {asked} resolves to the public address {each}"
     return ""
 
 
@@ -208,9 +208,9 @@ def _check_resolution(name: str, address: str, facts: FactsByHost) -> None:
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
             raise Refused(
-                f"the address of {name} is the name {address}, which on {asked} means a loopback "
-                "address (Debian's /etc/hosts has such a 127.0.1.1 line): the tasks would wait "
-                "for each other for ever",
+                f"{asked} resolves {address}, the address of {name}, to a loopback address: the "
+                "tasks would wait for each other for ever. Debian writes such a line (127.0.1.1) "
+                "to /etc/hosts",
                 where=f"host {asked}: /etc/hosts",
                 next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove "
                 f"the line on {asked}",

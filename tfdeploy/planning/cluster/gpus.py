@@ -87,7 +87,7 @@ def notes(host: Host, facts: HostFacts, assigned_gpus: tuple[int, ...]) -> Notes
     taken = [gpu for gpu in busy if gpu.index in assigned_gpus]
     if taken:
         texts.append(
-            f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: "
+            f"{host.name} trains on GPUs that other processes use, because its `gpus:` names them: "
             f"{_usage_text(taken)}"
         )
     left_out = [gpu for gpu in busy if gpu not in taken]

@@ -169,7 +169,7 @@ class _RolePlacement:
 
     def _why_here(self, host_name: str) -> str:
         request, at = self.request, self.request.hosts.index(host_name) + 1
-        link = "since" if request.host_role != request.role else "for"
+        link = "because" if request.host_role != request.role else "because of"
         because = f", {link} {request.because}" if request.because else ""
         return f"host {at} of {len(request.hosts)} in the role {request.host_role}{because}"
 
@@ -181,9 +181,9 @@ class _RolePlacement:
         if self.request.gpus == 0:
             return f"`roles: {self.request.role}` asks for no GPU"
         if self.usable_gpus.get(host_name):
-            return "no GPU is left there"
+            return "no GPU is left on this host"
         by_inventory = self.hosts[host_name].gpus == "none"
-        return "`gpus: none` in the inventory" if by_inventory else "no GPU there"
+        return "`gpus: none` in the inventory" if by_inventory else "this host has no GPU"
 
     def _too_few_gpus_error(self, host_name: str, count: int) -> Refused:
         request, had, left = (

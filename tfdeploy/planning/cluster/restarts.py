@@ -50,9 +50,9 @@ def restart_summary(job: Job, roles: Sequence[str]) -> str:
         servers = " and ".join(role for role in together if role in mode.serving_roles)
         everyone = " and ".join(together)
         order = f", {servers} first" if servers not in ("", everyone) else ""
-        supplied = ", with the chief's `keep` on every disk" if mode.supplied and job.keep else ""
+        supplied = ", from copies of the chief's `keep`" if mode.supplied and job.keep else ""
         parts.append(
-            f"after a failed {' or '.join(broken)}, every {everyone} restarts{order}{supplied}"
+            f"if a {' or '.join(broken)} fails, every {everyone} restarts{order}{supplied}"
         )
     if alone:
         parts.append(f"a failed {' or '.join(alone)} restarts alone, on its host and port")

@@ -16,7 +16,7 @@ from tfdeploy.planning.source.entry_point import flags_end_index
 from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
-NAME_THEM = "write what it needs into the command, as in `python train.py {job_name} {task_index}`"
+NAME_THEM = "write the arguments into the command, as in `python train.py {job_name} {task_index}`"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def choose_flags(
     """
     used = (name for word in job.command for name in placeholders.placeholder_names(word))
     if named := next((name for name in used if name in _OF_CLUSTER), None):
-        return AppendedFlags((), f"no flags appended: the command names {{{named}}} itself")
+        return AppendedFlags((), f"no flags appended: the command already contains {{{named}}}")
     if job.flags == "none":
         return AppendedFlags((), "no flags appended, because the setting is `flags: none`")
     mode_rules = rules_of(job.mode)
@@ -81,7 +81,7 @@ def choose_flags(
     note = _appended_note(job, program, added, own)
     if offered.unknown_positionals:
         names = ", ".join(offered.unknown_positionals)
-        note += f"; it also needs {names}, which is not known: {NAME_THEM}"
+        note += f"; tfdeploy knows no value for {names}: {NAME_THEM}"
     return AppendedFlags(added, note, own)
 
 
@@ -124,15 +124,15 @@ def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
         return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
     if program.unread_reason:
         return (
-            f"no flags appended: {program.unread_reason}; name them in the command "
-            "({job_name} ...) or say `flags: classic`"
+            f"no flags appended: {program.unread_reason}; write the flags into the command "
+            "({job_name} ...), or write `flags: classic`"
         )
     if listed:
         names = {name for flag in (*added, *own) for name in flag.names}
         # Without an index, all tasks of a role would act as the first task, and wait for ever.
         lacking = (
             "; none of these flags is the task's index: write all flags that the program needs "
-            "into the command, as in --ITS_FLAG={task_index}"
+            "into the command, for example --FLAG={task_index}"
         )
         if "job_name" not in names or "task_index" in names:
             lacking = ""
@@ -141,7 +141,7 @@ def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
         return f"no flags appended{kept}"
     return (
         f"no flags appended: {program.path} defines none of "
-        f"{' '.join('--' + name for name in flags.NAMES)}; it gets TF_CONFIG"
+        f"{' '.join('--' + name for name in flags.NAMES)}; TF_CONFIG describes the cluster"
     )
 
 

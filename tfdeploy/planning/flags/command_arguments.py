@@ -58,7 +58,7 @@ _PARSERS = ("ArgumentParser", "OptionParser")
 # not define.
 _OTHER_WAYS = ("parse_known_args", "parse_known_intermixed_args", "argv", "REMAINDER", "option")
 _FLAG = re.compile(r"(--[\w-]+)(=.*)?", re.DOTALL)
-_AS_IT_STANDS = "`flags: none` runs the command as it stands"
+_AS_IT_STANDS = "With `flags: none`, the command runs unchanged"
 
 
 @dataclass(frozen=True)
@@ -138,16 +138,16 @@ def _refuse_missing_argument(job: Job, program: Program, settled: Collection[str
     ]
     words, is_certain = flag_definitions.positional_words(job.command, program)
     for flag in required[len(words) :][:1] if is_certain else ():
-        how = f"add it to the command, such as {{data.NAME}} for a data set. {_AS_IT_STANDS}"
-        raise _lacking_error(job, program, f"its argument {flag.dest}", flag.where, how)
+        how = f"add its value to the command (for data, {{data.NAME}}). {_AS_IT_STANDS}"
+        raise _lacking_error(job, program, f"the program's argument {flag.dest}", flag.where, how)
 
 
 def _lacking_error(
     job: Job, program: Program, lacking: str, where: str, how_to_add: str
 ) -> Refused:
     return Refused(
-        f"{program.path} ends at once without {lacking} ({where}), and the command does not "
-        "contain it",
+        f"the command does not contain {lacking} ({where}): {program.path} would end at once "
+        "with an error",
         where=job.command_place,
         next=how_to_add,
     )

@@ -35,7 +35,7 @@ _MODULES = (
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = (
-    "start the program so that it does not, or run one rank on each host "
+    "start the program so that it starts none itself, or run one rank on each host "
     "(`roles: {worker: {per_host: 1}}`)"
 )
 # A command with one of these placeholders uses a launcher such as torchrun on purpose.
@@ -83,7 +83,7 @@ def spawning_note(program: Program) -> str | None:
         name = dotted_name(call.func)
         if name.endswith(_SPAWNS):
             may_start = f"{place_of(call)} may start processes by itself ({name})"
-            return f"{may_start}, and every rank would start its own: {_ONE_EACH}"
+            return f"{may_start}, and every rank would start such processes: {_ONE_EACH}"
     return None
 
 

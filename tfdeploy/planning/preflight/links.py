@@ -84,7 +84,7 @@ def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: 
     )
     route = command_on_host(link.from_host, "ip", "route", "get", address)
     advertise = (
-        "write `advertise:` of that host in the inventory: the address by which the others reach it"
+        "set `advertise:` of that host in the inventory to an address that the other hosts reach"
     )
     cause_and_fix: dict[Why, tuple[str, str]] = {
         "refused": (
@@ -103,7 +103,7 @@ def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: 
             f"{root_command_on_host(link.from_host, None, 'nft list ruleset')}",
         ),
         "reset": (
-            "the connection is cut off at once: something between the hosts filters connections",
+            "the connection is closed at once: a filter between the hosts may block connections",
             opened,
         ),
         "busy": (
@@ -114,10 +114,13 @@ def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: 
         ),
         "loopback": (
             f"on the connecting host, the name {address} means {detail}",
-            f"remove {address} from the 127.0.x.1 lines of /etc/hosts there, or {advertise}",
+            f"remove {address} from the 127.0.x.1 lines of its /etc/hosts, or {advertise}",
         ),
         "unresolved": (f"the connecting host cannot resolve {address}: {detail}", advertise),
-        "other": (f"{detail or 'another machine or program'} answers at {address}", advertise),
+        "other": (
+            f"{detail or 'another machine or program'} answers at {address} instead",
+            advertise,
+        ),
         "mute": (
             f"{address} accepts the connection, but does not answer: another machine has this "
             "address, or the host is busy",
@@ -160,7 +163,7 @@ def _marked_if_slow(link: LinkResult, speed: float, wait: float) -> LinkResult:
     if link.mbit_s is not None and link.mbit_s * SLOW < speed and link.mbit_s < FAST_MBIT_S:
         why = f"slow: {link.mbit_s:.0f} mbit/s, most links have {speed:.0f}"
     elif link.ms is not None and link.ms > SLOW * wait and link.ms > _NEAR_MS:
-        why = f"slow: {link.ms:.1f} ms there and back, most links take {wait:.1f}"
+        why = f"slow: a round trip takes {link.ms:.1f} ms, on most links {wait:.1f}"
     else:
         return link
     return replace(

@@ -49,8 +49,8 @@ def logout_cleanup(case: HostCase) -> Iterator[Problem]:
 def live_runs(case: HostCase) -> Iterator[Problem]:
     for run in case.facts.live_runs:
         yield Problem(
-            f"run {run.run} of this job, started by {run.who}, is alive: until it ends a launch "
-            "is refused",
+            f"run {run.run} of this job, started by {run.who}, is alive: a launch is refused "
+            "until this run ends",
             f"`tfdeploy stop {run.run}`",
         )
 

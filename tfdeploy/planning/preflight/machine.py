@@ -43,7 +43,7 @@ def disk(case: HostCase) -> Iterator[Problem]:
             "error",
         )
     elif free < FEW_BYTES:
-        yield Problem(detail, f"{case.command('df', '-h')}; then free some")
+        yield Problem(detail, f"{case.command('df', '-h')}; then free disk space")
 
 
 def inodes(case: HostCase) -> Iterator[Problem]:
@@ -70,7 +70,7 @@ def quota(case: HostCase) -> Iterator[Problem]:
     if lacking:
         yield Problem(f"the quota of {user} leaves {lacking} in {case.facts.workdir}", fix, "error")
     elif quota_state.over:
-        yield Problem(f"{user} is over a soft quota: its grace time will end", fix)
+        yield Problem(f"{user} is over a soft quota: writing fails when its grace time ends", fix)
 
 
 def memory(case: HostCase) -> Iterator[Problem]:
@@ -85,7 +85,7 @@ def memory(case: HostCase) -> Iterator[Problem]:
 
 def resource_limits(case: HostCase) -> Iterator[Problem]:
     files = OPEN_FILES + OPEN_FILES_A_HOST * case.host_count
-    counted = "at most {has} {name} (ulimit), {least} are wanted"
+    counted = "the limit of {name} is {has} (ulimit), but {least} are needed"
     sized = "{name} is limited to {size} (ulimit)"
     for name, least, setting, detail in (
         ("open files", files, "nofile 65536", counted),
@@ -172,6 +172,6 @@ def filesystem(case: HostCase) -> Iterator[Problem]:
         )
     elif mount.type in _IN_MEMORY:
         yield Problem(
-            f"{description}: checkpoints are gone with the next reboot",
+            f"{description}: the next reboot deletes checkpoints",
             "set `workdir:` to a folder on a disk, not in memory",
         )

@@ -65,19 +65,20 @@ def protection_level(case: HostCase) -> Iterator[Problem]:
             plan, fix = case.needs.plan, cure("peers")
             is_open = plan is not None and case.host.name in protection.unprotected_hosts(plan)
             yield Problem(
-                f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches "
-                "them",
+                f"`protect: peers` is impossible ({hindered['peers']}): whoever reaches the ports "
+                "of a run can connect to them",
                 f"{fix}; or accept it: `tfdeploy launch --allow-open`" if is_open else fix,
                 "error" if is_open else "warning",
             )
         elif LEVELS.index(can) > LEVELS.index(usual):
             detail = (
-                f"a run falls to `protect: {can}`, but most hosts can do more: {hindered[usual]}"
+                f"this host supports only `protect: {can}` ({hindered[usual]}), but most hosts "
+                f"support `protect: {usual}`"
             )
             yield Problem(detail, cure(usual))
     elif asked in hindered:
         yield Problem(
-            f"it cannot do `protect: {asked}`: {hindered[asked]}",
+            f"this host does not support `protect: {asked}`: {hindered[asked]}",
             f"{cure(asked)}, or write `protect: auto` in the job",
             "error",
         )

@@ -28,7 +28,7 @@ _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 def clock(case: HostCase) -> Iterator[Problem]:
     if skew := host_checks.skew_text(case.ahead_s):
         yield Problem(
-            f"its clock is {skew}: logs and checkpoints are compared by it",
+            f"its clock is {skew}: the times of its logs and checkpoints are wrong",
             case.command("timedatectl", "set-ntp", "true", root=True),
         )
 
@@ -97,8 +97,8 @@ def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[
                 problem = Problem(
                     f"its /etc/hosts maps {called[name].address} ({name}) to loopback: tasks "
                     "would wait for each other for ever",
-                    "remove that name from the 127.0.x.1 lines of /etc/hosts there, or write "
-                    f"`advertise: IP` for {name}",
+                    f"remove {called[name].address} from the 127.0.x.1 lines of its /etc/hosts, or "
+                    f"write `advertise: IP` for {name}",
                     "error",
                 )
                 problems.setdefault(other, []).append(problem)

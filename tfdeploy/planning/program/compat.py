@@ -147,7 +147,7 @@ def _choose_compat(
     if program.unread_reason and program.script:
         return (
             "none",
-            f"{program.unread_reason}; say `compat: v1` if it is written for TensorFlow 1",
+            f"{program.unread_reason}; write `compat: v1` if it is written for TensorFlow 1",
         )
     if not first:
         reason = "uses no name that only TensorFlow 1 has"
@@ -161,7 +161,7 @@ def _choose_compat(
     old = f"tf.{first[0].name} ({first[0].where})"
     if second:
         both = f"{old} of TensorFlow 1 and tf.{second[0].name} ({second[0].where}) of TensorFlow 2"
-        return "none", f"the program uses {both}; write `compat: v1` to give it TensorFlow 1"
+        return "none", f"the program uses {both}; to run it as TensorFlow 1, write `compat: v1`"
     others = len({use.name for use in first}) - 1
     more = f" and {others} more names" if others > 1 else " and one more name" if others else ""
     return "v1", (

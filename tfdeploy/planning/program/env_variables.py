@@ -71,7 +71,7 @@ class ClusterVariables:
         ]
         if self.names:
             names = ", ".join(f"{name} ({where})" for name, where in self.names.items())
-            texts.insert(0, f"set because the program reads them: {names}")
+            texts.insert(0, f"variables that tfdeploy sets because the program reads them: {names}")
         return tuple(texts)
 
     def _variable_value(self, name: str, cluster: Cluster, role: str, index: int) -> str:

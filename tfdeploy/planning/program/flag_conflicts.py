@@ -82,8 +82,8 @@ def _refuse_unaccepted_value(flag: Flag, definitions: list[Flag], values: Values
             value = flag.value_for_task(given)
             if instead := each.why_refused(value):
                 what = (
-                    f"{each.spelling or each.dest} of the program takes {instead}, and for {task} "
-                    f"it would be given {value!r}"
+                    f"{each.spelling or each.dest} of the program accepts {instead}, but tfdeploy "
+                    f"would set it to {value!r} for {task}"
                 )
                 raise _refusal(what, each.where, flag.name)
         if flag.where and each.form != flag.form and {each.form, flag.form} != {"value", "truthy"}:
@@ -107,7 +107,7 @@ def _refuse_abbreviation(flag: Flag, defined: Flags, program: Program) -> None:
         if each.library == "argparse" and spelling.startswith(flag.spelling)
     }
     for spelling, where in longer.items() if flag.spelling not in longer else ():
-        what = f"the program has no {flag.spelling}, and would take it for its {spelling}"
+        what = f"the program does not define {flag.spelling}: it would read it as {spelling}"
         raise _refusal(what, where, flag.name)
 
 
@@ -122,10 +122,10 @@ def _refuse_fixed_identity(flag: Flag, job: Job, values: Values) -> None:
     for task, each in values.items():
         if flag.value_for_task(each) != given:
             raise Refused(
-                f"the command gives {flag.spelling}={given} to every task, {task} too",
+                f"the command gives {flag.spelling}={given} to every task, and so to {task}",
                 where=job.command_place,
-                next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the "
-                "command as it stands",
+                next=f"remove {flag.spelling}: tfdeploy gives each task its own value. With "
+                "`flags: none`, the command runs unchanged",
             )
 
 
@@ -133,8 +133,8 @@ def _refusal(what: str, where: str, name: str) -> Refused:
     return Refused(
         what,
         where=where,
-        next="write `flags: none`, and write the flags that the program needs into the command, as "
-        f"in --ITS_FLAG={{{name}}}",
+        next="write `flags: none`, and write the flags that the program needs into the command, "
+        f"for example --FLAG={{{name}}}",
     )
 
 

@@ -93,7 +93,7 @@ def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
     """Return texts: whether the plan's cluster replaces the program's one, and how they differ."""
     roles = map_jobs_to_roles(written.counts, plan)
     if not roles:
-        return (f"is used, because the plan has none of its jobs {', '.join(written.counts)}",)
+        return (f"is used, because no job of it ({', '.join(written.counts)}) is in the plan",)
     texts = ["is replaced by the plan's cluster"]
     for job, count in written.counts.items():
         role = roles.get(job)

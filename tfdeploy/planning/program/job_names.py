@@ -78,14 +78,12 @@ def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
     if not called and not program.has_string_constant("chief"):
         asks = _where_asks_for(MASTER, program)
     if asks:
-        called, why = MASTER, f"{asks} asks TF_CONFIG for {MASTER}"
+        called, why = MASTER, f"{asks} looks for the job {MASTER} in TF_CONFIG"
     if called and "chief" in planned:
         note = f"the chief is called {called} in TF_CONFIG: {why}"
         return JobNames({**names, "chief": called}, notes=(note,))
     if called and not (asks and _leads_by_index(program)):
-        note = (
-            f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
-        )
+        note = f"in TF_CONFIG, worker:0 is {called}:0, worker:1 is worker:0, and so on: {why}"
         return JobNames(names, called, (note,))
     return JobNames(names, notes=_missing_chief_notes(program, mode, planned))
 
@@ -129,13 +127,13 @@ def _missing_chief_notes(program: Program, mode: ModeRules, planned: Cluster) ->
         if role == "chief"
     ]
     signs += [
-        f"the program asks TF_CONFIG for {name} ({where})"
+        f"the program looks for the job {name} in TF_CONFIG ({where})"
         for name in (() if either else _CHIEFS)
         if (where := _where_asks_for(name, program))
     ]
     return tuple(
-        f"{sign}, and the plan has no chief: if that task alone creates the model, all workers "
-        "will wait for it. Give the role chief a host in the inventory"
+        f"{sign}, but the plan has no chief: if only the chief creates the model, all workers "
+        "wait for it. Give the role chief a host in the inventory"
         for sign in signs[:1]
     )
 

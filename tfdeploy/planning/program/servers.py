@@ -54,13 +54,13 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
     if "one_client" in mode.traits:
         named = job.roles["worker"].called if "worker" in job.roles else worker_job_name(program)
         note = (
-            f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
+            f"tfdeploy starts the servers of {listed}; the program runs once, as the client chief:0"
         )
         if named:
             note += f"; the workers' job is called {named}, as in the program"
         if "chief" in roles:
             note += (
-                f"; the program's own server is the job {client_job_name(program)} of the cluster"
+                f"; the program's own server has the job {client_job_name(program)} in the cluster"
             )
         return ServerRoles(mode.serving_roles, note + _task_index_note(program), named)
     if program.unread_reason:
@@ -68,11 +68,11 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
         return ServerRoles(note=f"{program.unread_reason}: {must}")
     for use in tf_names_used.tensorflow_uses(program):
         if use.bare_name in _SERVERS:
-            why = f"which serves by itself (tf.{use.name}, {use.where})"
+            why = f"which starts its own servers (tf.{use.name}, {use.where})"
             return ServerRoles(note=f"{listed} run the program, {why}")
     return ServerRoles(
         mode.serving_roles,
-        f"{listed}: servers that tfdeploy starts, because {program.path} starts none",
+        f"tfdeploy starts the servers of {listed}, because {program.path} starts none",
     )
 
 

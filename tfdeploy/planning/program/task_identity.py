@@ -79,8 +79,8 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
         or reads_tf_config(program)
     ):
         return None
-    several = f"{workers} workers will not know of each other"
-    who = several if workers > 1 else "the worker will not know of its cluster"
+    several = f"each of the {workers} workers would train alone"
+    who = several if workers > 1 else "the worker would not know its cluster"
     return (
         f"{who}: {program.path} defines no known flag for the cluster, and does not seem to read "
         f"TF_CONFIG: {NAME_THEM}"

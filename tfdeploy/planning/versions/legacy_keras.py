@@ -75,7 +75,7 @@ def decide_keras_version(
                 next=tf_keras_install_command(lacking),
             )
         if lacking:
-            fails = "and with Keras 3 it fails or does something else"
+            fails = "and with Keras 3 the program fails or behaves differently"
             return KerasChoice(notes=(f"{why}, {fails}: {tf_keras_install_command(lacking)}",))
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))

@@ -38,18 +38,18 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
     texts = []
     if version_numbers(newest) >= _DROPPED and (names := _dropped_names_used(program)):
         effect = (
-            "an error if the program reaches it; to prevent the error, write `numpy<1.24` into the "
-            "requirements of `setup`"
+            "the program fails where it uses such a name; to prevent this, write `numpy<1.24` into "
+            "the requirements of `setup`"
         )
         if rules_of(job.mode).tensorflow:
-            effect = "tfdeploy supplies it"
-        texts.append(f"{list_first(names, _MOST)}, which NumPy has dropped: {effect}")
+            effect = "tfdeploy supplies a replacement"
+        texts.append(f"NumPy has removed {list_first(names, _MOST)}: {effect}")
     if version_numbers(newest) >= _NO_NUMBER and (where := _where_array_is_number(program)):
         hosts = fold_names(
             name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER
         )
         texts.append(
-            f"{where} takes a fetched array of one element for a number, which is a TypeError "
+            f"{where} uses a fetched array of one element as a number, which raises TypeError "
             f"since NumPy 2.4 ({newest} on {hosts}): write `numpy<2.4` into the requirements of "
             "`setup`"
         )

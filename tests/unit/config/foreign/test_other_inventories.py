@@ -253,7 +253,7 @@ def test_known_hosts_file_of_ansible(file: str, known_hosts: str | None) -> None
         ("h", "[a:b]\nn1\n", "h:1", "unknown kind of section 'b'"),
         ("h", '[all]\nn1 ansible_user="ml\n', "h:2", "cannot be split"),
         ("h", "[a:children]\na\n", "h:1", "is below itself"),
-        ("h", "[all]\nn[1:2:3:4]\n", "h:2", "no range that we read"),
+        ("h", "[all]\nn[1:2:3:4]\n", "h:2", "cannot read the range"),
         ("h", "[all]\nn[1:9000][1:9000]\n", "h:2", "more than 10,000 names"),
         (
             "h",
@@ -269,7 +269,12 @@ def test_known_hosts_file_of_ansible(file: str, known_hosts: str | None) -> None
         ),
         ("h.yml", "plugin: aws_ec2\nregions: [x]\n", "h.yml:1:plugin", "plugin of Ansible"),
         ("h.yml", "all:\n  hosts: {n1: {x: !vault abc}}\n", "h.yml:2", "!vault"),
-        ("h.yml", "all:\n  host: {n1: }\n  hosts: {n2: }\n", "h.yml:2:all.host", "has no 'host'"),
+        (
+            "h.yml",
+            "all:\n  host: {n1: }\n  hosts: {n2: }\n",
+            "h.yml:2:all.host",
+            "cannot have 'host'",
+        ),
     ],
 )
 def test_unsupported_line_is_refused_with_its_number(

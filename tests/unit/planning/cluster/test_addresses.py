@@ -73,7 +73,10 @@ def test_accepted_addresses(addresses: tuple[str, ...], facts_of: Any) -> None:
     [
         (("10.0.0.1", "127.0.0.1"), "the address of n2 is 127.0.0.1"),
         (("localhost", "gpu1"), "the address of n1 is localhost"),
-        (("10.0.0.1", "8.8.8.8"), "n2 would stand in the cluster at the public address 8.8.8.8"),
+        (
+            ("10.0.0.1", "8.8.8.8"),
+            "the address of n2 in the cluster would be the public address 8.8.8.8",
+        ),
         (("2606:4700::1111",), "public address"),
         (("0.0.0.0",), "no address"),
         (("224.0.0.1",), "no address"),
@@ -91,7 +94,7 @@ def test_public_address_with_consent_gives_note(facts_of: Any) -> None:
 
 def test_name_that_is_loopback_on_host_of_run_is_refused(facts_of: Any) -> None:
     with pytest.raises(
-        Refused, match=r"address of n2 is the name pc-02, which on n2 .*127\.0\.1\.1"
+        Refused, match=r"n2 resolves pc-02, the address of n2, to a loopback .*127\.0\.1\.1"
     ) as refused:
         check_facts(facts_of, "10.0.0.1", "pc-02", n2=("pc-02",))
     assert "advertise" in (refused.value.next or "")
@@ -128,12 +131,13 @@ def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[st
     by_name = {"n1": AdvertisedAddress("pub.lan", ""), "n2": AdvertisedAddress("10.0.0.2", "")}
     with pytest.raises(
         Refused,
-        match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]",
+        match=r"n1 in the cluster would be pub\.lan, which n[12] resolves to the public address",
     ) as error:
         check_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=False)
     assert "--allow-public" in str(error.value.next)
     (note, *_) = check_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=True)
-    assert note.startswith("n1 stands in the cluster at pub.lan, which is the public address")
+    assert note.startswith("the address of n1 in the cluster is pub.lan, which n")
+    assert "resolves to the public address" in note
 
 
 def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:

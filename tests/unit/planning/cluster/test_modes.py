@@ -113,18 +113,16 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
     ("ingraph", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no chief"),
     ("coordinator", PS, {"chief": RoleRule(called="master")}, {},
-        "mode coordinator has its own "
-        "name for the role chief"),
+        "mode coordinator fixes the name of the role chief"),
     ("ingraph", PS, {"chief": RoleRule(called="master")}, {},
-        "mode ingraph has its own name "
-        "for the role chief"),
+        "mode ingraph fixes the name of the role chief"),
     ("plain", PS, {}, {"ps": 1}, "mode plain has no ps: it takes worker"),
     ("plain", PS, {"chief": RoleRule(count=1)}, {}, "mode plain has no chief"),
     ("plain", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"worker": RoleRule(per_host=2)}, {},
-        "one process, and `roles: worker` "
+        "one worker, but `roles: worker` "
         "of the job asks for 2"),
-    ("local", PS, {}, {"workers": 3}, "one process, and --workers 3 asks for 3"),
+    ("local", PS, {}, {"workers": 3}, "one worker, but --workers 3 asks for 3"),
 ]  # fmt: skip
 
 
@@ -140,10 +138,10 @@ def test_mode_that_contradicts_roles_is_refused(
 
 
 OF_TENSORFLOW: list[tuple[dict[str, Any], str]] = [
-    ({"flags": "auto"}, "`flags: auto` is about one"),
-    ({"flags": "classic"}, "`flags: classic` is about one"),
-    ({"compat": "v1"}, "`compat: v1` is about one"),
-    ({"cluster": "program"}, "`cluster: program` is about one"),
+    ({"flags": "auto"}, "`flags: auto` is a setting of TensorFlow clusters"),
+    ({"flags": "classic"}, "`flags: classic` is a setting of TensorFlow clusters"),
+    ({"compat": "v1"}, "`compat: v1` is a setting of TensorFlow clusters"),
+    ({"cluster": "program"}, "`cluster: program` is a setting of TensorFlow clusters"),
     *(({"env": {name: "1"}}, f"{name} is set by tfdeploy") for name in ranks.VARIABLES),
     ({"secrets": ("MASTER_ADDR",)}, "MASTER_ADDR is set by tfdeploy"),
 ]
@@ -428,7 +426,7 @@ def test_client_with_own_server_is_in_cluster(
         tf_config = json.loads(task.env["TF_CONFIG"])
         assert tf_config["cluster"]["host"] == [client.address]
         assert tf_config["task"]["type"] == ("host" if task is client else task.role)
-    assert "the program's own server is the job host of the cluster" in "\n".join(plan.notes)
+    assert "the program's own server has the job host in the cluster" in "\n".join(plan.notes)
     for job in ('"host"', 'job_name="worker"', "FLAGS.job"):
         other = next(
             task for task in plan_of(OWN_SERVER.format(job=job)).tasks if task.task == "chief:0"

@@ -270,5 +270,5 @@ def test_program_that_does_not_get_its_identity_gives_note(text: str, has_note: 
     program = source.read_program(job.command, {"train.py": text})
     note = task_identity.isolation_note(job, program, appended_flags.choose_flags(job, program), 2)
     assert (
-        note is not None and note.startswith("2 workers will not know of each other")
+        note is not None and note.startswith("each of the 2 workers would train alone")
     ) == has_note

@@ -93,7 +93,9 @@ POSITION = PROGRAM.format("p.add_argument('data')\np.add_argument('more', nargs=
 def test_a_missing_argument_is_refused(job: Job) -> None:
     with pytest.raises(Refused) as refused:
         check(job, POSITION, "--epochs", "3", "-v")
-    assert refused.value.what.startswith("train.py ends at once without its argument data (train")
+    assert refused.value.what.startswith(
+        "the command does not contain the program's argument data (train"
+    )
 
 
 @pytest.mark.parametrize(

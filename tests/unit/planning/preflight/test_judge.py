@@ -59,7 +59,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "python",
         "error",
         "no program",
-        "set `python:` to /usr/bin/python3, as most hosts have it, or install python3 on n2",
+        "set `python:` to /usr/bin/python3, which most hosts use, or install python3 on n2",
     ),
     ({"python_version": "3.9.1"}, "python", "warning", "Python 3.9.1", "to use Python 3.11.2"),
     (
@@ -98,8 +98,14 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"quota": Quota(None, 5, False)}, "quota", "error", "leaves 5 files", "quota -s"),
     ({"quota": Quota(9 << 30, None, True)}, "quota", "warning", "soft quota", "quota -s"),
     ({"available_bytes": 100 * MIB}, "memory", "warning", "100 MiB of memory", "ps -eo"),
-    ({"limits": {"open files": 64}}, "limits", "warning", "at most 64 open files", "nofile"),
-    ({"limits": {"processes": 64}}, "limits", "warning", "at most 64 processes", "nproc"),
+    (
+        {"limits": {"open files": 64}},
+        "limits",
+        "warning",
+        "the limit of open files is 64",
+        "nofile",
+    ),
+    ({"limits": {"processes": 64}}, "limits", "warning", "the limit of processes is 64", "nproc"),
     (
         {"limits": {"address space": 1 << 30}},
         "limits",
@@ -166,7 +172,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         {"entry": {"address": "host-two"}},
         "address",
         "error",
-        "nothing says which address",
+        "the address at which other hosts reach",
         "advertise: ADDRESS",
     ),
     (
@@ -188,7 +194,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         {"protect": NO_FILTER},
         "protect",
         "warning",
-        "no such filter: the ports of a run are open",
+        "(no such filter): whoever reaches the ports",
         "uname -r",
     ),
     ({"protect": SHORT_FILTER}, "protect", "warning", "accepts at most 8 ", "optmem_max=131072"),

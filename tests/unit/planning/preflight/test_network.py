@@ -52,7 +52,7 @@ def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
             NO_NFT,
             (
                 "warning",
-                "falls to `protect: peers`, but most hosts can do more: nft is not",
+                "supports only `protect: peers` (nft is not installed), but most hosts support `protect: firewall`",
                 "ml ALL=(root) NOPASSWD",
             ),
         ),
@@ -62,7 +62,7 @@ def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
             "auto",
             ALL,
             NO_FILTER,
-            ("warning", "no such filter: the ports of a run are open", "uname -r"),
+            ("warning", "(no such filter): whoever reaches the ports", "uname -r"),
         ),
         (
             "firewall",

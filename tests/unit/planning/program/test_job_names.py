@@ -81,7 +81,7 @@ def test_first_worker_is_master_if_program_needs_master(
         assert tf_config["cluster"] == {
             job: [addresses[task] for task in tasks] for job, tasks in expected.items()
         }
-    assert "worker:0 is called master:0 in TF_CONFIG" in "\n".join(plan.notes)
+    assert "in TF_CONFIG, worker:0 is master:0" in "\n".join(plan.notes)
     assert plan.deciding == ("worker:0",)
     assert plan.cluster == {
         "ps": (addresses["ps:0"],),
@@ -93,7 +93,7 @@ def test_chief_of_plan_is_called_master(make: Callable[..., Plan]) -> None:
     plan = make(CLOUD, WITH_CHIEF)
     assert places(plan) == {"ps:0": "ps:0", "chief:0": "master:0", "worker:0": "worker:0"}
     assert set(tf_configs(plan)["ps:0"]["cluster"]) == {"ps", "master", "worker"}
-    assert "the chief is called master in TF_CONFIG: train.py:9 asks" in "\n".join(plan.notes)
+    assert "the chief is called master in TF_CONFIG: train.py:9 looks for" in "\n".join(plan.notes)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +187,12 @@ def test_chief_that_only_cluster_of_program_has_gives_note(
         'import tensorflow as tf\ntf.train.ClusterSpec({"ps": ps_hosts, "master": masters, '
         '"worker": hosts})'
     )
-    wanted = "the program's cluster has a job master (train.py:2), and the plan has no chief"
+    wanted = "the program's cluster has a job master (train.py:2), but the plan has no chief"
     assert wanted in "\n".join(make(text).notes)
     assert wanted not in "\n".join(make(text, WITH_CHIEF).notes)
     asks = make(CLOUD.replace('kind == "master"', 'kind in ("chief", "master")'))
     assert (
-        "the program asks TF_CONFIG for master (train.py:9), and the plan has no chief"
+        "the program looks for the job master in TF_CONFIG (train.py:9), but the plan has no chief"
         in "\n".join(asks.notes)
     )
     assert "has no chief" not in "\n".join(

@@ -52,7 +52,7 @@ def test_one_element_array_formatted_as_number_gives_note(
 ) -> None:
     (note,) = notes(f"{definition}\n{FORMAT}")
     assert (
-        note.startswith("train.py:3 takes a fetched array of one element for a number")
+        note.startswith("train.py:3 uses a fetched array of one element as a number")
         and "(2.4.6 on n2)" in note
     )
     assert "`numpy<2.4`" in note
@@ -102,8 +102,8 @@ def test_dropped_numpy_names_give_note(notes: Callable[..., tuple[str, ...]]) ->
         "numpy.product(x)\nnp.int, np.int32"
     )
     assert notes(text) == (
-        "np.float (train.py:2), np.int (train.py:3), numpy.product (train.py:4), which NumPy has "
-        "dropped: tfdeploy supplies it",
+        "NumPy has removed np.float (train.py:2), np.int (train.py:3), numpy.product (train.py:4): "
+        "tfdeploy supplies a replacement",
     )
     (plain,) = notes(text, mode="plain")
     assert plain.endswith("write `numpy<1.24` into the requirements of `setup`")
