@@ -1,24 +1,21 @@
-"""Measure how busy the GPUs of this host are. NVIDIA's library (NVML) is used if it is installed,
-otherwise one nvidia-smi process that keeps running.
+"""Measure how busy the GPUs of this host are, by one nvidia-smi process that keeps running.
 
-The library is called through ctypes: https://docs.nvidia.com/deploy/nvml-api/. Library and program
-number the GPUs in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID.
+nvidia-smi numbers the GPUs in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID. Without nvidia-smi, a host
+has no GPUs for tasks, because the probe finds GPUs by nvidia-smi too.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 
-from tfdeploy.agent.annotations import List, Optional, Union
+from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.installed import find_program
 from tfdeploy.agent.record import NamedTuple
 
 MOST_GPUS = 64
 _MOST_BYTES = 1 << 16  # limits how many bytes of nvidia-smi's output one call reads
-_SUCCESS = 0
 _QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 
 
@@ -31,56 +28,9 @@ class Gpu(NamedTuple):
     memory_total: Optional[int]
 
 
-class _Utilization(ctypes.Structure):
-    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = [
-        ("total", ctypes.c_ulonglong),
-        ("free", ctypes.c_ulonglong),
-        ("used", ctypes.c_ulonglong),
-    ]
-
-
-class Nvml:
-    """Reads samples of GPUs from the library NVML. The constructor raises OSError if the library or
-    a driver is missing."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libnvidia-ml.so.1")
-        try:
-            if self._library.nvmlInit_v2() != _SUCCESS:
-                raise OSError("NVML does not start")
-        except AttributeError as error:  # the loaded library is not NVML
-            raise OSError(str(error)) from error
-
-    def sample(self) -> List[Gpu]:
-        count = ctypes.c_uint()
-        if self._library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
-            return []
-        return [self._gpu(index) for index in range(min(count.value, MOST_GPUS))]
-
-    def _gpu(self, index: int) -> Gpu:
-        handle, use, memory = ctypes.c_void_p(), _Utilization(), _Memory()
-        if self._library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != _SUCCESS:
-            return Gpu(index, None, None, None)
-        busy = self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(use)) == _SUCCESS
-        known = self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == _SUCCESS
-        return Gpu(
-            index,
-            float(use.gpu) if busy else None,
-            memory.used if known else None,
-            memory.total if known else None,
-        )
-
-    def close(self) -> None:
-        self._library.nvmlShutdown()
-
-
-class NvidiaSmi:
-    """Reads samples of GPUs from the program nvidia-smi. The constructor raises OSError if the
-    program cannot be started."""
+class GpuSampler:
+    """Reads samples of GPUs from nvidia-smi. The constructor raises OSError if the program cannot
+    be started."""
 
     def __init__(self, program: str, every_s: float) -> None:
         parent = os.getpid()
@@ -95,22 +45,24 @@ class NvidiaSmi:
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
         self._held = b""
+        self._newest: Dict[int, Gpu] = {}  # number of a GPU -> its newest values
 
     def sample(self) -> List[Gpu]:
-        """Return each GPU with the newest values that nvidia-smi has printed since the last call.
-        After nvidia-smi has ended, return []."""
+        """Return each GPU with its newest values. After nvidia-smi has ended, return []."""
         try:
             new = os.read(self._output, _MOST_BYTES)
+            if not new:
+                self._newest.clear()
         except BlockingIOError:
             new = b""
         *lines, unfinished = (self._held + new).split(b"\n")
         self._held = unfinished[-200:]
-        gpus = {gpu.number: gpu for gpu in map(parse_gpu, lines) if gpu is not None}
-        return [gpus[index] for index in sorted(gpus)[:MOST_GPUS]]
+        self._newest.update((gpu.number, gpu) for gpu in map(parse_gpu, lines) if gpu is not None)
+        return [self._newest[number] for number in sorted(self._newest)[:MOST_GPUS]]
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        with self._process:
+            self._process.kill()
 
 
 def parse_gpu(line: bytes) -> Optional[Gpu]:
@@ -127,15 +79,10 @@ def _mebibytes_to_bytes(mebibytes: Optional[float]) -> Optional[int]:
     return None if mebibytes is None else int(mebibytes) << 20
 
 
-def start_gpu_sampler(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
-    """Return an object that reads samples of GPUs. Return None if neither NVML nor nvidia-smi works
-    on this host."""
-    try:
-        return Nvml()
-    except OSError:
-        pass
+def start_gpu_sampler(every_s: float) -> Optional[GpuSampler]:
+    """Return an object that reads samples of GPUs. Return None if this host has no nvidia-smi."""
     program = find_program("nvidia-smi")
     try:
-        return NvidiaSmi(program, every_s) if program is not None else None
+        return GpuSampler(program, every_s) if program is not None else None
     except OSError:
         return None
