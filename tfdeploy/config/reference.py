@@ -166,7 +166,7 @@ JOB = (
         f"how the tasks train together: {', '.join(MODES)}",
         "mode: async",
         values.one_of(*MODES),
-        "none; if this key is missing, launch with `--mode`, as in `tfdeploy launch --mode async`",
+        "none; without this key, give the mode to launch: `tfdeploy launch --mode async`",
     ),
     Key(
         "code",
@@ -197,12 +197,11 @@ JOB = (
         "the program and its arguments",
         'command: [python, train.py, "--steps=2000"]',
         jobvalues.command,
-        "none; if this key is missing, launch with it: `tfdeploy launch -- python train.py`",
+        "none; without this key, give the command to launch: `tfdeploy launch -- python train.py`",
     ),
     Key(
         "cwd",
-        "folder inside the code in which the command starts. The paths of `data` and `keep` are "
-        "not relative to this folder",
+        "folder inside the code in which the command starts; paths of `data` and `keep` ignore it",
         "cwd: src",
         jobvalues.cwd,
         "the code's top",

@@ -456,11 +456,11 @@ def test_docs_suggest_text_for_missing_key_without_default(capsys):
     assert main(["docs"]) == 0
     shown = capsys.readouterr().out
     assert (
-        "the program and its arguments; default: none; if this key is missing, launch with it: `tfdeploy launch -- python "
-        "train.py`" in shown
+        "the program and its arguments; default: none; without this key, give the "
+        "command to launch: `tfdeploy launch -- python train.py`" in shown
     )
     assert (
-        "plain; default: none; if this key is missing, launch with `--mode`, as in `tfdeploy launch --mode async`"
+        "plain; default: none; without this key, give the mode to launch: `tfdeploy launch --mode async`"
         in shown
     )
 
