@@ -21,6 +21,15 @@ from tfdeploy.planning.source import python2, source
 from tfdeploy.planning.source.expressions import literal_text, target_names
 from tfdeploy.planning.source.source import Program, is_main_block
 
+# A program that imports one of these packages trains a model.
+_FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "sklearn", "xgboost", "lightgbm")
+# Texts in programs whose tasks know of each other, or that start other programs. A program with a
+# framework, without a sign of a mode and without these texts is for one machine.
+_OTHER_TASKS = re.compile(
+    r"(?i)\b(((global|local|node|machine)_)?rank|distributed|socket|subprocess|tpu|grpc|zmq|"
+    r"launch\w*(?= *\()|parameter.server)\b|world_size|task_(index|id)|job_name|TF_CONFIG|SLURM|"
+    r"cluster_?(spec|resolver)|num_(nodes|machines|hosts)|_hosts\b|hostfile"
+)
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
 # A program whose name contains one of these texts uses a model after the training.
@@ -50,7 +59,8 @@ class FolderProgram:
 
     `mode`: None if the program does not show its mode. `reason`: the construct that shows the mode,
     such as "train.py:12 uses tf.train.Server". If `mode` is None, `reason` lists constructs that
-    show different modes.
+    show different modes. If it is empty, nothing in the program is about other machines, or `mode` is
+    None.
     """
 
     path: str
@@ -104,6 +114,7 @@ def _program_sort_key(program: FolderProgram) -> tuple[object, ...]:
     later = any(word in stem for word in _LATER_NAMES)
     unusual = 0 if stem in _USUAL_NAMES else 1 if "train" in stem else 2
     return (
+        not program.reason,
         program.mode is None,
         later,
         not own,
@@ -136,8 +147,10 @@ def _describe_program(
     signs = find_signs(program)
     mode = likely_mode(signs)
     if mode is None:
-        by_mode = {sign.modes[0]: str(sign) for sign in reversed(signs)}
+        by_mode = {sign.modes[:1]: str(sign) for sign in reversed(signs)}
         reason = ", ".join(sorted(by_mode.values()))
+        is_single = not signs and program.imports_any(*_FRAMEWORKS)
+        mode = "local" if is_single and not _OTHER_TASKS.search(program.text) else None
     else:
         fitting = [sign for sign in signs if mode in sign.modes]
         # Of several signs, the sign that allows the fewest modes is the most specific.
@@ -156,7 +169,7 @@ def _describe_program(
             for flag in defined
             if flag.empty and flag.default and flag.spelling not in data.values()
         ),
-        program.imports_any("tensorflow", "keras", "tf_keras"),
+        program.imports_any(*_FRAMEWORKS[:3]),
     )
 
 

@@ -323,9 +323,19 @@ def test_init_asks_which_program_to_use(project_folder):
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).command == ("python", "tune.py")
 
 
-@pytest.mark.parametrize("module", ["tensorflow", "torch", "jax", "os"])
-def test_init_proposes_single_process_if_program_shows_no_mode(capsys, project_folder, module):
+@pytest.mark.parametrize("module", ["tensorflow", "torch", "jax"])
+def test_init_proposes_single_process_if_program_names_no_other_machine(
+    capsys, project_folder, module
+):
     (project_folder / "train.py").write_text(f"import {module}\nprint(1)")
+    assert main(["init", "--yes"]) == 0
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "local"
+    assert "(mode local: it names no other machine)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["import os", "import torch, socket", "import jax; launch(fit)"])
+def test_init_says_that_single_process_is_a_guess(capsys, project_folder, text):
+    (project_folder / "train.py").write_text(f"{text}\nprint(1)")
     assert main(["init", "--yes"]) == 0
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "local"
     assert (

@@ -92,9 +92,10 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         question, default = f"Mode ({', '.join(MODES)})", "local" if programs else "async"
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
     if programs and not (flags.quiet or flags.json):
-        reason = program.reason
+        reason = program.reason or "it names no other machine"
         if program.mode is None:
-            reason = f"the signs differ: {reason}" if reason else "the program shows no mode"
+            shown = f"these signs leave it open: {program.reason}"
+            reason = shown if program.reason else "the program shows no mode"
             reason = f"a guess, because {reason}. --mode changes it"
         others = ", ".join(each.path for each in programs[1:])
         also = f"; also there: {others}" if others else ""
@@ -114,7 +115,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
 
     arguments = [f"{flag}={{data.{name}}}" for name, flag, _ in data if flag]
     guess = shlex.join([*program.command, *arguments, *program.arguments])
-    is_clear = program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
+    is_clear = program.path in _CLEAR_NAMES or not any(each.reason for each in programs[1:])
     if programs and is_clear and flags.command is None:
         return read_command(guess)
     return _ask_or_default(flags, flags.command, "Command", guess, read_command)

@@ -15,33 +15,46 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.program import servers
-from tfdeploy.planning.source.expressions import dotted_name, literal_text
-from tfdeploy.planning.source.parsed_file import place_of
+from tfdeploy.planning.source.expressions import dotted_name, last_name, literal_text
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
 _COORDINATED: tuple[Mode, ...] = ("coordinator",)
 _SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
+_MIRRORED = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 # The last part of a name in TensorFlow -> the modes in which a program can use this name, the most
 # likely mode first.
 _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "Server": _SERVED,
     "replica_device_setter": ("async", "sync"),
     "SyncReplicasOptimizer": ("sync",),
-    "MultiWorkerMirroredStrategy": ("mirrored", "local"),
-    "CollectiveAllReduceStrategy": ("mirrored", "local"),
+    **dict.fromkeys(_MIRRORED, ("mirrored", "local")),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
-    "train_and_evaluate": ("coordinator", "mirrored"),  # of tf.estimator, which reads TF_CONFIG
+    # Of tf.estimator, which reads TF_CONFIG.
+    "train_and_evaluate": ("coordinator", "mirrored", "local"),
     "MirroredStrategy": ("local", "plain"),
 }
 # If a program calls a function whose name ends with one of these texts, it uses another framework
 # than TensorFlow, and needs mode plain.
-_OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
-# Libraries for training on several machines, as an import names them.
+_OF_OTHERS = (
+    ".init_process_group",
+    ".DistributedDataParallel",
+    ".distributed.initialize",
+    ".init_device_mesh",
+    ".transformers.Trainer",
+)
+# Libraries for training on several machines, as an import names them. Those of the group `started`
+# start the tasks themselves, or are started by a launcher of their own.
 _LIBRARIES = re.compile(
-    r"horovod|lightning|\baccelerate\b|deepspeed|transformers(?= import .*Trainer\b)"
+    r"(?P<started>\bray\b|pyspark|mpi4py|tensorflowonspark|dask\.distributed|horovod\.\w*run)|"
+    r"horovod|lightning|\baccelerate\b|deepspeed|(transformers|trl)(?= import .*Trainer\b)"
+)
+# The host at which ranks meet, if the program itself names it.
+_FIXED_HOST = re.compile(
+    r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
 )
 # Environment variable of a task -> the modes that set it.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
@@ -55,8 +68,8 @@ _VARIABLES: dict[str, tuple[Mode, ...]] = {
 class Sign:
     """A construct in a program that shows for which mode the program is written.
 
-    `modes`: the modes that support the construct, the most likely one first. `action`: what the
-    program does, such as "uses tf.train.Server".
+    `modes`: the modes that support the construct, the most likely one first; () if the operator
+    must choose. `action`: what the program does, such as "uses tf.train.Server".
     """
 
     modes: tuple[Mode, ...]
@@ -71,7 +84,7 @@ class Sign:
     @property
     def is_coordinated(self) -> bool:
         """Return whether mode coordinator is the most likely one."""
-        return self.modes[0] == "coordinator"
+        return self.modes[:1] == _COORDINATED
 
     def __str__(self) -> str:
         return f"{self.where} {self.action}"
@@ -82,16 +95,19 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     certain = certainly_reached(program, has_workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
-    if not any(sign.modes == _SERVED or sign.is_coordinated for sign in signs) or (
-        servers.client_job_name(program)
+    serves = any(sign.modes == _SERVED or sign.is_coordinated for sign in signs)
+    signs += _client_signs(program, certain, serves and not servers.client_job_name(program))
+    if any(
+        sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
     ):
-        signs += _client_signs(program, certain)
-    if any(sign.is_coordinated or sign.action.endswith("distribute.Server") for sign in signs):
         return tuple(signs)
     # The program has no ParameterServerStrategy. So its servers, if any, are those of TensorFlow 1,
-    # and no sign stands for mode coordinator.
+    # and only an estimator, which reads no flags, stands for mode coordinator.
+    is_estimator = any(sign.is_coordinated for sign in signs)
     return tuple(
-        replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
+        sign
+        if is_estimator and not sign.is_flag
+        else replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
         for sign in signs
     )
 
@@ -112,7 +128,8 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     # In a program with flags about its cluster, a further flag may switch synchronous training on.
     # So its use counts only if every run reaches it, or if the default of that flag is on.
     considered = certain or [sign for sign in used if not defined or sign.modes != ("sync",)]
-    if not certain and len({sign.modes[0] for sign in considered}) > 1:
+    first = {sign.modes[:1] for sign in considered}
+    if (not certain and len(first) > 1) or first >= {("mirrored",), ("local",)}:
         return None
     modes = [mode for sign in considered or defined for mode in sign.modes]
     mode = next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
@@ -125,7 +142,7 @@ def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     Raises Refused if every run of the program executes constructs of one other mode, and `force` is
     False.
     """
-    signs = find_signs(program)
+    signs = tuple(sign for sign in find_signs(program) if sign.modes)
     coordinated = tuple(sign for sign in signs if sign.is_coordinated)
     # A program with a ParameterServerStrategy starts servers, too. So in such a program, a server
     # does not show the mode.
@@ -151,35 +168,56 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
     for flag in flags.cluster_flags(program).flags:
         if flag.name in ("ps_hosts", "worker_hosts") and flag.where:
             action = f"defines {flag.spelling}"
-            yield Sign((*_SERVED, "local"), action, flag.where, certain=True, is_flag=True)
+            modes: tuple[Mode, ...] = (*_SERVED, "local")
+            # Such a program may itself make TF_CONFIG from the addresses of its workers.
+            if flag.name == "worker_hosts" and program.uses_any_name(*_MIRRORED):
+                modes = (*modes, "mirrored")
+            yield Sign(modes, action, flag.where, certain=True, is_flag=True)
 
 
 def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     is_sync = any(
         flag.name == "issync" and flag.is_on for flag in flags.cluster_flags(program).flags
     ) or not any("sync" in flag.dest for flag in flag_definitions.defined_flags(program))
+    config = "TF_CONFIG"  # and the names of values that come from it
+    for _ in range(2):
+        names = re.findall(rf"\b(\w+) *=[^=\n]*\b(?:{config})\b", program.text)
+        config = "|".join({config, *names})
     for use in tf_names_used.tensorflow_uses(program):
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
+            # If TF_CONFIG decides between strategies, the one for several machines counts.
+            by_config = modes[0] in ("mirrored", "coordinator") and any(
+                isinstance(outer, ast.If | ast.IfExp)
+                and re.search(rf"\b({config})\b", ast.unparse(outer.test))
+                for outer in enclosing_nodes(use.node)
+            )
             yield Sign(
                 modes,
                 f"uses tf.{use.name}",
                 use.where,
                 certain=id(use.node) in certain_nodes,
-                by_default=is_sync and modes == ("sync",),
+                by_default=by_config or (is_sync and modes == ("sync",)),
             )
 
 
 def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
-    modes: tuple[Mode, ...] = ("local", "plain") if _starts_ranks(program) else ("plain",)
+    modes: tuple[Mode, ...] = ("plain",)
+    hosts = {*_FIXED_HOST.findall(program.text)}
+    if hosts:
+        is_own = hosts <= {"localhost", "127.0.0.1"} and program.uses_any_name("spawn", "Process")
+        modes = ("local", "plain") if is_own else ()
     for call in program.find(ast.Call):
         name = dotted_name(call.func)
         if f".{name}".endswith(_OF_OTHERS):
-            yield Sign(modes, f"calls {name}", place_of(call), id(call) in certain_nodes)
+            action = " with the host ".join((f"calls {name}", *sorted(hosts)))
+            yield Sign(modes, action, place_of(call), id(call) in certain_nodes)
     for statement in program.imports:
         if library := _LIBRARIES.search(ast.unparse(statement)):
-            action = f"imports {library[0]}"
-            yield Sign(("plain", "local"), action, place_of(statement), certain=False)
+            modes = () if library["started"] else ("plain", "local")
+            if library[0] == "lightning":
+                modes = _lightning_modes(program)
+            yield Sign(modes, f"imports {library[0]}", place_of(statement), certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     needed = {
         id(read.slice)
@@ -199,27 +237,37 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
             yield Sign(modes, action, place_of(node), certain=is_needed)
 
 
-def _starts_ranks(program: Program) -> bool:
-    """Return whether the program starts the processes of all ranks, on its own machine."""
-    is_local = any(
-        isinstance(node.value, ast.Constant)
-        and node.value.value in ("localhost", "127.0.0.1")
-        and any("MASTER_ADDR" in ast.unparse(target) for target in node.targets)
-        for node in program.find(ast.Assign)
-    )
-    return is_local and program.uses_any_name("spawn")
+def _lightning_modes(program: Program) -> tuple[Mode, ...]:
+    given = {
+        each.arg
+        for call in program.find(ast.Call)
+        if last_name(call.func) in ("Trainer", "Fabric")
+        for each in call.keywords
+    }
+    if "num_nodes" in given:
+        return "plain", "local"
+    # Without num_nodes, Lightning trains on one machine. `**settings` may contain num_nodes.
+    return () if None in given or not given else ("local", "plain")
 
 
-def _client_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
-    """Yield signs of an in-graph client.
+def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool) -> Iterator[Sign]:
+    """Yield signs of an in-graph client, which places operations on devices such as "/job:worker".
 
-    Such a program places operations on devices of jobs, such as "/job:worker", but does not start
-    the servers of these jobs.
+    If the program `serves`, such a device shows something only in a loop over the workers: then one
+    task is the client of the servers that all tasks start, and no mode supports that.
     """
     for node in program.find(ast.Constant):
         device = literal_text(node) or ""
-        if "/job:" in device and program.imports_tensorflow:
-            where = place_of(node)
-            yield Sign(
-                ("ingraph",), f"places operations on {device}", where, id(node) in certain_nodes
-            )
+        if "/job:" in device and program.imports_tensorflow and (not serves or _is_in_loop(node)):
+            action, certain = f"places operations on {device}", id(node) in certain_nodes
+            modes: tuple[Mode, ...] = () if serves else ("ingraph",)
+            yield Sign(modes, action, place_of(node), certain, by_default=serves)
+
+
+def _is_in_loop(node: ast.AST) -> bool:
+    """Return whether the value of which the node is a part contains the variable of a loop."""
+    outer = list(enclosing_nodes(node))
+    used = {each.id for each in subtree(outer[:2][-1]) if isinstance(each, ast.Name)}
+    loops = (getattr(each, "generators", [each])[0] for each in outer)
+    targets = (ast.unparse(loop.target) for loop in loops if hasattr(loop, "target"))
+    return any(not used.isdisjoint(re.findall(r"\w+", target)) for target in targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,13 +20,14 @@ _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 class ParsedFile:
     """A Python file with its syntax tree.
 
-    `nodes`: every node, in the order of the text, a parent before its children. Contexts (such as
-    ast.Load) and operators are left out. Each node gets three further attributes: `file`, the node
-    `parent` that contains it (None for the module), and its `position` in `nodes`.
+    `text`: the text of the file, without comments. `nodes`: every node, in the order of the text, a
+    parent before its children. Contexts (such as ast.Load) and operators are left out. Each node
+    gets three further attributes: `file`, the node `parent` that contains it (None for the module),
+    and its `position` in `nodes`.
     """
 
-    def __init__(self, path: str, tree: ast.Module) -> None:
-        self.path, self.tree = path, tree
+    def __init__(self, path: str, tree: ast.Module, text: str) -> None:
+        self.path, self.tree, self.text = path, tree, text
         self.nodes: list[ast.AST] = []
         waiting: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]
         while waiting:
@@ -71,7 +73,7 @@ def parse(path: str, text: str) -> ParsedFile:
     with warnings.catch_warnings():
         # Otherwise Python would print warnings about invalid escapes in the user's strings.
         warnings.simplefilter("ignore")
-        return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")))
+        return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")), re.sub("#.*", "", text))
 
 
 def file_of(node: ast.AST) -> ParsedFile:

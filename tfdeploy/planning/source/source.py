@@ -54,6 +54,11 @@ class Program:
     def by_path(self) -> dict[str, ParsedFile]:
         return {module.path: module for module in self.modules}
 
+    @property
+    def text(self) -> str:
+        """Return the text of all modules, without comments."""
+        return "\n".join(module.text for module in self.modules)
+
     def find(self, *kinds: type[Node]) -> Iterator[Node]:
         """Yield every node of these classes, in the order of files and lines."""
         for module in self.modules:

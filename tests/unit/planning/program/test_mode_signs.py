@@ -75,6 +75,26 @@ def train(rank, ranks):
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
 mp.spawn(train, args=(2,), nprocs=2)
 """
+LIGHTNING = "import torch\nimport pytorch_lightning as pl\npl.Trainer(max_epochs=1).fit(None)"
+CONFIG = """
+import json, os
+import tensorflow as tf
+config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+workers = len(config.get("cluster", {}).get("worker", []))
+if workers > 1:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+else:
+    strategy = tf.distribute.MirroredStrategy()
+"""
+OWN_SERVERS = """
+import tensorflow.compat.v1 as tf
+server = tf.train.Server(cluster, "worker", task)
+if task:
+    server.join()
+for worker in range(2):
+    with tf.device("/job:worker/task:%d" % worker): pass
+"""
+ESTIMATOR = "\ntf.estimator.train_and_evaluate(e, t, v)"
 PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "between graphs": (FLAGS + SERVER.replace("OPTIMIZER", ""), "async"),
     "synchronous by a flag": (FLAGS + SYNC_OFF + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
@@ -84,12 +104,29 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "synchronous by a flag that is on": (FLAGS + SYNC_ON + SERVER.replace("OPTIMIZER", BY_FLAG), "sync"),
     "coordinator, whose servers the program starts": (TUTORIAL, "coordinator"),
     "strategies by name, and a flag for addresses": (BY_NAME, None),
-    "estimator": (TF2 + "tf.estimator.train_and_evaluate(e, t, v)", "coordinator"),
-    "estimator with a strategy": (MIRRORED + "\ntf.estimator.train_and_evaluate(e, t, v)", "mirrored"),
+    "estimator": (TF2 + ESTIMATOR, "coordinator"),
+    "estimator with a strategy": (MIRRORED + ESTIMATOR, "mirrored"),
+    "estimator on several GPUs": (TF2 + "tf.distribute.MirroredStrategy()" + ESTIMATOR, "local"),
+    "estimator with flags for addresses": (FLAGS + ESTIMATOR, None),
+    "estimator with another strategy to evaluate": (
+        MIRRORED + "tf.distribute.MirroredStrategy()" + ESTIMATOR, None
+    ),
+    "strategy by TF_CONFIG": (CONFIG, "mirrored"),
+    "strategy by a setting": (CONFIG.replace("TF_CONFIG", "SETTINGS"), None),
+    "mirrored, with a flag for its workers": (
+        "import tensorflow as tf\n" + FLAGS.replace("ps_hosts", "job_name") + MIRRORED, "mirrored"
+    ),
+    "in-graph, whose tasks start their servers": (OWN_SERVERS, None),
+    "servers and devices": (OWN_SERVERS.replace("% worker", "% task"), "async"),
+    "ranks that another program starts": (SPAWN.replace("mp.spawn", "start"), None),
+    "ray": ("import ray, horovod.ray", None),
     "ranks that the program starts": (SPAWN, "local"),
-    "ranks that the program starts on many hosts": (SPAWN.replace("localhost", "192.0.2.1"), "plain"),
+    "ranks that meet at an unknown host": (SPAWN.replace("localhost", "192.0.2.1"), None),
     "horovod": ("import horovod.tensorflow as hvd\nhvd.init()", "plain"),
-    "lightning": ("import torch\nimport pytorch_lightning as pl\npl.Trainer().fit(None)", "plain"),
+    "lightning": (LIGHTNING, "local"),
+    "lightning on several machines": (LIGHTNING.replace("max_epochs=1", "num_nodes=2"), "plain"),
+    "lightning with unknown settings": (LIGHTNING.replace("max_epochs=1", "**open('conf')"), None),
+    "lightning that a library starts": (LIGHTNING.replace("pl.Trainer", "make"), None),
     "accelerate": ("from accelerate import Accelerator\nAccelerator()", "plain"),
     "trainer of transformers": ("from transformers import AutoModel, Trainer\nTrainer()", "plain"),
     "transformers without a trainer": ("from transformers import AutoModel\nAutoModel()", None),
