@@ -218,7 +218,7 @@ def with_host(sshd: Sshd, **changes: object) -> Host:
 def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
     """Replace rsync by an object that records the arguments of each call."""
     recorded = Wires()
-    monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", recorded.push)
+    monkeypatch.setattr("tfdeploy.operations.copy.push_files.push", recorded.push)
     monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", recorded.pull)
     return recorded
 

@@ -63,7 +63,7 @@ def test_release_is_committed_only_if_files_have_their_hashed_content(
         pushed.append(root)
         return wires.push(target, root, *args, **kwargs)
 
-    monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", push)
+    monkeypatch.setattr("tfdeploy.operations.copy.push_files.push", push)
     monkeypatch.setattr(
         "tfdeploy.operations.sending.send_code.MOST_BYTES", 0 if by_rsync else 1 << 20
     )

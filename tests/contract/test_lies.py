@@ -56,13 +56,20 @@ from tfdeploy.transport.agent.stream import agent_error
 
 STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
 BEGUN = {"staging": STAGING, "missing": list(FILES), "linked": 0, "rsync": True}
-LACKING = {"lacking_bytes": 8, "folder_id": "x"}
 
 
 def bitmap(rows: int) -> str:
     return base64.b64encode(
-        zlib.compress(rows.to_bytes((rows.bit_length() + 7) // 8, "little"))
+        zlib.compress(rows.to_bytes(max(1, (rows.bit_length() + 7) // 8), "little"))
     ).decode()
+
+
+LACKING = {
+    "lacking_bytes": 8,
+    "folder_id": "x",
+    "staging": f"{WORKDIR}/jobs/{JOB}/data/.digits.new",
+    "staged": bitmap(0),
+}
 
 
 # {case: (verb, false answer, expected part of the error)}
@@ -93,6 +100,11 @@ ASKED_FOR = {
     "a place like its workdir": (
         "release.begin",
         {**BEGUN, "staging": f"{WORKDIR}2/x"},
+        "outside its workdir",
+    ),
+    "data outside its workdir": (
+        "data.lack",
+        {**LACKING, "lacking": bitmap(0b0010), "staging": "/etc/cron.d"},
         "outside its workdir",
     ),
     "a folder of the data": (

@@ -15,15 +15,17 @@ from typing import Any
 import pytest
 
 from support.waiting import wait_for
+from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.failures import quote_host_text
-from tfdeploy.model.answers.files import DATA_BEGIN
+from tfdeploy.model.answers.files import DATA_LACK
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.transport.fleet import SshFleet
 
 ALL = ("n1", "n2", "n3")
+LISTING = Listing().pack()  # of an empty data set
 ANNA, BERT = (
     {"user": name, "machine": f"{name}s-laptop", "pid": 7, "time": 1795250000.0}
     for name in ("anna", "bert")
@@ -143,12 +145,12 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
     and Anna goes on in her old session.
     """
     hosts, anna, bert, _ = fleets
-    host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
+    host, where = hosts["n1"], {"job": "job", "name": "d"}
     with HostLocks(
         fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
     ).hold():
         agent = anna.session(host).agent()
-        agent.call(DATA_BEGIN, where)
+        agent.call(DATA_LACK, where, blob=LISTING)
         os.kill(agent.hello.pid, signal.SIGKILL)
         with HostLocks(
             fleet=bert,
@@ -160,7 +162,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
         ).hold():
             new_agent = lost_for(anna, host, agent)
             error = refused(new_agent, where)
-            bert.session(host).agent().call(DATA_BEGIN, where)
+            bert.session(host).agent().call(DATA_LACK, where, blob=LISTING)
         assert refused(new_agent, where).details == error.details
         assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
         assert error.what == quote_host_text(
@@ -173,17 +175,17 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
     with HostLocks(
         fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
     ).hold():
-        anna.session(host).agent().call(DATA_BEGIN, where)
+        anna.session(host).agent().call(DATA_LACK, where, blob=LISTING)
 
 
 def test_operator_who_lost_only_session_keeps_lock(fleets: Any) -> None:
     hosts, anna, bert, _ = fleets
-    host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
+    host, where = hosts["n1"], {"job": "job", "name": "d"}
     with HostLocks(
         fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
     ).hold():
         anna.session(host).close()
-        anna.session(host).agent().call(DATA_BEGIN, where)
+        anna.session(host).agent().call(DATA_LACK, where, blob=LISTING)
         assert not ask(bert, host, "sync")
     assert ask(bert, host, "sync", wait_s=20)
 
@@ -201,5 +203,5 @@ def lost_for(fleet: SshFleet, host: Any, before: Any) -> Any:
 
 def refused(agent: Any, where: dict[str, Any]) -> AgentError:
     with pytest.raises(AgentError) as caught:
-        agent.call(DATA_BEGIN, where)
+        agent.call(DATA_LACK, where, blob=LISTING)
     return caught.value

@@ -57,6 +57,10 @@ def contents(root: Path) -> dict[bytes, bytes | str]:
     return files
 
 
+def all_names(root: Path) -> list[bytes]:
+    return sorted(contents(root))
+
+
 def test_tree_with_unusual_names_arrives_identical(
     ssh_hosts: Any, tree: Path, connect_to: Any
 ) -> None:
@@ -64,13 +68,10 @@ def test_tree_with_unusual_names_arrives_identical(
     target, connection = resolve(host), connect_to(host)
     destination = ssh_hosts.root / "the re's"
     destination.mkdir()
-    assert push(target, str(tree), None, str(destination), delete=True, **connection) > 0
+    assert push(target, str(tree), all_names(tree), str(destination), **connection) > 0
     assert contents(destination) == contents(tree)
     assert (destination / "run.sh").stat().st_mode & 0o777 == 0o700
     assert (destination / "plain").stat().st_mode & 0o777 == 0o600
-    (destination / "stale").write_text("x")
-    push(target, str(tree), None, str(destination), delete=True, **connection)
-    assert contents(destination) == contents(tree)
 
 
 def test_only_requested_names_are_sent_whatever_their_times(
@@ -86,7 +87,6 @@ def test_only_requested_names_are_sent_whatever_their_times(
         str(tree),
         [*ODD_NAMES, b"run.sh", b"link"],
         str(destination),
-        delete=False,
         on_progress=lambda done, _: seen.append(done),
         **connection,
     )
@@ -95,7 +95,7 @@ def test_only_requested_names_are_sent_whatever_their_times(
     times = (tree / "plain").stat()
     (destination / "plain").write_bytes(b"x" * times.st_size)
     os.utime(destination / "plain", ns=(times.st_atime_ns, times.st_mtime_ns))
-    push(target, str(tree), [b"plain"], str(destination), delete=False, **connection)
+    push(target, str(tree), [b"plain"], str(destination), **connection)
     assert contents(destination) == contents(tree)
 
 
@@ -110,9 +110,8 @@ def test_push_through_noisy_login_shell(ssh_hosts: Any, tree: Path, connect_to: 
     push(
         resolve(noisy.host),
         str(tree),
-        None,
+        all_names(tree),
         str(destination),
-        delete=True,
         **connect_to(noisy.host),
     )
     assert contents(destination) == contents(tree)
@@ -123,22 +122,15 @@ def test_push_through_jump_host(ssh_hosts: Any, tree: Path, connect_to: Any) -> 
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     destination = ssh_hosts.root / "there"
     destination.mkdir()
-    push(resolve(host), str(tree), None, str(destination), delete=True, **connect_to(host))
+    push(resolve(host), str(tree), all_names(tree), str(destination), **connect_to(host))
     assert contents(destination) == contents(tree)
     assert "Accepted publickey" in jump.trace()
-
-
-def test_empty_source_deletes_nothing(ssh_hosts: Any, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(Refused, match="empty"):
-        push(resolve(ssh_hosts.host("n1").host), str(empty), None, str(tmp_path), delete=True)
 
 
 def test_rsync_missing_on_host_is_named(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
     bare = ssh_hosts.host("n1", "ForceCommand PATH=/nowhere; eval $SSH_ORIGINAL_COMMAND")
     with pytest.raises(Refused, match="rsync is missing") as caught:
-        push(resolve(bare.host), str(tree), None, str(tree), delete=False, **connect_to(bare.host))
+        push(resolve(bare.host), str(tree), all_names(tree), str(tree), **connect_to(bare.host))
     assert caught.value.where == "n1"
 
 
@@ -153,9 +145,8 @@ def test_full_disk_on_host_is_named(ssh_hosts: Any, tree: Path, connect_to: Any)
         push(
             resolve(full.host),
             str(tree),
-            None,
+            all_names(tree),
             str(destination),
-            delete=False,
             **connect_to(full.host),
         )
     assert caught.value.where == "n1"
@@ -166,9 +157,8 @@ def test_rsync_refuses_unknown_host_key(ssh_hosts: Any, tree: Path) -> None:
         push(
             resolve(ssh_hosts.host("n1", known=False).host),
             str(tree),
-            None,
+            all_names(tree),
             str(tree),
-            delete=False,
         )
 
 
@@ -177,7 +167,7 @@ def test_host_without_listener_is_unreachable(ssh_hosts: Any, tree: Path) -> Non
     sshd.process.terminate()
     sshd.process.wait(120)
     with pytest.raises(HostUnreachable):
-        push(resolve(sshd.host), str(tree), None, str(tree), delete=False)
+        push(resolve(sshd.host), str(tree), all_names(tree), str(tree))
 
 
 def test_interrupted_push_is_resumed(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
@@ -198,9 +188,8 @@ def test_interrupted_push_is_resumed(ssh_hosts: Any, tree: Path, connect_to: Any
         push(
             target,
             str(tree),
-            None,
+            all_names(tree),
             str(destination),
-            delete=False,
             on_progress=lambda done, _: started.set(),
             **connection,
         )
@@ -208,7 +197,44 @@ def test_interrupted_push_is_resumed(ssh_hosts: Any, tree: Path, connect_to: Any
         pass
     started.set()
     stopper.join()
-    push(target, str(tree), None, str(destination), delete=False, **connection)
+    push(target, str(tree), all_names(tree), str(destination), **connection)
+    assert contents(destination) == contents(tree)
+
+
+def test_only_differences_from_older_version_are_sent(
+    ssh_hosts: Any, tree: Path, connect_to: Any
+) -> None:
+    host = ssh_hosts.host("n1").host
+    older, destination = ssh_hosts.root / "older", ssh_hosts.root / "newer"
+    for folder in (older, destination):
+        folder.mkdir()
+    content = os.urandom(4 << 20)
+    (older / "big").write_bytes(content)
+    (tree / "big").write_bytes(content[: 2 << 20] + b"inserted" + content[2 << 20 :])
+    sent = push(
+        resolve(host),
+        str(tree),
+        all_names(tree),
+        str(destination),
+        in_place=True,
+        older_folder=str(older),
+        **connect_to(host),
+    )
+    assert contents(destination) == contents(tree) and sent < 1 << 20
+    assert (older / "big").read_bytes() == content
+
+
+def test_push_in_place_goes_on_where_killed_rsync_ended(
+    ssh_hosts: Any, tree: Path, connect_to: Any
+) -> None:
+    host = ssh_hosts.host("n1").host
+    destination = ssh_hosts.root / "there"
+    destination.mkdir()
+    content = os.urandom(32 << 20)
+    (tree / "big").write_bytes(content)
+    (destination / "big").write_bytes(content[: 24 << 20])
+    arguments = (resolve(host), str(tree), all_names(tree), str(destination))
+    assert push(*arguments, in_place=True, **connect_to(host)) < 16 << 20
     assert contents(destination) == contents(tree)
 
 
@@ -226,9 +252,8 @@ def test_session_that_ends_during_push_is_named(ssh_hosts: Any, tree: Path) -> N
         push(
             resolve(host),
             str(tree),
-            None,
+            all_names(tree),
             str(destination),
-            delete=False,
             on_progress=end,
             session=session,
         )
@@ -240,7 +265,7 @@ def test_push_starts_new_ssh_if_sshd_allows_no_further_channel(ssh_hosts: Any, t
     destination.mkdir()
     session = open_session(host, Connector())
     open_channel = session.start("sleep 60")
-    push(resolve(host), str(tree), None, str(destination), delete=False, session=session)
+    push(resolve(host), str(tree), all_names(tree), str(destination), session=session)
     assert contents(destination) == contents(tree)
     open_channel.close()
     session.close()
@@ -253,9 +278,8 @@ def test_push_of_many_bytes_starts_new_ssh(ssh_hosts: Any, tree: Path) -> None:
     push(
         resolve(host),
         str(tree),
-        None,
+        all_names(tree),
         str(destination),
-        delete=False,
         session=NoSession(),
         total_bytes=SESSION_BYTES,
     )

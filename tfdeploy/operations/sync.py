@@ -88,7 +88,7 @@ def sync_job(
         next_verbs = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
         lock = HostLocks(fleet, wanted, job.name, "sync", holder, emit, next_verbs)
         with lock.hold_where_possible() as failed:
-            refused = _refusals_by_host(fleet, lock.hosts, shipment, confirm, emit)
+            refused = _unconfirmed_deletions(fleet, lock.hosts, shipment, confirm, emit)
             results.update({**failed, **(refused or sync(fleet, lock.hosts, shipment, emit, lock))})
         changed = {
             name: result.bytes_sent
@@ -127,19 +127,16 @@ def _outcomes_of_complete_hosts(
     return {name: each for name, each in outcomes.items() if each is not None}
 
 
-def _refusals_by_host(
+def _unconfirmed_deletions(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> Outcomes[SyncResult]:
-    """Return {host: error} if the data sets must not be sent; {} if they may be sent.
-
-    Calls `find_data_refusals`. If the operator does not confirm a deletion, every host gets the
-    same error.
-    """
+    """Return {} if the data sets may be sent, otherwise the same error for every host."""
     if not shipment.data:
         return {}
-    from tfdeploy.operations.sending.send_data import find_data_refusals
+    from tfdeploy.operations.sending.send_data import confirm_deletions
 
     try:
-        return find_data_refusals(fleet, hosts, shipment, confirm, emit)
+        confirm_deletions(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
         return {host.name: error for host in hosts}
+    return {}

@@ -24,6 +24,7 @@ from support.agent.cluster import NewCluster
 from support.waiting import wait_for
 from tfdeploy.agent import bitmap, listing, pieces, wire
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
@@ -229,10 +230,10 @@ def test_releases_and_data(host: SessionContext, tmp_path: Path) -> None:
     )
     assert missing == {"missing": []}
     assert asked(host, "data.state", job="j", name="digits") is None
-    asked(host, "data.begin", job="j", name="digits", bytes=0)
-    digest = asked(host, "data.commit", job="j", name="digits", digest="0" * 64)["digest"]
-    asked(host, "data.commit", job="j", name="digits", digest=digest)
+    asked(host, "data.lack", Listing().pack(), job="j", name="digits")
+    asked(host, "data.commit", job="j", name="digits")
     asked(host, "data.state", job="j", name="digits")
+    asked(host, "data.losing", job="j", name="digits", digest="")
 
 
 def test_a_broadcast(host: SessionContext, tmp_path: Path) -> None:

@@ -24,11 +24,13 @@ from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
+from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.serve import lock as serve_lock
 from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
 from tfdeploy.model.answers.failures import format_advice
 
 WITHIN_S = 60.0
+LISTING = Listing().pack()  # of an empty data set
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
 
 
@@ -188,12 +190,12 @@ def gone(client: Client) -> None:
     client.process.wait(WITHIN_S)
 
 
-def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
+def writes(client: Client, fence: int | None = None, verb: str = "data.lack", **args: Any) -> Any:
     """Call a verb that changes files on the host. Return the error code of its refusal, or None if
     the verb succeeds.
     """
     return (
-        client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
+        client.call(verb, LISTING, **{"job": "job", "name": "d", "fence": fence, **args})
         .get("error", {})
         .get("code")
     )
@@ -212,7 +214,7 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(
     assert his > mine
     if ended:
         assert bob.call("unlock", job="job")["value"] == {}
-    error = again.call("data.begin", job="job", name="d", fence=mine)["error"]
+    error = again.call("data.lack", LISTING, job="job", name="d", fence=mine)["error"]
     assert (error["code"], error["details"]["user"]) == ("lock_lost", "bob")
     assert (
         error["what"]
@@ -260,7 +262,7 @@ def test_who_connects_again_waits_until_the_session_before_has_seen_its_end(
 ) -> None:
     ann, again = serve(), serve()
     mine = taken(ann)
-    asked = [again.ask("data.begin", job="job", name="d", fence=mine) for _ in range(3)]
+    asked = [again.ask("data.lack", LISTING, job="job", name="d", fence=mine) for _ in range(3)]
     assert again.call("ping")["value"]
     again.write({"cancel": asked[0]})
     assert again.answer(asked[0])["error"]["code"] == "cancelled"

@@ -15,6 +15,7 @@ from support.agent.cluster import NewClient
 from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.agent.host import boot_id
+from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.model.answers.failures import format_advice
 
@@ -127,7 +128,7 @@ def test_stray_prints_do_not_reach_the_channel(serve: NewClient) -> None:
 
 
 def test_files_are_private(serve: NewClient, tmp_path: Path) -> None:
-    assert serve().call("data.begin", job="job", name="digits", bytes=1)["value"]
+    assert serve().call("data.lack", Listing().pack(), job="job", name="digits")["value"]
     assert (tmp_path / "job").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "job" / "data" / "digits.tfdeploy").stat().st_mode & 0o777 == 0o600
 

@@ -73,8 +73,8 @@ class Wires:
     def __init__(self) -> None:
         self.sent: dict[str, list[tuple[str, set[str]]]] = {LIAR: [], OTHER: []}
 
-    def push(self, target: Any, root: str, names: list[bytes] | None, folder: str, **_: Any) -> int:
-        listed = {os.fsdecode(name) for name in names or []}
+    def push(self, target: Any, root: str, names: list[bytes], folder: str, **_: Any) -> int:
+        listed = {os.fsdecode(name) for name in names}
         self.sent[str(target)].append((folder, listed))
         return 1
 
@@ -342,7 +342,7 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
     "release.begin": (sync_both,),
     "release.commit": (sync_both,),
     "data.state": (sync_both,),
-    "data.begin": (sync_both,),
+    "data.losing": (sync_both,),
     "data.commit": (sync_both,),
     "data.lack": (sync_both,),
     "broadcast.join": (sync_both,),

@@ -450,6 +450,7 @@ def _hello(host: str, _: Any) -> dict[str, Any]:
 
 # Bit n stands for row n of the listing. Rows 1 and 3 are the files a.txt and sub/b.txt. Rows 0 and
 # 2 are the top folder and the folder sub.
+_NONE_STAGED = base64.b64encode(zlib.compress(bytes(1))).decode()
 _LACKING = base64.b64encode(zlib.compress(bytes([0b1010]))).decode()
 _FIRST_TWO = base64.b64encode(zlib.compress(bytes([0b11]))).decode()
 _STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"
@@ -469,12 +470,18 @@ _VALUES: dict[str, Any] = {
     },
     "release.commit": lambda host, args: {"changed": []},
     "data.state": lambda host, args: {"digest": "0" * 64},
-    "data.lack": lambda host, args: {"lacking": _LACKING, "lacking_bytes": 8, "folder_id": host},
+    "data.lack": lambda host, args: {
+        "lacking": _LACKING,
+        "lacking_bytes": 8,
+        "staging": _STAGING,
+        "staged": _NONE_STAGED,
+        "folder_id": host,
+    },
     "broadcast.sums": lambda host, args: {"leaves": hash_piece(FILES["a.txt"]).hex()},
     "data.held": lambda host, args: {"held": [[65535, _LACKING]], "folder_id": host},
     "broadcast.leaves": lambda host, args: {"wanted": _FIRST_TWO},
-    "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},
-    "data.commit": lambda host, args: {"digest": args.get("digest", ""), "ok": True},
+    "data.losing": lambda host, args: {"files": 0, "losing": 0},
+    "data.commit": lambda host, args: {"digest": "0" * 64, "ok": True},
     "keep.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/.incoming"},
     "keep.place": lambda host, args: {"missing": []},
     "fetch.log_sum": _log_sum,

@@ -90,16 +90,12 @@ def test_quoting_for_rsync() -> None:
 
 
 def test_arguments_of_rsync_cannot_become_options() -> None:
-    words = push_argv("/tree", "/there", names=True, delete=False, compare_content=False)
+    words = push_argv("/tree", "/there", in_place=False)
     assert words[-3:] == ["--", "/tree/", "target:/there/"]
     assert "--from0" in words
-    assert "--delete-delay" not in words
-    assert "--delete-delay" in push_argv(
-        "/tree", "/there", names=False, delete=True, compare_content=False
-    )
     for bad in ("there", "-e", "", "/a\nb"):
         with pytest.raises(Refused):
-            push_argv("/tree", bad, names=False, delete=False, compare_content=False)
+            push_argv("/tree", bad, in_place=True)
 
 
 @pytest.mark.parametrize(

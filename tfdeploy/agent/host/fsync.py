@@ -65,8 +65,3 @@ def _flush_file_system(root: str) -> bool:
         return False
     finally:
         os.close(folder)
-
-
-def changed_since(root: str, paths: Iterable[str], time_s: float) -> List[str]:
-    """Return the paths whose content or metadata changed at or after `time_s` (UTC seconds)."""
-    return [path for path in paths if os.lstat(os.path.join(root, path)).st_ctime >= time_s]

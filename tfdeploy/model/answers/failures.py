@@ -41,7 +41,6 @@ LINES = {
     "list_runs": "`tfdeploy runs`",
     "remove_damaged_run": "on the host, remove the run's folder after all its processes have ended",
     "stop_run": "`tfdeploy stop {run}`",
-    "stop_run_or_sync_later": "`tfdeploy stop {run}`, or sync after that run has ended",
     "stop_run_or_kill": "`tfdeploy stop {run}`, or `tfdeploy exec --limit {host} -- kill {pid}`",
     "sync": "`tfdeploy sync`",
     "launch_with_sync": "launch without --no-sync",

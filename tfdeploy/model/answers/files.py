@@ -128,9 +128,9 @@ class UploadFolder(Answer):
     folder: AbsolutePath
 
 
-class DataUploadFolder(UploadFolder):
-    """`files`: how many files are present. `losing`: how many of these files the sync would delete.
-    Both numbers are 0 if the caller did not request them."""
+class FilesToRemove(Answer):
+    """`files`: how many files the data set has now. `losing`: how many of these files a sync would
+    delete. Both are 0 if the data set would not change."""
 
     files: Count = 0
     losing: Count = 0
@@ -179,7 +179,7 @@ RELEASE_MISSING = Verb("release.missing", MissingFiles)
 RELEASE_BEGIN = Verb("release.begin", ReleaseBegun)
 RELEASE_COMMIT = Verb("release.commit", IncompleteFiles)
 DATA_STATE = Verb("data.state", nullable_type(DataState))
-DATA_BEGIN = Verb("data.begin", DataUploadFolder)
+DATA_LOSING = Verb("data.losing", FilesToRemove)
 DATA_COMMIT = Verb("data.commit", DataCommitResult)
 KEEP_BEGIN = Verb("keep.begin", UploadFolder)
 KEEP_ASIDE = Verb("keep.aside", EmptyAnswer)
@@ -196,10 +196,15 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 class MissingDataFiles(Answer):
     """`lacking`: a bitmap of the listing's rows whose files the host lacks, as base64 of zlib.
-    `folder_id`: an id that is equal on all hosts that share the folder."""
+    `staged`: a bitmap of those of them that have arrived completely in the folder `staging`.
+    `present`: the folder with the present version, if there is one. `folder_id`: an id that is equal on all
+    hosts that share the folder."""
 
     lacking: Base64
     lacking_bytes: Count
+    staging: AbsolutePath
+    staged: Base64
+    present: AbsolutePath | None = None
     folder_id: ShortText = ""
 
 

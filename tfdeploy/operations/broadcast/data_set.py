@@ -30,11 +30,13 @@ class DataSet:
 
     `listing` lists the whole data set. `origin` is the host that the data comes from
     (None: this machine). `split` tells which host gets which files (None: each host gets all).
+    `by_rsync`: this machine sends the data to each host by rsync.
     """
 
     listing: DataListing
     origin: Host | None = None
     split: DataSplit | None = None
+    by_rsync: bool = False
 
     def wanted_on(self, host: str) -> WantedFiles | None:
         """Return what a host should have; None if it should have nothing of the data set."""
@@ -66,7 +68,7 @@ class DataSet:
         wanted_by_host: Mapping[str, Sequence[int]],
         complete_hosts: Iterable[Host],
     ) -> list[Stream]:
-        """Return the streams (broadcasts of some of the files) that bring every host what it lacks.
+        """Return the streams (each sends some of the files) that bring every host what it lacks.
 
         `lacking_by_host`: for each host, the rows that it lacks, as rows of the whole data set.
         `wanted_by_host`:
@@ -75,6 +77,11 @@ class DataSet:
         """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacking_by_host.items() if each.rows}
+        if self.by_rsync:
+            return [
+                Stream((name,), None, array("I", (row for row in rows if sizes[row])))
+                for name, rows in lacking.items()
+            ]
         if self.split is not None:
             # If the data set is read from a host (the origin), only that host's files are certainly
             # correct. So no other host sends the files that it already has.
@@ -93,6 +100,18 @@ class DataSet:
             else None
         )
         return [Stream(tuple(lacking), origin or lender, moved)] if moved else []
+
+    def is_sent_by_rsync(self, stream: Stream) -> bool:
+        """Return whether rsync sends this stream: from this machine to a single host.
+
+        Files with holes are broadcast, because rsync would send the holes.
+        """
+        rows = self.listing.rows
+        return (
+            stream.lender is None
+            and len(stream.receivers) == 1
+            and (self.by_rsync or not any(map(rows.is_sparse, stream.rows)))
+        )
 
 
 def has_data_set(session: Session, data_args: Args, wanted: WantedFiles) -> bool:

@@ -1,4 +1,6 @@
-"""Send data sets to hosts: find the missing files of each host, broadcast them, put them in place.
+"""Send data sets to hosts: find the missing files of each host, send them, put them in place.
+
+Files that several hosts lack are broadcast. Files that one host lacks are sent to it by rsync.
 
 The caller holds the job's lock on every host. A host keeps the old data in place until the whole
 data set has arrived.
@@ -7,9 +9,9 @@ data set has arrived.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from tfdeploy.agent import bitmap
@@ -30,6 +32,8 @@ from tfdeploy.operations.broadcast.delivery import (
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.broadcast.wanted import WantedFiles, all_wanted_files
+from tfdeploy.operations.confine import check_below_workdir
+from tfdeploy.operations.copy.push_files import push_files
 from tfdeploy.operations.emit import emit_note, emit_transfer, emit_warning
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.outcomes import session_of
@@ -45,14 +49,19 @@ STREAMS_AT_ONCE = 16
 class _MissingRows:
     """The files of a data set that one host lacks.
 
-    `lacking` has their row numbers in the whole data set. Hosts with the same `folder_id` store the
-    data set in one shared folder; the id is "" if the host does not know it.
+    `lacking` has their row numbers in the whole data set. Those in `staged` have arrived in the
+    folder `staging` already. `present_folder` has the host's present version of the data set, if
+    there is one. Hosts with the same `folder_id` store the data set in one shared folder; the id is
+    "" if the host does not know it.
     """
 
     session: Session
     wanted: WantedFiles
     lacking: RowSelection
     lacking_bytes: int
+    staging: str
+    staged: frozenset[int]
+    present_folder: str | None
     folder_id: str
 
 
@@ -116,16 +125,17 @@ def _send_with_retries(
         if session.host.name in finishing_hosts:
             lock.release_host(session)
 
-    for _ in range(1 if data.split else TRIES):
+    for number in range(1 if data.split else TRIES):
+        attempt = _SendAttempt(fleet, job, name, data, emit, release, trusts_staged=not number)
         try:
-            return {**_SendAttempt(fleet, job, name, data, emit, release).send_to(hosts), **lost}
+            return {**attempt.send_to(hosts), **lost}
         except SourceChanged as error:
             changed = error
         lost.update(lock.reacquire())
         hosts = hosts_except(hosts, lost)
         if data.split is None:
             emit_warning(emit, f"data {name}: {changed.what}: sending it again")
-            data = DataSet(data.list_again(fleet), data.origin)
+            data = replace(data, listing=data.list_again(fleet))
     host = f"{data.origin.name}:" if data.origin else ""
     changing = Refused(
         f"data set {name} changed while it was sent",
@@ -145,8 +155,15 @@ class _SendAttempt:
         data: DataSet,
         emit: Emit,
         release: Callable[[Session], None],
+        *,
+        trusts_staged: bool,
     ) -> None:
-        """`release` is called with the session of each host that has the whole data set."""
+        """`release` is called with the session of each host that has the whole data set.
+
+        `trusts_staged`: files that a host has received with the right size and time are not sent
+        again. After a change of the source they are, because it may have kept size and time.
+        """
+        self._trusts_staged = trusts_staged
         self._fleet, self._data = fleet, data
         self._name, self._emit, self._release = name, emit, release
         self._where = {"job": job, "name": name}
@@ -225,14 +242,23 @@ class _SendAttempt:
             DATA_LACK, args, blob=wanted.packed_listing, timeout_s=LISTING_TIMEOUT_S
         )
         name = f"{wanted.digest} {answer.lacking}"
+
+        def unpack(bitmap_text: str) -> Iterator[int]:
+            rows = bitmaps.rows_from_bitmap(bitmap_text, wanted.rows, session.host.name)
+            return map(wanted.rows_in_whole_set.__getitem__, rows)
+
         with self._lock:
             if name not in self._rows:
-                own_rows = bitmaps.rows_from_bitmap(answer.lacking, wanted.rows, session.host.name)
-                self._rows[name] = RowSelection(
-                    name, array("I", (wanted.rows_in_whole_set[row] for row in own_rows))
-                )
+                self._rows[name] = RowSelection(name, array("I", unpack(answer.lacking)))
         return _MissingRows(
-            session, wanted, self._rows[name], answer.lacking_bytes, answer.folder_id
+            session,
+            wanted,
+            self._rows[name],
+            answer.lacking_bytes,
+            check_below_workdir(session, answer.staging),
+            frozenset(unpack(answer.staged) if self._trusts_staged else ()),
+            answer.present,
+            answer.folder_id,
         )
 
     # --- Sending.
@@ -249,7 +275,7 @@ class _SendAttempt:
             if lack.lacking_bytes:
                 emit_transfer(self._emit, name, self._what, "begin", 0, lack.lacking_bytes)
         try:
-            self._run_broadcasts(streams, missing_by_host, outcomes)
+            self._run_streams(streams, missing_by_host, outcomes)
         finally:
             for name, lack in missing_by_host.items():
                 self._emit_transfer_end(name, lack.lacking_bytes, outcomes.get(name))
@@ -281,19 +307,29 @@ class _SendAttempt:
         lack.lacking = RowSelection("", ())
         return {}
 
-    def _run_broadcasts(
+    def _run_streams(
         self,
         streams: list[Stream],
         missing_by_host: Mapping[str, _MissingRows],
         results: dict[str, Outcome],
     ) -> None:
-        """Run the broadcasts of a data set, up to STREAMS_AT_ONCE at once.
+        """Run the streams of a data set, up to STREAMS_AT_ONCE at once.
 
         The outcomes are added to `results`. Raises SourceChanged.
         """
+        # Whether each host gets only one stream, so that it needs nothing else once that has ended.
+        single = len(streams) == 1 or self._data.by_rsync
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
-                pool.submit(self._run_broadcast, number, stream, missing_by_host, len(streams) == 1)
+                pool.submit(
+                    self._send_by_rsync
+                    if self._data.is_sent_by_rsync(stream)
+                    else self._run_broadcast,
+                    number,
+                    stream,
+                    missing_by_host,
+                    single,
+                )
                 for number, stream in enumerate(streams)
             ]
         for stream, sending in zip(streams, sendings, strict=True):
@@ -316,17 +352,66 @@ class _SendAttempt:
             next=error.next,
         )
 
+    def _send_by_rsync(
+        self,
+        number: int,
+        stream: Stream,
+        missing_by_host: Mapping[str, _MissingRows],
+        is_only_stream: bool,
+    ) -> dict[str, Outcome]:
+        """Send the files of a stream to its only host by rsync, and return the host's outcome.
+
+        The arguments and errors are those of `_run_broadcast`.
+        """
+        (host,) = stream.receivers
+        lack, rows = missing_by_host[host], self._data.listing.rows
+        sent_rows = [row for row in stream.rows if row not in lack.staged]
+        staged_bytes = sum(rows.size(row) for row in stream.rows if row in lack.staged)
+
+        def report_progress(sent: int, _: int | None) -> None:
+            self._emit_progress(number, host, staged_bytes + sent, missing_by_host)
+
+        def send(session: Session) -> int:
+            return push_files(
+                session,
+                self._data.listing.root,
+                [rows.path(row) for row in sent_rows],
+                lack.staging,
+                sum(rows.size(row) for row in sent_rows),
+                self._emit,
+                report_progress,
+                in_place=True,
+                older_folder=lack.present_folder,
+            )
+
+        sent_bytes = 0
+        try:
+            if sent_rows:
+                try:
+                    sent_bytes = send(lack.session)
+                except HostUnreachable:
+                    # The connection broke. A second rsync goes on where the first one ended.
+                    sent_bytes = send(session_of(self._fleet, lack.session.host))
+            self._check_unchanged()
+            if is_only_stream:
+                self._commit_and_unlock(session_of(self._fleet, lack.session.host))
+        except SourceChanged:
+            raise
+        except TfdeployError as error:
+            return {host: error}
+        return {host: ReceivedFiles(sent_bytes, [self._what], "")}
+
     def _run_broadcast(
         self,
         number: int,
         stream: Stream,
         missing_by_host: Mapping[str, _MissingRows],
-        is_only_broadcast: bool,
+        is_only_stream: bool,
     ) -> dict[str, Outcome]:
         """Run one broadcast of some files, and return the outcomes of its hosts.
 
-        `is_only_broadcast`: the data set needs no other broadcast, so each host puts the data in
-        place as soon as it has received everything. Raises SourceChanged.
+        `is_only_stream`: the hosts get no other stream, so each host puts the data in place as soon
+        as it has received everything. Raises SourceChanged.
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         receivers = {name: missing_by_host[name] for name in stream.receivers}
@@ -340,7 +425,7 @@ class _SendAttempt:
             return {**self._where, "moved": moved[receivers[member.name].wanted.digest]}
 
         def put_in_place(member: MemberSession) -> None:
-            if is_only_broadcast and not member.is_lender:
+            if is_only_stream and not member.is_lender:
                 self._commit_and_unlock(member.session)
 
         file_broadcast = FileBroadcast(
@@ -359,7 +444,7 @@ class _SendAttempt:
         broadcast, outcomes = file_broadcast.run(
             members,
             lambda host, arrived, _: self._emit_progress(number, host, arrived, missing_by_host),
-            event_name=self._what if is_only_broadcast else "",
+            event_name=self._what if is_only_stream else "",
         )
         broadcast.report.emit_end(broadcast.control_sent_bytes)
         return outcomes
@@ -425,7 +510,7 @@ class _SendAttempt:
     def _commit_and_unlock(self, session: Session) -> None:
         """Let the host put the received data in place, and release the lock there."""
         wanted = self._wanted(session.host.name)
-        args = {**self._where, "staged": True, "parts": wanted.part_count}
+        args = {**self._where, "parts": wanted.part_count}
         blob = wanted.packed_part_numbers if wanted.part_count else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LISTING_TIMEOUT_S).ok:
             raise HostFailed(

@@ -23,7 +23,7 @@ from tfdeploy.operations.copy.code_files import LEAST_BROADCAST_BYTES
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.send_code import CALL_S, has_release
-from tfdeploy.operations.sending.send_data import data_sets_to_broadcast
+from tfdeploy.operations.sending.send_data import data_sets_to_send
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
@@ -72,10 +72,8 @@ def forecast_sync(
         emit_warning(emit, warning)
     estimate = _Forecast(fleet, shipment.job)
     estimate.add_code(hosts, shipment)
-    for name, data in data_sets_to_broadcast(shipment).items():
+    for name, data in data_sets_to_send(shipment).items():
         estimate.add_data(name, data)
-    for name in sorted(shipment.by_rsync):
-        estimate.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
     outcomes: Outcomes[ExpectedTransfer] = {**estimate.expected, **estimate.errors}
     return {host.name: outcomes[host.name] for host in hosts}, estimate.broadcasts
 
@@ -118,7 +116,7 @@ class _Forecast:
         if len(large) > 1:
             self._add_broadcast("code", large, max(large.values()), "")
 
-    def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
+    def add_data(self, name: str, data: DataSet) -> None:
         """Add the files of a data set that hosts would receive.
 
         If several hosts share a folder, only one of them receives the data.
@@ -145,7 +143,7 @@ class _Forecast:
         rows = {host: missing.rows for host, missing in missing_by_host.items() if host != origin}
         for host, each in rows.items():
             self.expected[host].sent[subject] = sum(sizes[row] for row in each.rows)
-        if by_rsync:
+        if data.by_rsync:
             return
         complete = [host for host in hosts if host.name in outcomes and outcomes[host.name] is None]
         for stream in data.plan_streams(

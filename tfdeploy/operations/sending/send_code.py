@@ -23,7 +23,7 @@ from tfdeploy.operations.copy.code_files import (
     CodeChanged,
     ReadyHost,
 )
-from tfdeploy.operations.emit import transfer_events
+from tfdeploy.operations.emit import emit_transfer, transfer_events
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
@@ -141,12 +141,17 @@ def _send_missing_and_commit(
             _commit_release(begun, shipment, contents)
         outcome.bytes_sent += len(contents)
     else:
-        from tfdeploy.operations.copy.push_data import push_with_progress
+        from tfdeploy.operations.copy.push_files import push_files
 
-        names = [os.fsencode(path) for path in missing]
-        outcome.bytes_sent += push_with_progress(
-            session, code.root, names, begun.staging, total, "code", emit, delete=False
-        )
+        host, names = session.host.name, [os.fsencode(path) for path in missing]
+
+        def report_progress(sent: int, _: int | None) -> None:
+            emit_transfer(emit, host, "code", "moving", sent, total)
+
+        with transfer_events(emit, host, "code", total):
+            outcome.bytes_sent += push_files(
+                session, code.root, names, begun.staging, total, emit, report_progress
+            )
         code.check_unchanged(missing)
         _commit_release(begun, shipment)
 

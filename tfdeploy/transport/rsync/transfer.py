@@ -1,7 +1,7 @@
 """Copy a tree, or some of its files, to or from a folder of one host, with rsync over SSH.
 
-Only this module starts transfers with rsync. The callers decide what is copied. Two things are
-refused: an empty source with `delete`, and names that lead out of the folder.
+Only this module starts transfers with rsync. The callers decide what is copied. Names that lead out
+of the folder are refused.
 """
 
 from __future__ import annotations
@@ -31,38 +31,35 @@ _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
 def push(
     target: Target,
     source_root: str,
-    names: list[bytes] | None,
+    names: list[bytes],
     destination: str,
     *,
-    delete: bool,
-    compare_content: bool = False,
+    in_place: bool = False,
+    older_folder: str | None = None,
     on_progress: Progress | None = None,
     session: Session | None = None,
     total_bytes: int = 0,
 ) -> int:
-    """Send a tree, or some of its files, to the host. Return the bytes sent over the network.
+    """Send some files of a tree to a folder of the host. Return the bytes sent over the network.
 
     `names`: relative paths of files and links below `source_root`. These are sent even if the
-    host's files have the same size and time. If `names` is None, all files of the tree are sent
-    that differ from the host's in size or time (with `compare_content`: in content).
+    host's files have the same size and time.
+    `in_place`: write each file at its final path, where what has arrived remains even if the host's
+    rsync is killed. Otherwise files are written at temporary paths and then renamed, which is
+    needed if files at the destination are hard links.
+    `older_folder`: a folder of the host with older versions of the files. Of a file that is there,
+    only the differences are sent.
     `on_progress(bytes done, total or None)`: called while bytes are sent.
     `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
     carries them.
 
     Files arrive with mode 0600 or 0700, and folders with mode 0700, both with their times. An
     interrupted file is kept and resumed by the next transfer. A file that vanishes or shrinks
-    meanwhile is no error, because the caller checks the result. Raises Refused (no rsync, empty
-    source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
+    meanwhile is no error, because the caller checks the result. Raises Refused (no rsync), HostFailed
+    (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
-    argv = push_argv(
-        source_root,
-        destination,
-        names=names is not None,
-        delete=delete,
-        compare_content=compare_content,
-    )
-    _check_source(source_root, delete)
+    argv = push_argv(source_root, destination, in_place=in_place, older_folder=older_folder)
     rsync = transfer(
         RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
     )
@@ -140,31 +137,18 @@ def check_name(name: bytes) -> None:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the requested folder")
 
 
-def _check_source(root: str, delete: bool) -> None:
-    """Raise Refused if the folder `root` is unreadable, or if it is empty and `delete` is set."""
-    try:
-        with os.scandir(root) as entries:
-            empty = next(entries, None) is None
-    except OSError as error:
-        raise Refused(f"the source cannot be read: {error.strerror}", where=root) from error
-    if empty and delete:
-        raise Refused(
-            "the source is empty: this copy would delete all files at the destination", where=root
-        )
-
-
 def push_argv(
-    source_root: str, destination: str, *, names: bool, delete: bool, compare_content: bool
+    source_root: str, destination: str, *, in_place: bool, older_folder: str | None = None
 ) -> list[str]:
     """Return the rsync command of a push, without the remote shell.
 
     Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
-    command = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
-    command += ["--files-from=-", "--from0"] if names else ["-r"]
-    command += ["--ignore-times"] if names or compare_content else []
-    command += ["--delete-delay"] if delete else []
+    command = ["rsync", "-lpt", "-s", _MODES, *_OUTPUT]
+    command += ["--files-from=-", "--from0", "--ignore-times"]
+    command += ["--inplace"] if in_place else [f"--partial-dir={layout.PARTIAL}"]
+    command += [f"--compare-dest={older_folder}"] if older_folder is not None else []
     return [*command, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
 
 

@@ -1,5 +1,5 @@
-"""Test data sets on a host: a data set counts as complete only after its commit, and a folder that
-tfdeploy has not created is never used for one.
+"""Test what a host refuses of data sets, what a sync would delete, and that the data that a run reads
+stays as it is.
 """
 
 from __future__ import annotations
@@ -14,190 +14,146 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import Cluster, NewCluster
-from tfdeploy.agent import layout, listing, wire
+from support.agent.datasets import Host
+from tfdeploy.agent import listing, wire
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import disk, processes
+from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call, SessionContext
-from tfdeploy.agent.serve.server import find_verb
-from tfdeploy.model.answers.failures import format_advice
+from tfdeploy.agent.serve.call import SessionContext
 
 
-class Data:
-    def __init__(self, workdir: Path) -> None:
-        self.context = SessionContext(str(workdir), "")
-        self.folder = workdir / "job" / "data" / "digits"
-
-    def call(self, verb: str, **args: Any) -> Any:
-        return find_verb(verb)(Call(self.context, {"job": "job", "name": "digits", **args}))
-
-    def fill(self) -> str:
-        (self.folder / "deep").mkdir(exist_ok=True)
-        (self.folder / "deep" / "shard").write_bytes(b"123")
-        os.utime(self.folder / "deep" / "shard", (5.9, 5.9))
-        if not (self.folder / "link").is_symlink():
-            (self.folder / "link").symlink_to("deep/shard")
-        return listing.walk(str(self.folder)).digest()
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(SessionContext(str(tmp_path / "workdir"), ""))
 
 
-def test_a_data_set_is_whole_only_after_its_commit(tmp_path: Path) -> None:
-    data = Data(tmp_path)
-    assert data.call("data.state") is None
-    assert data.call("data.begin", bytes=3) == {"folder": str(data.folder)}
-    digest = data.fill()
-    partial = data.folder / "deep" / layout.PARTIAL / "shard9"
-    partial.parent.mkdir()
-    partial.write_bytes(b"half of a file that is gone")
-    assert data.call("data.state") is None
-    assert data.call("data.commit", digest="other") == {"digest": digest, "ok": False}
-    assert data.call("data.state") is None
-    assert data.call("data.commit", digest=digest) == {"digest": digest, "ok": True}
-    assert data.call("data.state")["digest"] == digest and not partial.parent.exists()
-    (data.folder / "extra").write_bytes(b"")
-    assert data.call("data.state")["digest"] != digest
-    data.call("data.begin", bytes=3)
-    assert data.call("data.state") is None
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return a folder with the files `deep/shard` and `link`."""
+    root = tmp_path / "source"
+    (root / "deep").mkdir(parents=True)
+    (root / "deep" / "shard").write_bytes(b"old")
+    (root / "link").symlink_to("deep/shard")
+    return root
 
 
-def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
-    data = Data(tmp_path)
+def bring(host: Host, source: Path) -> None:
+    host.lack(source)
+    host.place()
+    assert host.commit()
 
-    def losses(blob: bytes, digest: str = "other") -> tuple[int | None, int | None]:
-        call = Call(
-            data.context,
-            {"job": "job", "name": "digits", "bytes": 3, "ask": True, "digest": digest},
-            blob,
-        )
-        answer = find_verb("data.begin")(call)
-        return answer.get("files"), answer.get("losing")
+
+def test_how_many_files_a_sync_would_delete(host: Host, source: Path) -> None:
+    def losses(blob: bytes, digest: str = "other") -> tuple[int, int]:
+        answer = host.call("data.losing", blob, digest=digest)
+        return answer["files"], answer["losing"]
 
     coming = wire.hash_path("link") + wire.hash_path("new")
-    assert losses(coming) == (None, None)  # the host has no data set yet
-    data.call("data.begin", bytes=3)
-    digest = data.fill()
-    assert losses(coming) == (2, 1)  # the answer is the same after an interrupted sync
-    data.call("data.commit", digest=digest)
+    assert losses(coming) == (0, 0)  # the host has no data set yet
+    bring(host, source)
+    assert losses(coming) == (2, 1)
     assert losses(b"") == (2, 0)
-    assert losses(coming, digest) == (None, None)  # a sync of the same data set deletes nothing
-    assert data.call("data.state")["digest"] == digest
+    # A sync of the same data set deletes nothing.
+    assert losses(coming, host.call("data.state")["digest"]) == (0, 0)
+
+
+def test_files_that_rsync_brought_count_once_they_are_complete(host: Host, source: Path) -> None:
+    (source / "other").write_bytes(b"123")
+    host.lack(source)
+    host.place()
+    (host.staging / "other").write_bytes(b"12")
+    assert not host.commit() and host.call("data.state") is None
+    answer = host.call("data.lack", host.rows.pack())
+    staged = host.marked_paths(answer["staged"])
+    assert (staged, answer["present"]) == (["deep/shard"], None)
+    host.place()
+    assert host.commit()
+    assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()
+    assert host.call("data.lack", host.rows.pack())["present"] == str(host.folder)
 
 
 @pytest.mark.parametrize("what", ["folder", "file", "link"])
-def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path, what: str) -> None:
-    data = Data(tmp_path)
-    data.folder.parent.mkdir(parents=True)
+def test_a_folder_that_is_not_ours_is_refused(
+    host: Host, source: Path, tmp_path: Path, what: str
+) -> None:
+    host.folder.parent.mkdir(parents=True)
     if what == "folder":
-        data.folder.mkdir()
+        host.folder.mkdir()
     elif what == "file":
-        data.folder.write_bytes(b"mine")
+        host.folder.write_bytes(b"mine")
     else:
-        data.folder.symlink_to(tmp_path)
-    with pytest.raises(VerbError) as caught:
-        data.call("data.begin", bytes=1)
-    assert caught.value.code == "not_ours" and str(data.folder) in str(caught.value)
-
-
-def test_data_without_room(tmp_path: Path) -> None:
-    data = Data(tmp_path)
-    with pytest.raises(VerbError) as caught:
-        data.call("data.begin", bytes=1 << 60)
-    assert caught.value.code == "disk" and caught.value.details["needed_bytes"] == 1 << 60
-    assert caught.value.details["free_bytes"] <= disk.free_space("/").free_bytes + (1 << 50)
-    assert not data.folder.exists()
+        host.folder.symlink_to(tmp_path)
+    for asked in (lambda: host.lack(source), lambda: host.call("data.losing", digest="")):
+        with pytest.raises(VerbError) as caught:
+            asked()
+        assert caught.value.code == "not_ours" and str(host.folder) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 300, None, "a\nb"])
-def test_names_are_checked_again_on_the_host(tmp_path: Path, name: Any) -> None:
+def test_names_are_checked_again_on_the_host(host: Host, name: Any) -> None:
     for args in ({"name": name}, {"job": name}):
         with pytest.raises(VerbError) as caught:
-            Data(tmp_path).call("data.begin", **args)
+            host.call("data.lack", **args)
         assert caught.value.code == "bad_name"
 
 
 # --- under a live run
 
-
-def data_of(cluster: Cluster, text: str = "old") -> Path:
-    """Create the complete data set `digits` of the cluster's job on n1. Return its folder."""
-    host = cluster.hosts["n1"]
-    folder = Path(
-        find_verb("data.begin")(Call(host.context, {"job": cluster.job, "name": "digits"}))[
-            "folder"
-        ]
-    )
-    (folder / "shard").write_text(text)
-    committed = find_verb("data.commit")(
-        Call(host.context, {"job": cluster.job, "name": "digits"})
-    )["digest"]
-    assert find_verb("data.commit")(
-        Call(host.context, {"job": cluster.job, "name": "digits", "digest": committed})
-    )["ok"]
-    return folder
-
-
-def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
-    """Return why the host refuses to change the data set, or None if it does not refuse."""
-    try:
-        find_verb("data.begin")(
-            Call(
-                cluster.hosts["n1"].context, {"job": cluster.job, "name": name, "ask": True, **args}
-            )
-        )
-    except VerbError as error:
-        assert error.code == "live_run" and str(
-            format_advice("n1", error.advice, error.details)
-        ).startswith("`tfdeploy stop r1`")
-        return str(error)
-    return None
-
-
 FOREVER = {"worker:0": ("n1", ["sleep", "1000"])}
-WORDS = (
-    "run r1 of job digits, launched by me@here, is alive on this host and reads the data set digits"
-)
+
+
+def data_of(cluster: Cluster, source: Path) -> Host:
+    """Bring the data set `digits` of the cluster's job to n1. Return the host."""
+    host = Host(cluster.hosts["n1"].context, cluster.job)
+    bring(host, source)
+    return host
+
+
+def is_held(host: Host, source: Path, text: str) -> bool:
+    """Sync other content, and return whether the data set's folder still has the content before."""
+    before = (host.folder / "deep" / "shard").read_text()
+    (source / "deep" / "shard").write_text(text)
+    bring(host, source)
+    # Installs a version that waited for the end of a run.
+    host.call("data.state")
+    after = (host.folder / "deep" / "shard").read_text()
+    assert after in (before, text)
+    return after == before
 
 
 @pytest.mark.fault("25 a sync that would change data under a live run")
-def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster) -> None:
+def test_data_is_not_changed_while_a_run_reads_it(hosts: NewCluster, source: Path) -> None:
     cluster = hosts("n1")
-    folder = data_of(cluster)
-    assert refusal(cluster) is None
+    host = data_of(cluster, source)
+    assert not is_held(host, source, "first")
     cluster.prepare("r1", FOREVER)
     # The run r1 is prepared and may start at any moment, so the data set must not change.
-    assert refusal(cluster) == WORDS
+    assert is_held(host, source, "second one")
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
-    assert (
-        refusal(cluster)
-        == refusal(cluster, ask=False)
-        == refusal(cluster, digest="another")
-        == WORDS
-    )
-    state = find_verb("data.state")(
-        Call(cluster.hosts["n1"].context, {"job": cluster.job, "name": "digits"})
-    )
-    assert state is not None and refusal(cluster, digest=state["digest"]) is None
-    assert (folder / "shard").read_text() == "old" and refusal(cluster, name="another") is None
+    assert is_held(host, source, "third")
     cluster.each("run.stop", "r1")
-    assert refusal(cluster) is None and refusal(cluster, ask=False) is None
+    assert not is_held(host, source, "fourth one")
 
 
-def test_a_run_that_names_its_data_does_not_hold_another_set(hosts: NewCluster) -> None:
+def test_a_run_that_names_its_data_does_not_hold_another_set(
+    hosts: NewCluster, source: Path
+) -> None:
     cluster = hosts("n1")
-    data_of(cluster)
+    host = data_of(cluster, source)
     cluster.prepare("r1", FOREVER)
     plan = Path(cluster.hosts["n1"].paths("r1").run_dir, "plan.json")
     plan.write_text(
         json.dumps({**json.loads(plan.read_text()), "data": {"letters": "data/letters"}})
     )
-    assert refusal(cluster) is None
+    assert not is_held(host, source, "other")
 
 
 def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_dead_run_does_not(
-    hosts: NewCluster,
+    hosts: NewCluster, source: Path
 ) -> None:
     cluster = hosts("n1")
-    data_of(cluster)
+    host = data_of(cluster, source)
     cluster.launch("r1", FOREVER)
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
@@ -208,12 +164,12 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
         task_processes.read_supervisor(paths, "worker:0"),
     ):
         processes.send_signal(who, signal.SIGKILL)
-    said = refusal(cluster)
+    held = is_held(host, source, "second one")
     # The processes may have ended between the kills and the call.
     if cluster.alive("r1"):
-        assert said == WORDS
+        assert held
     for pid in tasks:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     cluster.wait_until(lambda: not cluster.alive("r1"))
-    assert refusal(cluster) is None
+    assert not is_held(host, source, "third")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.operations.copy import push_data
+from tfdeploy.operations.copy import push_files
 from tfdeploy.operations.copy.rsync_notes import warn_of_rsync_risks
 from tfdeploy.transport.rsync import confinement, flaws
 
@@ -18,7 +18,7 @@ def old_rsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         confinement, "describe_confinement_gap", lambda: "this kernel has no Landlock"
     )
-    monkeypatch.setattr(push_data, "push", lambda *_, **__: 7)
+    monkeypatch.setattr(push_files, "push", lambda *_, **__: 7)
 
 
 def texts(events: list[Any]) -> list[str]:
@@ -31,9 +31,7 @@ def test_old_sending_rsync_gives_one_warning() -> None:
     for name in ("n1", "n2"):
         session: Any = SimpleNamespace(host=SimpleNamespace(name=name), target=None)
         assert (
-            push_data.push_with_progress(
-                session, "/code", None, "/w", 7, "code", emit, delete=False
-            )
+            push_files.push_files(session, "/code", [], "/w", 7, emit, lambda done, total: None)
             == 7
         )
     assert texts(events) == ["rsync 3.2.7 is old. next: update it"]

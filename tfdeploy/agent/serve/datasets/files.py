@@ -73,20 +73,21 @@ class Staging:
         self.new_folder = data_versions.hidden_sibling_path(folder, "new")
         self._listing = data_versions.hidden_sibling_path(folder, "listing")
 
-    def begin(self, packed_listing: bytes, reserve_bytes: int) -> bytearray:
-        """Begin a sync, and return a bitmap of those rows of the listing whose files this host
-        lacks. Removes staged files that this sync does not need.
+    def begin(self, packed_listing: bytes, reserve_bytes: int) -> Tuple[bytearray, bytearray]:
+        """Begin a sync. Return a bitmap of those rows of the listing whose files this host lacks,
+        and a bitmap of those of them that are complete in the staging folder. Removes staged files
+        that this sync does not need.
 
         Raises VerbError (bad_listing, disk) and OSError.
         """
         wanted = unpack_listing(packed_listing)
         lacking_bitmap = self.find_lacking_rows(wanted)
         os.makedirs(self.new_folder, mode=0o700, exist_ok=True)
-        staged_bytes = self._remove_unneeded(wanted, lacking_bitmap)
+        staged_bytes, complete = self._remove_unneeded(wanted, lacking_bitmap)
         needed = sum(wanted.allocated(row) for row in marked_numbers(lacking_bitmap)) - staged_bytes
         require_space(self.new_folder, "the data", needed, reserve=reserve_bytes)
         atomic.write_bytes(self._listing, packed_listing)
-        return lacking_bitmap
+        return lacking_bitmap, make_bitmap(complete, len(wanted))
 
     def read_listing(self) -> Listing:
         """Return the listing with which the sync began. A listing that this session already holds
@@ -140,10 +141,12 @@ class Staging:
     def _walk_old_folder(self) -> Listing:
         return walk_folder(self.old_folder) if os.path.isdir(self.old_folder) else Listing()
 
-    def _remove_unneeded(self, wanted: Listing, lacking_bitmap: bytearray) -> int:
+    def _remove_unneeded(
+        self, wanted: Listing, lacking_bitmap: bytearray
+    ) -> "Tuple[int, array[int]]":
         """Remove the staged files that this sync does not need. Return how many bytes on disk the
-        remaining staged files take."""
-        staged, total = walk_folder(self.new_folder), 0
+        remaining staged files take, and the rows of those that are complete."""
+        staged, total, complete = walk_folder(self.new_folder), 0, array("Q")
         for i, j in listing.match_rows(wanted, staged):
             if j is None or not staged.path(j):
                 continue
@@ -154,9 +157,11 @@ class Staging:
                 shutil.rmtree(staged_path)
             elif i is not None and staged[j].kind == FILE and is_marked(lacking_bitmap, i):
                 total += staged.allocated(j)
+                if (staged.size(j), staged[j].mtime_ns) == (wanted.size(i), wanted[i].mtime_ns):
+                    complete.append(i)
             elif os.path.lexists(staged_path):  # the file may be gone together with its folder
                 os.unlink(staged_path)
-        return total
+        return total, complete
 
 
 class LazyBroadcastFiles(Sequence[BroadcastFile]):

@@ -2,13 +2,12 @@
 a folder, a marker file says that tfdeploy made the folder, and a record says that the data set is
 complete (datasets/versions.py).
 
-A broadcast fills a staging folder (datasets/files.py). Once all its files are complete, they
-replace the content of the data set's folder. If a live run reads that folder, the new version is
+A broadcast or rsync fills a staging folder (datasets/files.py). Once all its files are complete,
+they replace the content of the data set's folder. If a live run reads that folder, the new version is
 built beside it. An interrupted installation is resumed: files that are already in the folder count
 as present, and the others are still in the staging folder.
 
-rsync fills the data set's folder itself. While rsync does so, the data set has no record. A folder
-without the marker file is never touched.
+A folder without the marker file is never touched.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ import shutil
 import stat
 from array import array
 
-from tfdeploy.agent import bitmap, layout, listing, wire
+from tfdeploy.agent import bitmap, listing, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.bitmap import is_marked, marked_numbers
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import create_empty
-from tfdeploy.agent.host.disk import free_space, require_space
-from tfdeploy.agent.host.fsync import changed_since, flush_files
+from tfdeploy.agent.host.fsync import flush_files
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
 from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import files as data_files
@@ -63,7 +61,7 @@ def report_state(call: Call) -> Optional[Answer]:
 
 
 @requires_job_lock
-def begin_staged_sync(call: Call) -> Answer:
+def begin_sync(call: Call) -> Answer:
     """Begin to receive a new version of a data set, and report what this host lacks of it. The new
     version is stored beside the data set, which does not change meanwhile.
 
@@ -76,51 +74,33 @@ def begin_staged_sync(call: Call) -> Answer:
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     data_versions.mark_sync_begun(folder)
     staging = Staging(folder)
-    lacking = staging.begin(call.blob, call.integer("reserve"))
+    lacking, staged = staging.begin(call.blob, call.integer("reserve"))
     wanted = staging.read_listing()
     return {
         "lacking": bitmap.pack(lacking),
         "lacking_bytes": sum(wanted.size(row) for row in bitmap.marked_numbers(lacking)),
         "folder_id": data_versions.folder_id(folder),
+        "staging": staging.new_folder,
+        "staged": bitmap.pack(staged),
+        "present": staging.old_folder if os.path.isdir(staging.old_folder) else None,
     }
 
 
-@requires_job_lock
-def begin_sync_in_place(call: Call) -> Answer:
-    """Begin a sync by rsync: record that tfdeploy made the data set's folder, and that the data set
-    is not complete. With `ask`, change nothing and report what the sync would replace: `files` is
-    the number of files that the data set has now, and `losing` is how many of them the sync would
-    remove. Neither is reported if the content on this host matches `digest` already.
+def count_files_to_remove(call: Call) -> Answer:
+    """Return `files`, how many files the data set has now, and `losing`, how many of them a sync
+    would remove because the blob does not name them. Both are 0 if there is no data set, or if its
+    content already matches `digest`. Changes nothing.
 
-    Args: job, name, bytes, digest?, ask?, staged? (a broadcast will bring the files, so a live run
-    does not matter); blob: for each path that will arrive, its 8-byte BLAKE2b.
+    Args: job, name, digest; blob: for each path that would arrive, its 8-byte BLAKE2b.
 
-    Raises VerbError disk, not_ours (tfdeploy did not make the folder), live_run (a live run on this
-    host reads the data set, whose content is not `digest`; details run, who, when).
+    Raises VerbError not_ours (tfdeploy did not make the folder).
     """
     folder = data_folder(call)
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
     _refuse_foreign_folder(folder)
-    if not call.flag("staged"):
-        if os.path.lexists(folder):
-            _refuse_if_live_run(call, folder)
-        _check_space(folder, call.integer("bytes"))
-    if call.flag("ask"):
-        return _count_files_to_remove(call, folder)
-    data_versions.mark_sync_begun(folder)
-    os.makedirs(folder, exist_ok=True)
-    data_versions.remove_record(folder)
-    return {"folder": folder}
-
-
-def _count_files_to_remove(call: Call, folder: str) -> Answer:
-    """Return `files`, the number of files in the folder, and `losing`, how many of them the sync
-    would remove because the blob does not name them. If the folder does not exist, or if its
-    content already matches `digest`, the answer has neither number."""
     record = data_versions.read_record(folder)
     digest = "" if record is None else record["digest"]
     if not os.path.isdir(folder) or digest == call.text("digest"):
-        return {"folder": folder}
+        return {"files": 0, "losing": 0}
     hash_bytes = wire.NAME_KEY_BYTES
     arriving_hashes = {
         call.blob[start : start + hash_bytes] for start in range(0, len(call.blob), hash_bytes)
@@ -129,7 +109,7 @@ def _count_files_to_remove(call: Call, folder: str) -> Answer:
     losing = (
         sum(wire.hash_path(path) not in arriving_hashes for path in paths) if arriving_hashes else 0
     )
-    return {"folder": folder, "files": len(paths), "losing": losing}
+    return {"files": len(paths), "losing": losing}
 
 
 def _refuse_foreign_folder(folder: str) -> None:
@@ -147,56 +127,19 @@ def _refuse_foreign_folder(folder: str) -> None:
         )
 
 
-def _refuse_if_live_run(call: Call, folder: str) -> None:
-    """Raise VerbError live_run if a live run reads the folder and the folder's content is not the
-    wanted one. rsync would change the files while the run reads them."""
-    workdir, job, name = call.workdir, call.job, call.name("name")
-    live_run = data_versions.find_live_run(workdir, job, name)
-    if live_run is None or (
-        call.text("digest")
-        and data_versions.read_record(folder)
-        and folder_digest(folder) == call.text("digest")
-    ):
-        return
-    run, plan = live_run
-    what = "run %s of job %s, launched by %s, is alive on this host and reads the data set %s"
-    raise VerbError(
-        "live_run",
-        what % (run, job, plan["operator"], name),
-        advice="stop_run_or_sync_later",
-        details={"run": run, "who": plan["operator"], "when": plan["created"]},
-    )
-
-
 @requires_job_lock
 @audited("sync", "sent")
 def commit_sync(call: Call) -> Answer:
-    """Record a data set as complete if its content is the expected one. With `staged`, first
-    install the files that a broadcast brought: in the data set's folder, or beside that folder
-    while a live run reads it.
+    """Install the files in the staging folder, and record the data set as complete if its content
+    is the expected one. They are installed in the data set's folder; or, if a live run reads the
+    data set and its content changes, in a new folder beside it.
 
-    Args: job, name, digest or staged, parts? (how many parts there are); blob: the part number of
-    each row of the listing, in two bytes; all of them compressed by zlib.
+    Args: job, name, parts? (how many parts there are); blob: the part number of each row of the
+    listing, in two bytes; all of them compressed by zlib.
 
     Raises VerbError not_begun.
     """
     folder = data_folder(call)
-    if call.flag("staged"):
-        return _commit_staged(call, folder)
-    if not os.path.isdir(folder):
-        raise VerbError("not_begun", "no data set was begun in %s" % folder, where=folder)
-    actual_digest = folder_digest(folder)
-    ok = actual_digest == call.text("digest")
-    if ok:
-        _remove_partial_folders(folder)
-        _flush_changed_files(folder)
-        data_versions.write_record(folder, actual_digest)
-    return {"digest": actual_digest, "ok": ok}
-
-
-def _commit_staged(call: Call, folder: str) -> Answer:
-    """Install the files that a broadcast brought. If a live run reads the data set and its content
-    changes, install them in a new folder beside the data set's folder, otherwise in that folder."""
     staging = Staging(folder)
     wanted = staging.read_listing()
     lacking = staging.find_lacking_rows(wanted)
@@ -229,42 +172,11 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     return {"digest": actual_digest, "ok": ok}
 
 
-def _flush_changed_files(folder: str) -> None:
-    """Flush each file that has changed since the sync began."""
-    files = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind == FILE]
-    flush_files(folder, changed_since(folder, files, data_versions.sync_start_time(folder)))
-
-
 def folder_digest(folder: str) -> str:
     """Return the digest of the folder's state (Listing.digest). Raises VerbError strange for an
     entry that is neither file, link nor folder."""
     with translate_special_file():
         return listing.digest(listing.rows_in(folder))
-
-
-def allocated_bytes(folder: str) -> int:
-    """Return how many bytes the folder's files take on disk, or 0 if there is no such folder. Links
-    are not followed."""
-    total = 0
-    for base, _, names in os.walk(folder):
-        for name in names:
-            file_stat = os.lstat(os.path.join(base, name))
-            if stat.S_ISREG(file_stat.st_mode):
-                total += file_stat.st_blocks * 512
-    return total
-
-
-def _remove_partial_folders(folder: str) -> None:
-    for base, names, _ in os.walk(folder):
-        if layout.PARTIAL in names:
-            names.remove(layout.PARTIAL)
-            shutil.rmtree(os.path.join(base, layout.PARTIAL))
-
-
-def _check_space(folder: str, bytes_wanted: int) -> None:
-    # The size of the present files is computed only if it matters, because that takes time.
-    if bytes_wanted > free_space(folder).free_bytes:
-        require_space(folder, "the data", bytes_wanted - allocated_bytes(folder))
 
 
 # --- the installation of a new version
@@ -424,8 +336,8 @@ def _set_attributes(root: bytes, wanted: Listing) -> None:
 
 VERBS = {
     "data.state": report_state,
-    "data.lack": begin_staged_sync,
-    "data.begin": begin_sync_in_place,
+    "data.lack": begin_sync,
+    "data.losing": count_files_to_remove,
     "data.commit": commit_sync,
     "data.held": data_files.report_present_files,
 }

@@ -90,11 +90,6 @@ def is_made_by_tfdeploy(folder: str) -> bool:
     return os.path.exists(_marker_path(folder))
 
 
-def sync_start_time(folder: str) -> float:
-    """Return when the latest sync began, in seconds of the file system's clock. Raises OSError."""
-    return os.stat(_marker_path(folder)).st_mtime
-
-
 def mark_sync_begun(folder: str) -> None:
     """Record that tfdeploy made this folder, and that a sync begins now. Raises OSError."""
     marker: DataMarker = {
