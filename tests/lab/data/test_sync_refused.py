@@ -187,7 +187,9 @@ def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
             assert stealing.stdout is not None and stealing.stdout.readline() == b"up\n"
             rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))
         assert rows["n1"]["ok"] and not rows["n2"]["ok"]
-        assert re.search(r"disk is full|[Nn]o space left|needs \d+", rows["n2"]["error"]), rows["n2"]
+        assert re.search(r"disk is full|[Nn]o space left|needs \d+", rows["n2"]["error"]), rows[
+            "n2"
+        ]
         on_host(operator.lab, "n2", f"rm {FOLDER}/theirs")
         assert operator.json("sync", "--limit", "n1,n2")["ok"]
     on_host(operator.lab, "n1", f"rm -rf {FOLDER}", root=True)
