@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from tfdeploy import __version__
-from tfdeploy.errors import TfdeployError
+from tfdeploy.errors import TfdeployError, UsageError
 
 
 def program() -> NoReturn:
@@ -75,6 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EIO and error.filename is None:
             return 1  # the terminal was closed
+        if not os.path.exists("."):
+            from tfdeploy.cli.command import show_command_error
+
+            missing = UsageError(
+                "the current folder no longer exists", next="cd to a folder that exists"
+            )
+            return show_command_error(arguments, missing)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _report_bug()
         try:

@@ -121,6 +121,24 @@ def test_full_disk_gives_one_line_and_exit_code_1(args: list[str], unbuffered: s
     ]
 
 
+@pytest.mark.parametrize("args", [["launch"], ["status"], ["init", "--yes"], ["lab", "status"]])
+def test_removed_current_folder_is_named(args: list[str], tmp_path: Path) -> None:
+    """The folder is removed while a shell is in it, for example because git replaces it."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); from tfdeploy.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    if args[0] != "lab":
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == [
+            "error: the current folder no longer exists",
+            "next: cd to a folder that exists",
+        ]
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom tfdeploy.cli.main import main\ntry: main(['launch', '--help'])\nexcept "
