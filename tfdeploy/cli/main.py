@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EIO and error.filename is None:
             return 1  # the terminal was closed
-        if not os.path.exists("."):
+        if not _has_current_folder():
             from tfdeploy.cli.command import show_command_error
 
             missing = UsageError(
@@ -93,6 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
         return _report_bug()
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _report_bug() -> int:

@@ -135,7 +135,7 @@ def test_removed_current_folder_is_named(args: list[str], tmp_path: Path) -> Non
         assert done.returncode == 2
         assert done.stderr.splitlines() == [
             "error: the current folder no longer exists",
-            "next: cd to a folder that exists",
+            "  next: cd to a folder that exists",
         ]
 
 
