@@ -2,15 +2,17 @@
 folder.
 """
 
-import contextlib
 import os
 import sys
 
 # `python -m` puts the current folder first on sys.path. A file there, such as queue.py, would be
 # imported in place of a standard module. With -I or -P, Python does not add the current folder.
-with contextlib.suppress(FileNotFoundError):  # the current folder no longer exists
-    if sys.path[:1] == [os.getcwd()]:
-        del sys.path[0]
+try:
+    current = os.getcwd()
+except FileNotFoundError:  # it was removed
+    current = ""
+if sys.path[:1] == [current]:
+    del sys.path[0]
 
 from tfdeploy.cli.main import program
 
