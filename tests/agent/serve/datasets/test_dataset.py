@@ -72,6 +72,16 @@ def test_files_that_rsync_brought_count_once_they_are_complete(host: Host, sourc
     assert host.call("data.lack", host.rows.pack())["present"] == str(host.folder)
 
 
+def test_staged_file_that_belongs_to_a_complete_version_too_is_not_written_to(
+    host: Host, source: Path, tmp_path: Path
+) -> None:
+    host.lack(source)
+    host.place()
+    (tmp_path / "complete").hardlink_to(host.staging / "deep" / "shard")
+    host.lack(source)
+    assert not (host.staging / "deep" / "shard").exists()
+
+
 @pytest.mark.parametrize("what", ["folder", "file", "link"])
 def test_a_folder_that_is_not_ours_is_refused(
     host: Host, source: Path, tmp_path: Path, what: str

@@ -155,7 +155,13 @@ class Staging:
                 if i is not None and wanted[i].kind == FOLDER:
                     continue
                 shutil.rmtree(staged_path)
-            elif i is not None and staged[j].kind == FILE and is_marked(lacking_bitmap, i):
+            elif (
+                i is not None
+                and staged[j].kind == FILE
+                and is_marked(lacking_bitmap, i)
+                # A commit that was killed may have left a link to a file of a complete version.
+                and os.lstat(staged_path).st_nlink == 1
+            ):
                 total += staged.allocated(j)
                 if (staged.size(j), staged[j].mtime_ns) == (wanted.size(i), wanted[i].mtime_ns):
                     complete.append(i)
