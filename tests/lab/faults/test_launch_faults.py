@@ -95,7 +95,7 @@ def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(
     error = stderr.partition("error:")[2]
     assert own_words in error and ours in error and f"tfdeploy logs {run}" in error, stderr
     assert (
-        "it died before the run counted as up (ready.after: " in error
+        "that was before the run counted as up (ready.after: " in error
         and "so the launch was undone" in error
     ), stderr
     assert_nothing_left(operator, run, "faulty")

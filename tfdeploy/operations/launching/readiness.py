@@ -94,7 +94,7 @@ def first_death_error(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
     lines = last_lines(fleet, plan, task)
     shown = "".join(f"\n    {line}" for line in lines)
     undone = (
-        f"it died before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the "
+        f"that was before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the "
         "launch was undone"
     )
     return RunFailed(
