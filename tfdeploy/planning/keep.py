@@ -70,8 +70,9 @@ def newest_keep(
     """Return the newest `keep` folder of all hosts; None if no host has one.
 
     `role_hosts`: the hosts of the role that writes checkpoints. The folders to compare are the
-    first of these groups that is not empty: folders with a checkpoint, folders on `role_hosts`, all
-    folders. (Files on other hosts may come from other roles.) If the host `preferred_host` has the
+    first of these groups that is not empty: folders with a checkpoint, folders on hosts that last
+    ran that role's deciding task, folders on `role_hosts`, all folders. (Files on other hosts may
+    come from other tasks.) If the host `preferred_host` has the
     same content (a shared disk, or a copy), its folder is returned.
 
     Folders that are older than the end of the last successful run count only on the host of its
@@ -87,7 +88,8 @@ def newest_keep(
     ]
     checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
-    candidates = checkpoints or at_home or kept_everywhere
+    written = [kept for kept in kept_everywhere if facts[kept.host].wrote_last]
+    candidates = checkpoints or written or at_home or kept_everywhere
     latest = max((kept.changed_at for kept in candidates), default=0.0)
     # If the times of folders differ by less than CLOCK_SLACK_S, the folder of the first host by
     # name is chosen, so that every launch makes the same choice.

@@ -362,3 +362,21 @@ def test_two_at_once_take_it_in_once(left: Left) -> None:
         each.join()
     assert sorted(map(bool, said)) == [False, True]
     assert read_files(left.place) == {"model": "new"} and left.aside() == [{"model": "old"}]
+
+
+def test_the_host_that_had_the_writer_of_the_newest_committed_run_is_reported(
+    hosts: NewCluster,
+) -> None:
+    cluster = hosts("n1", "n2")
+    sleeps = ["sleep", "1000"]
+    cluster.launch("r1", {"worker:0": ("n1", sleeps), "worker:1": ("n2", sleeps)})
+    cluster.each("run.stop", "r1")
+    cluster.wait_ended("r1")
+    cluster.prepare("r2", {"worker:0": ("n2", sleeps), "worker:1": ("n1", sleeps)})
+    cluster.each("run.start", "r2")
+    cluster.each("run.abort", "r2", reason="rolled back")
+    asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
+    wrote = [
+        probe.probe_host(Call(host.context, asked))["wrote_last"] for host in cluster.hosts.values()
+    ]
+    assert wrote == [True, False]

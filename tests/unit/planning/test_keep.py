@@ -53,6 +53,20 @@ def test_checkpoint_on_other_host_takes_precedence_over_local_files(
         )
 
 
+def test_files_of_other_workers_do_not_move_the_chief(make: Callable[..., Plan]) -> None:
+    plan = make(
+        changed_facts={
+            "n2": {**facts_of_kept_files(1000.0, None), "wrote_last": True},
+            "n3": facts_of_kept_files(9000.0, None),
+        },
+        keep=("checkpoints",),
+    )
+    assert (task(plan, "worker:0").host, plan.resume) == (
+        "n2",
+        "checkpoints: files of an earlier run on n2",
+    )
+
+
 def test_old_copies_of_checkpoints_do_not_count_after_success(make: Callable[..., Plan]) -> None:
     def plan_with(**facts_of_chief: Any) -> Plan:
         return make(

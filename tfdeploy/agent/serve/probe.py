@@ -84,7 +84,7 @@ def probe_host(call: Call) -> Answer:
     free_ports, taken_ports = scan_ports(low, high, lambda: list_port_owners(workdir, host))
     problems = _machine_problems(machine)
     keep: List[Answer] = []
-    succeeded: Optional[float] = None
+    succeeded, wrote_last = None, False
     live_runs: List[Answer] = []
     if job:
         if call.flag("keep") and holds_lock(call.context, job):
@@ -92,7 +92,8 @@ def probe_host(call: Call) -> Answer:
         problems += _damaged_run_problems(workdir, job)
         renamed = keep_aside.pending_keep_renames(workdir, job)
         keep = describe_keep_folders(workdir, job, call.rows("keep"), renamed)
-        succeeded = _last_success_time(workdir, job, host) if call.rows("keep") else None
+        if call.rows("keep"):
+            succeeded, wrote_last = _writer_facts(workdir, job, host)
         live_runs = [
             {
                 "run": paths.run,
@@ -117,6 +118,7 @@ def probe_host(call: Call) -> Answer:
         "taken_ports": taken_ports,
         "keep": keep,
         "succeeded": succeeded,
+        "wrote_last": wrote_last,
         "live_runs": live_runs,
         "lacks_program": bool(program) and not _has_program(program, interpreter["python"]),
         "problems": problems + ([problem] if problem else []),
@@ -128,17 +130,21 @@ def probe_host(call: Call) -> Answer:
     }
 
 
-def _last_success_time(workdir: str, job: str, host: str) -> Optional[float]:
+def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], bool]:
     """Return when the task that writes checkpoints (the first deciding task of a run) last
-    succeeded on this host, in UTC seconds. Return None if it never did."""
-    times = []
+    succeeded on this host, in UTC seconds, and whether this host had it in its newest committed
+    run. The time is None if it never succeeded here."""
+    times, runs = [], []
     for paths in runs_of_this_machine(workdir, job, host):
         writer = next((peer for peer in paths.part().peers if peer.deciding), None)
-        if writer is not None and writer.host == paths.host:
+        writes = writer is not None and writer.host == paths.host
+        if paths.is_commit_recorded():
+            runs.append((paths.state().started or 0.0, writes))
+        if writer is not None and writes:
             status = paths.status(writer.task)
             if status.outcome == "succeeded" and status.ended is not None:
                 times.append(status.ended)
-    return max(times, default=None)
+    return max(times, default=None), max(runs, default=(0.0, False))[1]
 
 
 def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], Optional[Answer]]:
