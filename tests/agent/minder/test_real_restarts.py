@@ -207,7 +207,7 @@ def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(
         if [ -e ckpt/step ]; then echo from $(cat ckpt/step) $(cat ckpt/checkpoint); fi
         mkdir -p ckpt/deep
         if [ $TFDEPLOY_TASK_INDEX = 0 ]; then echo 7 > ckpt/step; echo new > ckpt/checkpoint
-             head -c 3000000 /dev/zero > ckpt/deep/big
+             ln -sfn deep ckpt/latest; head -c 3000000 /dev/zero > ckpt/deep/big
         else echo mine > ckpt/deep/checkpoint; fi
         while [ ! -e go ]; do sleep 0.02; done
     """
@@ -227,6 +227,7 @@ def test_the_keep_of_the_chief_is_on_every_disk_before_the_gang_starts_again(
         cluster.wait_until(lambda task=task: attempt(cluster, "r1", task) == (2, "running"), 20.0)
     cluster.wait_until(lambda: cluster.log("r1", "worker:1") == "from 7 new\n")
     assert (mine / "deep" / "big").stat().st_size == 3000000
+    assert os.readlink(mine / "latest") == "deep"
     assert (mine / "deep" / "checkpoint.older").read_text() == "mine\n"
     for host in cluster.hosts.values():
         Path(host.paths("r1").cwd, "go").touch()

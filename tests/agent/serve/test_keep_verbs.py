@@ -143,6 +143,32 @@ def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(
     ).read_text() == "secret"
 
 
+def test_links_are_made_and_what_they_replace_is_not_lost(host: Host) -> None:
+    (host.keep / "ck").mkdir(parents=True)
+    (host.keep / "ck" / "file").write_text("mine")
+    (host.keep / "ck" / "latest").symlink_to("epoch-1")
+    links = [
+        ["ck/latest", "epoch-2"],
+        ["ck/file", "../logs/x"],
+        ["ck/new/link", "../epoch-2"],
+        ["ck/out", "../../x"],
+        ["ck/etc", "/etc"],
+    ]
+    host.call("keep.begin", bytes=0)
+    host.call("keep.place", keep=["ck"], files=[], aside=[], links=links)
+    made = {
+        str(path.relative_to(host.keep)): os.readlink(path)
+        for path in host.keep.rglob("*")
+        if path.is_symlink()
+    }
+    assert made == dict(links[:3])
+    assert (host.keep / "ck" / "file.older").read_text() == "mine"
+    host.call("keep.begin", bytes=0)
+    with pytest.raises(VerbError) as refused:
+        host.call("keep.place", keep=["ck"], files=[], aside=[], links=[["other/x", "y"]])
+    assert refused.value.code == "bad_name"
+
+
 def test_no_room_is_said_before_anything_comes(host: Host) -> None:
     with pytest.raises(VerbError) as refused:
         host.call("keep.begin", bytes=1 << 60)

@@ -4,9 +4,10 @@ host) copy the folders over their mesh. Without the copy, each task would restor
 the disk of its own host, and these checkpoints may be of different steps.
 
 A connection begins with the question {"ask": {"keep": round}}. The answer is one line with [path,
-size, mtime_ns] of every file. The asking host replies with one line that lists the files that it
-lacks. Then it receives the pieces of these files, each preceded by its hash (see agent/pieces.py).
-The files are moved to their final place only after all of them have arrived.
+size, mtime_ns] of every file and [path, target] of every link. The asking host replies with one
+line that lists the files that it lacks. Then it receives the pieces of these files, each preceded
+by its hash (see agent/pieces.py). The files are moved to their final place only after all of them
+have arrived.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
 from tfdeploy.agent.broadcast.messages import receive_into
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
+from tfdeploy.agent.errors import is_link_inside
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -44,6 +46,7 @@ _MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
 # reads these files.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
+Link = Tuple[str, str]  # path, target
 
 
 def send_keep_folders(
@@ -54,9 +57,9 @@ def send_keep_folders(
     if not isinstance(question, dict) or "keep" not in question:
         raise ValueError("an unknown question")
     root = layout.keep_dir(paths.workdir, paths.job, "")
-    files = _list_files(paths, part)
+    files, links = _list_files(paths, part)
     channel.settimeout(OPERATION_TIMEOUT_S)
-    channel.sendall(json_text.encode({"files": files}) + b"\n")
+    channel.sendall(json_text.encode({"files": files, "links": links}) + b"\n")
     _send_files(channel, root, _choose_files(_read_message(channel), files))
 
 
@@ -121,8 +124,8 @@ class KeepFetch:
         with self._mesh.connect(address) as channel:
             self._mesh.send_question(channel, {"keep": number})
             channel.settimeout(OPERATION_TIMEOUT_S)
-            files = _check_files(_read_message(channel), self._part.keep)
-            present = set(_list_files(paths, self._part))
+            files, links = _check_files(_read_message(channel), self._part.keep)
+            present = set(_list_files(paths, self._part)[0])
             lacking = [index for index, file in enumerate(files) if file not in present]
             outdated = {path for path, _, _ in present} - {path for path, _, _ in files}
             aside = [path for path in sorted(outdated) if os.path.basename(path) == RECORD]
@@ -136,7 +139,9 @@ class KeepFetch:
                 with self._while_wanted(number):
                     target.write(piece, content)
         with self._while_wanted(number):
-            missing = keep_receive.move_received_into_keep(paths.workdir, paths.job, chosen, aside)
+            missing = keep_receive.move_received_into_keep(
+                paths.workdir, paths.job, chosen, aside, links
+            )
         if missing:
             raise ValueError("%s is not complete" % missing[0])
 
@@ -147,13 +152,14 @@ def _read_message(channel: ssl.SSLSocket) -> Any:
     )
 
 
-def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
+def _list_files(paths: RunPaths, part: wire.HostPart) -> Tuple[List[File], List[Link]]:
     rows = list_keep_rows(paths.workdir, paths.job, part.keep)
-    return [
+    files = [
         (path, size, at)
         for path, size, at, link in rows
         if link is None and not _OF_A_WORKER.search(path)
     ]
+    return files, [(row[0], row[3]) for row in rows if row[3] and is_link_inside(row[0], row[3])]
 
 
 def _choose_files(value: Any, files: List[File]) -> List[File]:
@@ -166,14 +172,16 @@ def _choose_files(value: Any, files: List[File]) -> List[File]:
     return [files[check_number(number)] for number in numbers]
 
 
-def _check_files(value: Any, keep: List[str]) -> List[File]:
-    rows = bounded_json.pick_checked_fields(value, {"files": bounded_json.check_list}, ("files",))[
-        "files"
-    ]
+def _check_files(value: Any, keep: List[str]) -> Tuple[List[File], List[Link]]:
+    checks = {"files": bounded_json.check_list, "links": bounded_json.check_list}
+    fields = bounded_json.pick_checked_fields(value, checks, ("files",))
     check_row = bounded_json.fixed_list_check(
         lambda path: keep_receive.check_inside_keep(path, keep), _count, _count
     )
-    return list(map(check_row, rows))
+    links = fields.get("links", ())
+    return list(map(check_row, fields["files"])), [
+        (keep_receive.check_inside_keep(path, keep), str(target)) for path, target in links
+    ]
 
 
 _count = bounded_json.integer_check(0, (1 << 63) - 1)

@@ -44,7 +44,8 @@ def move_into_keep(call: Call) -> Answer:
     file is moved. Nothing is deleted.
 
     Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [files to rename first:
-    `checkpoint` records that the sending host does not have, and files newer than its own].
+    `checkpoint` records that the sending host does not have, and files newer than its own], links?
+    [[path, target], ...] (links to make).
 
     Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
     newer than the received ones).
@@ -55,9 +56,10 @@ def move_into_keep(call: Call) -> Answer:
         for path, size, mtime_ns in call.rows("files")
     ]
     paths_to_rename = [check_inside_keep(path, keep) for path in call.rows("aside")]
+    links = [(check_inside_keep(path, keep), str(target)) for path, target in call.rows("links")]
     workdir, job = call.workdir, call.job
     _refuse_if_live_run(workdir, job, call.host)
-    return {"missing": move_received_into_keep(workdir, job, files, paths_to_rename)}
+    return {"missing": move_received_into_keep(workdir, job, files, paths_to_rename, links)}
 
 
 @requires_job_lock

@@ -33,7 +33,6 @@ LIKE_IT = FoundFile("ck/workertemp_one/checkpoint", 20, 9 * S)
         (BOTH, (*BOTH, LOG), (), ()),
         (BOTH, (*BOTH, OTHER), (), ("ck/backup/chief/checkpoint",)),
         ((), BOTH, (), ("ck/checkpoint",)),
-        ((*BOTH, LINK), (), BOTH, ()),
         ((*BOTH, OF_A_WORKER, LIKE_IT), (), (*BOTH, LIKE_IT), ()),
         (BOTH, (*BOTH, OF_A_WORKER), (), ("ck/workertemp_1/checkpoint",)),
         (BOTH, (FoundFile("ck/checkpoint", 0, 1, "elsewhere"), CKPT), (RECORD,), ()),
@@ -46,3 +45,13 @@ def test_missing_keep_files(
     aside: tuple[str, ...],
 ) -> None:
     assert find_keep_difference(source, existing) == KeepDifference(files, aside)
+
+
+def test_missing_links() -> None:
+    leads_out = FoundFile("ck/out", 0, 1, "/etc/passwd")
+    source = (*BOTH, LINK, leads_out)
+    assert find_keep_difference(source, BOTH).links == (LINK,)
+    stale = FoundFile("ck/latest", 0, 9 * S, "model.ckpt-6")
+    assert find_keep_difference(source, (*BOTH, stale)).links == (LINK,)
+    same = FoundFile("ck/latest", 0, 9 * S, "model.ckpt-7")
+    assert find_keep_difference(source, (*BOTH, same)) == KeepDifference((), ())
