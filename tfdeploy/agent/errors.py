@@ -29,16 +29,6 @@ def is_safe_relative_path(path: object) -> bool:
     return not any(name in ("", ".", "..") for name in path.split("/"))
 
 
-def is_link_inside(path: str, target: str) -> bool:
-    """Return whether a link's target is in the same tree. Only the target's text is checked. `..`
-    may occur only at the beginning of the target, and at most as often as the tree has folders
-    above the link."""
-    ups = 0
-    while target.startswith("../"):
-        target, ups = target[3:], ups + 1
-    return ups <= path.count("/") and is_safe_relative_path(target)
-
-
 class VerbError(Exception):
     """An error that a verb (a request to the agent) reports. The caller receives the answer
     {"error": {...}} with the keys "code", "what", "where", "advice" and "details". `advice`: the

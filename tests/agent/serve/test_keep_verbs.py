@@ -149,9 +149,9 @@ def test_links_are_made_and_what_they_replace_is_not_lost(host: Host) -> None:
     (host.keep / "ck" / "latest").symlink_to("epoch-1")
     links = [
         ["ck/latest", "epoch-2"],
-        ["ck/file", "../logs/x"],
-        ["ck/new/link", "../epoch-2"],
-        ["ck/out", "../../x"],
+        ["ck/file", "logs/x"],
+        ["ck/new/link", "z"],
+        ["ck/out", "../x"],
         ["ck/etc", "/etc"],
     ]
     host.call("keep.begin", bytes=0)

@@ -24,7 +24,6 @@ from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
 from tfdeploy.agent.broadcast.messages import receive_into
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
-from tfdeploy.agent.errors import is_link_inside
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
@@ -159,7 +158,7 @@ def _list_files(paths: RunPaths, part: wire.HostPart) -> Tuple[List[File], List[
         for path, size, at, link in rows
         if link is None and not _OF_A_WORKER.search(path)
     ]
-    return files, [(row[0], row[3]) for row in rows if row[3] and is_link_inside(row[0], row[3])]
+    return files, [(path, target) for path, _, _, target in rows if target]
 
 
 def _choose_files(value: Any, files: List[File]) -> List[File]:

@@ -14,7 +14,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, List, Tuple
-from tfdeploy.agent.errors import VerbError, is_link_inside, is_safe_relative_path
+from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.keep_folders import RECORD
@@ -43,8 +43,8 @@ def move_received_into_keep(
 ) -> List[str]:
     """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each.
     `paths_to_rename`: files that are renamed first, so that TensorFlow does not use them or no
-    received file replaces them. `links`: (path, target) of links to make. A link that leads out of
-    `keep` is left out; a file in the place of a link is renamed. If files are incomplete, move
+    received file replaces them. `links`: (path, target) of links to make. One with a target outside
+    its own folder is left out. A file in the place of a link is renamed. If files are incomplete, move
     nothing and return their paths. Raises VerbError in_the_way."""
     folder, root = incoming_folder(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
@@ -66,7 +66,8 @@ def move_received_into_keep(
         make_private_folder(os.path.dirname(root + path))
         os.replace(os.path.join(folder, path), root + path)
     for path, target in links:
-        _make_link(root, path, target, os.path.join(folder, ".link"))
+        if is_safe_relative_path(target):
+            _make_link(root, path, target, os.path.join(folder, ".link"))
     shutil.rmtree(folder, ignore_errors=True)
     return []
 
@@ -84,8 +85,6 @@ def check_inside_keep(path: Any, keep: List[str]) -> str:
 
 
 def _make_link(root: str, path: str, target: str, temporary: str) -> None:
-    if not is_link_inside(path, target):
-        return
     _check_target_free(root, path)
     make_private_folder(os.path.dirname(root + path))
     if os.path.lexists(root + path) and not os.path.islink(root + path):

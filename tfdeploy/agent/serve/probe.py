@@ -137,13 +137,12 @@ def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], b
     times, runs = [], []
     for paths in runs_of_this_machine(workdir, job, host):
         writer = next((peer for peer in paths.part().peers if peer.deciding), None)
-        writes = writer is not None and writer.host == paths.host
+        task = writer.task if writer and writer.host == paths.host else ""
         if paths.is_commit_recorded():
-            runs.append((paths.state().started or 0.0, writes))
-        if writer is not None and writes:
-            status = paths.status(writer.task)
-            if status.outcome == "succeeded" and status.ended is not None:
-                times.append(status.ended)
+            runs.append((paths.state().started or 0.0, bool(task)))
+        status = paths.status(task)
+        if task and status.outcome == "succeeded" and status.ended is not None:
+            times.append(status.ended)
     return max(times, default=None), max(runs, default=(0.0, False))[1]
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from tfdeploy.agent.errors import is_link_inside
 from tfdeploy.model.typed import (
     AbsolutePath,
     Answer,
@@ -75,8 +74,13 @@ def validate_listing(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
 
 
 def link_stays_inside(link: FoundFile) -> bool:
-    """True if the link's target is in the same tree. See `is_link_inside`."""
-    return is_link_inside(link.path, link.target or "")
+    """True if the link's target is in the same tree. Only the target's text is checked. `..` may
+    occur only at the beginning of the target, and at most as often as the tree has folders above
+    the link."""
+    remainder, ups = link.target or "", 0
+    while remainder.startswith("../"):
+        remainder, ups = remainder[3:], ups + 1
+    return ups <= link.path.count("/") and is_safe_relative_path(remainder)
 
 
 def newest_mtimes_ns(listed_files: Iterable[FoundFile]) -> tuple[int, int]:

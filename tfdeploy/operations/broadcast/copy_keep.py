@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfdeploy.errors import HostFailed, TfdeployError
-from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE, FoundFile, link_stays_inside
+from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE, FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import format_count
+from tfdeploy.model.typed import is_safe_relative_path
 from tfdeploy.operations.broadcast.delivery import (
     FileBroadcast,
     FileToSend,
@@ -39,12 +40,12 @@ class KeepDifference:
 
     `files_to_send` are the files to send. `paths_to_set_aside` are the paths of files to rename:
     checkpoint records (TensorFlow's files named `checkpoint`) that the source does not have, and
-    files that are newer than those of the source. `links`: the links to make.
+    files that are newer than those of the source. `links`: (path, target) of the links to make.
     """
 
     files_to_send: tuple[FoundFile, ...]
     paths_to_set_aside: tuple[str, ...]
-    links: tuple[FoundFile, ...] = ()
+    links: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -105,8 +106,8 @@ def find_keep_difference(
 ) -> KeepDifference:
     """Return what must change so that a host with the files `existing` has those of `source`.
 
-    Files are compared by path, size and mtime in whole seconds. Links that lead out of `keep` are
-    not copied.
+    Files are compared by path, size and mtime in whole seconds. Links with a target outside their
+    own folder are not copied.
     """
     ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
     theirs = {file.path: _size_and_mtime_s(file) for file in existing if file.target is None}
@@ -121,15 +122,11 @@ def find_keep_difference(
             else file.is_checkpoint_record
         )
     )
-    targets = {file.path: file.target for file in existing}
+    links = {file[::3] for file in source if is_safe_relative_path(file.target or "")}
     return KeepDifference(
         tuple(file for file in ours if theirs.get(file.path) != _size_and_mtime_s(file)),
         aside,
-        tuple(
-            link
-            for link in source
-            if link_stays_inside(link) and targets.get(link.path) != link.target
-        ),
+        tuple(links - {file[::3] for file in existing}),
     )
 
 
@@ -192,7 +189,7 @@ def _place_keep(
         "keep": list(copy.keep),
         "files": files,
         "aside": list(difference.paths_to_set_aside),
-        "links": [[link.path, link.target] for link in difference.links],
+        "links": list(difference.links),
     }
     missing = agent.call(KEEP_PLACE, args, timeout_s=600).missing
     if missing := check_requested_paths(

@@ -50,8 +50,8 @@ def test_missing_keep_files(
 def test_missing_links() -> None:
     leads_out = FoundFile("ck/out", 0, 1, "/etc/passwd")
     source = (*BOTH, LINK, leads_out)
-    assert find_keep_difference(source, BOTH).links == (LINK,)
+    assert find_keep_difference(source, BOTH).links == ((LINK.path, LINK.target),)
     stale = FoundFile("ck/latest", 0, 9 * S, "model.ckpt-6")
-    assert find_keep_difference(source, (*BOTH, stale)).links == (LINK,)
+    assert find_keep_difference(source, (*BOTH, stale)).links == ((LINK.path, LINK.target),)
     same = FoundFile("ck/latest", 0, 9 * S, "model.ckpt-7")
     assert find_keep_difference(source, (*BOTH, same)) == KeepDifference((), ())
