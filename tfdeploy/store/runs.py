@@ -78,11 +78,13 @@ class RunStore:
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
-    def newest_code_folder(self) -> str | None:
-        """Return the code folder of the newest run for which it is known, or None."""
+    def newest_code_folder(self, job: str | None = None) -> str | None:
+        """Return the code folder of the newest run (of the job, if given) for which it is known, or
+        None."""
         for run in self.run_ids():
             with contextlib.suppress(OSError, ValueError):
-                return (self._run_folder(run) / "code").read_text()
+                if job is None or self.plan(run, job):
+                    return (self._run_folder(run) / "code").read_text()
         return None
 
     def launched_at(self, run: str) -> float | None:

@@ -23,6 +23,7 @@ from tfdeploy.cli.options import Parser
 from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.cli.verbs import runs as verb_runs
 from tfdeploy.errors import HostFailed
+from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
@@ -315,6 +316,24 @@ def test_launch_on_some_hosts_names_hosts_with_unknown_keep(
     # No sshd listens here, so the launch fails, but it prints the note first.
     assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)
     assert ("n[2-4] were not asked for newer checkpoints" in capsys.readouterr().err) == bool(keep)
+
+
+def test_launch_of_a_job_of_another_folder_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("hosts.yaml").write_text("hosts:\n  n1: {address: 127.0.0.1, port: 9}\n")
+    store = RunStore(state_root(os.environ))
+    (tmp_path / "other").mkdir()
+    for name, warns in (("work", False), ("moved", False), ("other", True)):
+        root = tmp_path / name
+        assert store.save(PLAN, Manifest(root=str(root), release=PLAN.release, entries=()))
+        for job, same in ((PLAN.job, True), ("fresh", False)):
+            Path("tfdeploy.yaml").write_text(
+                f"name: {job}\nmode: local\ncommand: [python, train.py]\n"
+            )
+            main(["launch", "-i", "hosts.yaml", "--dry-run"])
+            warning = f"warning: the last run of job {job} was launched from {root}: "
+            assert (warning in capsys.readouterr().err) == (warns and same)
 
 
 def test_variable_that_selects_hosts_is_named(

@@ -80,7 +80,8 @@ def test_code_folder_of_last_run_is_known(tmp_path: Path) -> None:
     assert store.newest_code_folder() is None
     store.save(plan("digits-1"), Manifest(root="/c", release="r", entries=()))
     store.save(plan("digits-2"))
-    assert store.newest_code_folder() == "/c"
+    assert store.newest_code_folder() == store.newest_code_folder(plan("digits-1").job) == "/c"
+    assert store.newest_code_folder("other") is None
 
 
 def test_only_this_user_can_read_stored_files(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from tfdeploy.planning.describe import COLUMNS, describe_plan
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.jsonl import EventsFile
 from tfdeploy.ui.reports import show_plan
+from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import can_draw_dashboard
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     request = make_launch_request(flags)
     store = open_run_store()
+    _print_other_folder(flags, request.job, store.newest_code_folder(request.job.name))
     recording = nullcontext() if flags.dry_run else closing(store.event_recorder(request.run))
     writing = nullcontext() if flags.events is None else closing(EventsFile(Path(flags.events)))
     with open_fleet(flags, flags.bwlimit) as fleet, writing as recorded, recording as recorder:
@@ -148,6 +150,17 @@ def make_launch_request(
         cache=tree_cache_folder(),
         known=whole_inventory.hosts,
     )
+
+
+def _print_other_folder(flags: Flags, job: Job, last: str | None) -> None:
+    """Print a warning if the job's last run was launched from another folder."""
+    if not last or flags.quiet or not os.path.isdir(last):
+        return
+    if os.path.realpath(last) != os.path.realpath(job.code):
+        print_message(
+            f"warning: the last run of job {job.name} was launched from {clean(last)}: jobs of one "
+            "name share their runs and `keep`; another `name:` in the job file separates them"
+        )
 
 
 def _apply_flags(flags: Flags, job: Job) -> Job:
