@@ -334,6 +334,10 @@ def test_launch_of_a_job_of_another_folder_warns(
             main(["launch", "-i", "hosts.yaml", "--dry-run"])
             warning = f"warning: the last run of job {job} was launched from {root}: "
             assert (warning in capsys.readouterr().err) == (warns and same)
+    Path("tfdeploy.yaml").write_text(
+        f"name: {PLAN.job}\nmode: local\ncommand: [python, train.py]\ncode: missing\n"
+    )
+    assert main(["launch", "-i", "hosts.yaml", "--dry-run"]) == 2
 
 
 def test_variable_that_selects_hosts_is_named(
