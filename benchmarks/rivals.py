@@ -58,6 +58,19 @@ def rsync(
     ]
 
 
+def rsync_to(bench: BenchLab, source: Path, destination: str) -> list[str]:
+    """Return a command that sends a folder to the first host."""
+    shell = shlex.join(["ssh", *_settings(bench)])
+    to = f"{USER}@{bench.addresses[0]}:{destination}/"
+    return ["rsync", "-a", "--delete", "-e", shell, f"{source}/", to]
+
+
+def rsync_from(bench: BenchLab, source: str, destination: Path) -> list[str]:
+    """Return a command that copies a folder of the first host to this machine."""
+    shell = shlex.join(["ssh", *_settings(bench)])
+    return ["rsync", "-a", "-e", shell, f"{USER}@{bench.addresses[0]}:{source}/", f"{destination}/"]
+
+
 def _settings(bench: BenchLab) -> list[str]:
     known, identity = bench.lab.known_hosts, bench.lab.root / "id_ed25519"
     return ["-o", f"UserKnownHostsFile={known}", "-o", f"IdentityFile={identity}"]

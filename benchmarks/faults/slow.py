@@ -81,7 +81,7 @@ from tfdeploy.operations.launching import renewal, rollback
 from tfdeploy.planning import host_parts
 from tfdeploy.transport.agent import archive
 scale = {scale}
-members = archive._members
+members = archive._read_members
 def slow(package):
     for name, text in members(package):
         if name == "tfdeploy/agent/serve/server.py":
@@ -89,7 +89,7 @@ def slow(package):
         if name == "tfdeploy/agent/mesh/mesh.py":
             text = text.replace(b"NO_MINDER_AFTER_S = 6.0", b"NO_MINDER_AFTER_S = %r" % (6.0 * scale))
         yield name, text
-archive._members = slow
+archive._read_members = slow
 whole = host_parts._host_part
 host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
 renewal.EVERY_S *= scale
