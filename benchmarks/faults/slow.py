@@ -93,10 +93,10 @@ archive._read_members = slow
 whole = host_parts._host_part
 host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
 renewal.EVERY_S *= scale
-ask = launch.ask_all
-def ask_all(*words, timeout_s=60.0, **more):
-    return ask(*words, timeout_s=max(5.0, timeout_s * scale), **more)
-launch.ask_all = rollback.ask_all = ask_all
+call = launch.call_all
+def call_all(*words, timeout_s=60.0, **more):
+    return call(*words, timeout_s=max(5.0, timeout_s * scale), **more)
+launch.call_all = rollback.call_all = call_all
 sys.exit(main())
 """
 
