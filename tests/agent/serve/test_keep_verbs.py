@@ -5,7 +5,9 @@ Checkpoint records are put in place last. No file is deleted, and no path leads 
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +58,14 @@ def test_all_of_it_is_put_in_place_and_the_rest_stays(
     (host.keep / "ck" / "mine").write_text("stays")
     (host.keep / "ck" / "checkpoint").write_text("old")
     moved: list[str] = []
-    replace = os.replace
+    rename = os.rename
 
-    def record_replace(source: str, target: str) -> None:
-        moved.append(os.path.basename(target))
-        replace(source, target)
+    def record_rename(source: str, target: str) -> None:
+        if target.startswith(str(host.keep)):
+            moved.append(os.path.basename(target))
+        rename(source, target)
 
-    monkeypatch.setattr(os, "replace", record_replace)
+    monkeypatch.setattr(os, "rename", record_rename)
     assert (
         host.list_missing(host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1", "ck/z": "z"}))
         == []
@@ -78,6 +81,23 @@ def test_all_of_it_is_put_in_place_and_the_rest_stays(
     ]
     assert os.listdir(host.keep) == ["ck"]
     assert (host.keep / "ck" / "deep").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_keep_folder_may_be_on_another_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host.keep / "ck").mkdir(parents=True)
+    rows = host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1"})
+
+    def rename(source: str, target: str, rename: Callable[[str, str], None] = os.rename) -> None:
+        if "incoming" in source and "incoming" not in target:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target)
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, rename)
+    assert host.list_missing(rows) == []
+    assert (host.keep / "ck" / "deep" / "ckpt-1").read_text() == "1"
+    assert sorted(os.listdir(host.keep / "ck")) == ["checkpoint", "deep"]
+    assert (host.keep / "ck" / "checkpoint").stat().st_mtime_ns == rows[0][2]
 
 
 def test_what_did_not_come_whole_changes_nothing(host: Host) -> None:

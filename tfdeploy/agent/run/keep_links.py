@@ -142,7 +142,7 @@ def _move_into_keep(source: str, target: str) -> str:
         change += ", and the earlier folder in `keep` was moved to %s" % _move_aside_with_date(
             target, target
         )
-    _move(source, target)
+    move(source, target)
     return change
 
 
@@ -151,7 +151,7 @@ def _move_aside_with_date(source: str, target: str) -> str:
     this path."""
     now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     aside = unused_name("", "%s.aside-%s" % (target, now))
-    _move(source, aside)
+    move(source, aside)
     return aside
 
 
@@ -174,7 +174,7 @@ def is_empty(folder: str) -> bool:
     return next(walk_files(folder, ""), None) is None
 
 
-def _move(source: str, target: str) -> None:
+def move(source: str, target: str) -> None:
     """Move `source` to `target` by one rename. If they are on different file systems, first copy
     the source to a path beside the target."""
     try:

@@ -17,6 +17,7 @@ from tfdeploy.agent.annotations import Any, List, Tuple
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.host.private_folder import make_private_folder
+from tfdeploy.agent.run import keep_links
 from tfdeploy.agent.run.keep_folders import RECORD
 
 ASIDE = ".older"
@@ -64,10 +65,10 @@ def move_received_into_keep(
     for path, _, _ in sorted(files, key=lambda row: (os.path.basename(row[0]) == RECORD, row)):
         _check_target_free(root, path)
         make_private_folder(os.path.dirname(root + path))
-        os.replace(os.path.join(folder, path), root + path)
+        keep_links.move(os.path.join(folder, path), root + path)
     for path, target in links:
         if is_safe_relative_path(target):
-            _make_link(root, path, target, os.path.join(folder, ".link"))
+            _make_link(root, path, target)
     shutil.rmtree(folder, ignore_errors=True)
     return []
 
@@ -84,11 +85,12 @@ def check_inside_keep(path: Any, keep: List[str]) -> str:
     return str(path)
 
 
-def _make_link(root: str, path: str, target: str, temporary: str) -> None:
+def _make_link(root: str, path: str, target: str) -> None:
     _check_target_free(root, path)
     make_private_folder(os.path.dirname(root + path))
     if os.path.lexists(root + path) and not os.path.islink(root + path):
         os.replace(root + path, root + path + ASIDE)
+    temporary = root + path + ".tfdeploy-link"
     os.symlink(target, temporary)
     os.replace(temporary, root + path)
 
