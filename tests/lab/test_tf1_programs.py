@@ -279,6 +279,17 @@ def test_a_shell_script_may_start_it_once_the_job_says_what_it_is(operator: Tfde
 
 @every
 @pytest.mark.tensorflow
+def test_a_shell_script_that_passes_its_arguments_on_needs_no_setting(operator: Tfdeploy) -> None:
+    write_job(operator, HOGWILD, command=["bash", "train.sh"], name="by-a-script")
+    (operator.cwd / "train.sh").write_text('export KIND=lab\nexec python hogwild.py "$@"\n')
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    lines_by_task = lines_of(operator, run)
+    assert "is replaced by the plan's cluster" in lines_by_task["worker:0"]
+    assert_said(HOGWILD, lines_by_task)
+
+
+@every
+@pytest.mark.tensorflow
 def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
     write_job(operator, HOGWILD, cluster="program", name="stands")
     text = (operator.cwd / "hogwild.py").read_text()

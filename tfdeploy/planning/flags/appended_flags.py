@@ -65,6 +65,13 @@ def choose_flags(
                 f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; for "
                 "flags too, write `flags: auto`",
             )
+    line = program.script_line
+    if line is not None and not line.passes_arguments:
+        return AppendedFlags(
+            (),
+            f"no flags appended: {line.where} does not pass the arguments of the script on to "
+            f'{program.path}; write "$@" at the end of that line',
+        )
     command = job.command[: flags_end_index(job.command)]
     chosen = [flag for flag in offered.flags if _fits_roles(flag, roles)]
     has_positional = bool(flag_definitions.positional_words(command, program)[0])

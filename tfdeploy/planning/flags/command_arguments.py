@@ -79,6 +79,7 @@ def supply_flags(job: Job, program: Program, given_flags: Flags) -> SuppliedFlag
     if (
         job.flags not in (None, "auto")
         or program.unread_reason
+        or (program.script_line and not program.script_line.passes_arguments)
         or len(program.entry_files) > 1
         or _reads_flags_elsewhere(job, program)
     ):

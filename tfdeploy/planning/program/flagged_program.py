@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.cluster.layout import Layout
@@ -42,6 +42,9 @@ def add_flags(
     program's own names for the roles.
     """
     job, program = role_program.job, role_program.program
+    if program.script_line is not None and program.script_line.passes_arguments:
+        # The arguments of the script are those of the program.
+        job = replace(job, command=program.script_line.with_arguments(job.command))
     added = appended_flags.choose_flags(job, program, roles)
     values = {
         seat.task: {

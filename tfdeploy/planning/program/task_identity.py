@@ -81,6 +81,10 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
         return None
     several = f"each of the {workers} workers would train alone"
     who = several if workers > 1 else "the worker would not know its cluster"
+    line = program.script_line
+    if line is not None and not line.passes_arguments:
+        lacking = f"{who}, because {program.path} gets none of its flags about the cluster"
+        return None if line.uses_variables else lacking
     return (
         f"{who}: {program.path} defines no known flag for the cluster, and does not seem to read "
         f"TF_CONFIG: {NAME_THEM}"

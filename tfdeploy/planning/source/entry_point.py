@@ -78,13 +78,6 @@ def files_of_template(path: str, sources: Iterable[str]) -> list[str]:
     return sorted(file for file in sources if pattern.fullmatch(file))
 
 
-def shell_script(command: Command, cwd: str) -> str | None:
-    """Return the script's path in a command such as `bash train.sh`; None for other commands."""
-    shell = command and posixpath.basename(command[0]) in SHELLS
-    plain = len(command) > 1 and not command[1].startswith("-")
-    return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None
-
-
 def _module_path(module: str, sources: Mapping[str, str], cwd: str) -> str:
     path = posixpath.join(cwd, module.replace(".", "/"))
     return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"

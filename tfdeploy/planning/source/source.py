@@ -14,10 +14,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tfdeploy.planning.source import entry_point, python2
+from tfdeploy.planning.source import entry_point, python2, shell_scripts
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import last_name
 from tfdeploy.planning.source.parsed_file import Node, ParsedFile, enclosing_nodes, file_of, parse
+from tfdeploy.planning.source.shell_scripts import ScriptLine
 
 
 class Unparsed(NamedTuple):
@@ -43,6 +44,9 @@ class Program:
     modules: tuple[ParsedFile, ...] = ()
     unread_reason: str | None = None
     script: str | None = None  # "train.sh" if the command is `bash train.sh`
+    script_line: ScriptLine | None = (
+        None  # the line of `script` that starts the program, if it was read
+    )
     unparsed: tuple[Unparsed, ...] = ()
     # Places with Python 2 syntax: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
@@ -105,13 +109,21 @@ class Program:
 def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") -> Program:
     """Return the program that the command starts, parsed with the modules that it imports.
 
-    The program is the first word that ends with .py, or the module after -m. `sources`: path in
-    the code -> text. `cwd`: the folder in which the command starts.
+    The program is the first word that ends with .py, or the module after -m; or, if the command
+    starts a shell script, the program that the script starts. `sources`: path in the code -> text.
+    `cwd`: the folder in which the command starts.
     """
     named = entry_point.program_file(command, sources, cwd)
     if named is None:
+        script = shell_scripts.shell_script(command, cwd)
+        line = (
+            shell_scripts.find_script_line(script, sources.get(script, ""), cwd) if script else None
+        )
+        started = read_program(line.words, sources, line.cwd) if line else None
+        if started is not None and started.modules:
+            return replace(started, script=script, script_line=line)
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
-        return Program(None, unread_reason=unread, script=entry_point.shell_script(command, cwd))
+        return Program(None, unread_reason=unread, script=script)
     path, base = named
     is_template = "{" in path
     roots = (
