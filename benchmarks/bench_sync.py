@@ -11,9 +11,8 @@ import json
 from collections.abc import Callable
 
 import rivals
-import trees
 from figures import Figures, options
-from place import BenchLab, open_bench_lab
+from place import BenchLab, change_file, open_bench_lab, write_sources
 from turns import Spent, in_turns, median, ratio
 
 JOB = "name: bench\nmode: async\ncommand: [python, package000/module00.py]\n"
@@ -31,7 +30,7 @@ def main() -> None:
 
 
 def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
-    some_file = trees.write(bench.work, files)
+    some_file = write_sources(bench.work, files)
     (bench.work / "tfdeploy.yaml").write_text(JOB)
     addresses = "\n".join(bench.addresses).encode()
 
@@ -57,7 +56,7 @@ def measure(bench: BenchLab, files: int, rounds: int, figures: Figures) -> None:
 
     before: dict[str, Callable[[], object]] = {
         "fresh": clear,
-        "one file changed": lambda: trees.change(some_file),
+        "one file changed": lambda: change_file(some_file),
         "nothing changed": lambda: None,
     }
     for case, goals in CASES.items():

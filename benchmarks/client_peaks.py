@@ -20,9 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import trees
 from figures import say
-from place import TFDEPLOY
+from place import TFDEPLOY, write_sources
 
 from tfdeploy import lab
 
@@ -79,7 +78,7 @@ def main() -> None:
     try:
         up = lab.up(name, "loopback", args.hosts)
         work.mkdir()
-        trees.write(work, 200)
+        write_sources(work, 200)
         (work / "set").mkdir()
         inventory = str(up.inventory)
         env = {

@@ -6,6 +6,7 @@ Both are removed at the end.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from tfdeploy.lab import Lab
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TFDEPLOY = str(Path(sys.executable).parent / "tfdeploy")
+FILES_PER_FOLDER = 50
 USER = "lab"
 TICKS = os.sysconf("SC_CLK_TCK")
 BURIAL_S = 3.0
@@ -172,3 +174,28 @@ def _environment(home: Path, up: Lab) -> dict[str, str]:
         "XDG_STATE_HOME": str(home / "state"),
         "TFDEPLOY_INVENTORY": str(up.inventory),
     }
+
+
+def write_sources(root: Path, files: int) -> Path:
+    """Write `files` files of 0.2 to 4 KiB in folders of 50. Return the path of the last file."""
+    words = random.Random(files)
+    for number in range(files):
+        path = (
+            root
+            / f"package{number // FILES_PER_FOLDER:03}"
+            / f"module{number % FILES_PER_FOLDER:02}.py"
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            "".join(
+                f"x{words.randrange(10**9)} = {words.random()}\n"
+                for _ in range(words.randrange(6, 120))
+            )
+        )
+    return path
+
+
+def change_file(path: Path) -> None:
+    """Append a line to the file, so that its size, time and content change."""
+    with path.open("a") as stream:
+        stream.write(f"changed = {random.random()}\n")

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import trees
 from client_pairs import Pairs, pairs
-from place import REPOSITORY, BenchLab, open_bench_lab
+from place import REPOSITORY, BenchLab, change_file, open_bench_lab, write_sources
 from turns import Spent, interval
 
 FILES = 200
@@ -48,7 +47,7 @@ class Side:
         return self.place.tfdeploy("status", self.name)
 
     def sync(self) -> Spent:
-        trees.change(self.file)
+        change_file(self.file)
         return self.place.tfdeploy("sync")
 
     def launch(self) -> Spent:
@@ -62,7 +61,7 @@ def begin(bench: BenchLab, tree: Path, name: str) -> Side:
     """Write the job, and launch the run that `status` will show."""
     work = bench.home / name
     work.mkdir()
-    file = trees.write(work, FILES)
+    file = write_sources(work, FILES)
     (work / "tfdeploy.yaml").write_text(f"name: {name}\n{JOB}")
     (work / "second.yaml").write_text(f"name: {name}-launched\n{JOB}")
     side = Side(name, replace(bench.with_checkout(tree), work=work), file)
