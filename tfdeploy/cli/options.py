@@ -36,6 +36,8 @@ _FLAGS_OF_OTHERS = {
     "-d": "--detach",
     "-np": "--workers",
 }
+# A setting without dashes, as in `--set steps=50` of Helm and `steps=50` of Hydra.
+_SETTING = re.compile(r"[A-Za-z_]\w*=")
 _VERBS_WITH_COMMAND = ("exec", "launch")
 
 
@@ -74,6 +76,8 @@ class Parser(argparse.ArgumentParser):
         and after `--`.
         """
         verb, listed = self.prog.split()[-1], " ".join(unknown_args)
+        settings = [word for word in unknown_args if _SETTING.match(word)]
+        program_flags = [f"--{word}" for word in settings] or unknown_args
         if verb in _VERBS_WITH_COMMAND and not listed.startswith("-"):
             known_args = [word for word in before_dashes[1:] if word not in unknown_args]
             command_line = shlex.join([*self.prog.split(), *known_args, "--", *unknown_args])
@@ -91,7 +95,7 @@ class Parser(argparse.ArgumentParser):
             several = "write several hosts with commas, as in --hosts n1,n2,n3"
             hints = [several, *(hints or [help_command])]
         if verb == "launch" and not other_name:
-            command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
+            command_line = shlex.join([*(after_dashes or ("python", "train.py")), *program_flags])
             hints.append(
                 "write a flag of the program into `command:` of the job file, or into the command "
                 f"after --: `{self.prog} -- {command_line}`"

@@ -8,6 +8,7 @@ a list or mapping refers to the same node as its anchor, so nested aliases cost 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ _NO_FILE: dict[type[Exception], tuple[str, str]] = {
 _HINTS = {
     "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words "
     "that begin with @ ` or %",
+    "unknown escape character": "put single quotes round a text that has a \\",
     "mapping values are not allowed": "put quotes round a text that holds ': '",
 }
 
@@ -67,11 +69,12 @@ def parse_yaml(text: str, path: Path) -> Node:
     except yaml.YAMLError as error:
         raise _to_config_error(error, path, text) from error
     if root is None or root.kind == "nothing":
-        state = "holds only comments" if text.strip() and root is None else "is empty"
+        file, commented = shlex.quote(shown_path(path)), text.strip() and root is None
         raise ConfigError(
-            f"the file {state}",
+            f"the file {'holds only comments' if commented else 'is empty'}",
             where=shown_path(path),
-            next="`tfdeploy init` writes a file with explanations",
+            next=("remove the # before the lines that you need, or " if commented else "")
+            + f"`mv {file} {file}.old`, then `tfdeploy init` writes a file with explanations",
         )
     if root.kind != "mapping":
         joined = _JOINED.match(root.text)
@@ -251,9 +254,13 @@ class _Builder:
                 merges += value.items if value.kind == "list" else [value]
                 continue
             if key.text in lines:
+                first = lines[key.text]
+                can_join = value.keys and value.keys.keys().isdisjoint(node.keys[key.text].keys)
                 raise key.error(
-                    f"the key {key.text} is given twice: lines {lines[key.text]} and {key.line}",
-                    "remove one of them",
+                    f"the key {key.text} is given twice: lines {first} and {key.line}",
+                    f"join them: move the entries of line {key.line} to line {first}"
+                    if can_join
+                    else "remove one of them",
                 )
             lines[key.text] = key.line
             node.keys[key.text] = value

@@ -57,6 +57,7 @@ from tfdeploy.planning.source.imports import modules_to_probe, outside_imports, 
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
 from tfdeploy.tree import EnvironmentRecipe
+from tfdeploy.tree.listing import find_ignore_pattern
 
 PING_S = 10.0  # timeout, in seconds, of the call to all hosts just before the tasks start
 PREPARE_S = 300.0
@@ -391,9 +392,9 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
         imports=imports,
         own_modules=own_modules(files),
         unsent_imports={
-            each.module
+            each.module: find_ignore_pattern(job.code, paths)
             for each in imports
-            if _is_module_in(os.path.join(job.code, program.import_folder), each.module)
+            if (paths := _module_paths(job.code, program.import_folder, each.module))
         },
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         requirements_found=_requirements_path(job),
@@ -403,10 +404,12 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
     )
 
 
-def _is_module_in(folder: str, module: str) -> bool:
-    return os.path.exists(os.path.join(folder, f"{module}.py")) or os.path.isdir(
-        os.path.join(folder, module)
+def _module_paths(code: str, folder: str, module: str) -> list[str]:
+    """Return the paths below `code` at which the module exists: its folder, and its file."""
+    paths = (
+        os.path.join(folder, name) for name in (module, f"{module}/__init__.py", f"{module}.py")
     )
+    return [path for path in paths if os.path.exists(os.path.join(code, path))]
 
 
 def _requirements_path(job: Job) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -66,6 +67,23 @@ def git_tracked_paths(root: str, paths: list[str]) -> list[str]:
     Each path is looked up in the innermost repository that contains it. Raises Refused.
     """
     return [path for path in paths if _is_git_tracked(root, path)]
+
+
+def find_ignore_pattern(root: str, paths: list[str]) -> str:
+    """Return the pattern by which git leaves out one of `paths`, and where the pattern is written.
+
+    Example: "`models/` (.gitignore:4)". Returns "" if no pattern of git or of the top folder's
+    .tfdeployignore names a path. Raises Refused.
+    """
+    own = os.path.join(root, IGNORE_FILE)
+    options = ["-c", f"core.excludesFile={own}"] if os.path.exists(own) else []
+    git = _Git(root, _is_in_checkout(root, is_nested=False), [])
+    output = git.run(*options, "check-ignore", "--no-index", "-v", *paths)
+    for source, line, pattern in re.findall(r"(?m)^(.+?):(\d+):(.*)\t", output):
+        # Git prints the path from the top of the checkout.
+        tops = (each for each in (Path(root), *Path(root).parents) if (each / ".git").exists())
+        return f"`{pattern}` ({os.path.relpath(next(tops, Path(root)) / source, root)}:{line})"
+    return ""
 
 
 def _is_git_tracked(root: str, path: str) -> bool:
@@ -150,6 +168,11 @@ class _Git:
 
     def list_files(self, *options: str) -> set[str]:
         """Return the paths that `git ls-files` prints with these options. Raises Refused."""
+        output = self.run("-c", "core.quotePath=false", "ls-files", "-z", *options)
+        return {path for path in output.split("\0") if path}
+
+    def run(self, *options: str) -> str:
+        """Return what git prints with these options. Raises Refused."""
         if self.in_checkout:
             return self._run([], options)
         with tempfile.TemporaryDirectory(prefix="tfdeploy-git-") as empty:
@@ -158,18 +181,8 @@ class _Git:
             Path(empty, "HEAD").write_text("ref: refs/heads/none\n")
             return self._run([f"--git-dir={empty}", f"--work-tree={self.folder}"], options)
 
-    def _run(self, repository_options: list[str], options: tuple[str, ...]) -> set[str]:
-        command = [
-            "git",
-            "-c",
-            "core.fsmonitor=false",
-            "-c",
-            "core.quotePath=false",
-            *repository_options,
-            "ls-files",
-            "-z",
-            *options,
-        ]
+    def _run(self, repository_options: list[str], options: tuple[str, ...]) -> str:
+        command = ["git", "-c", "core.fsmonitor=false", *repository_options, *options]
         try:
             completed = subprocess.run(
                 command,
@@ -185,16 +198,17 @@ class _Git:
                 where=self.folder,
                 next="install the package git",
             ) from error
-        if completed.returncode != 0:
+        # `git check-ignore` ends with 1 if no pattern names a path.
+        if completed.returncode > 1:
             if not repository_options and b"not a git repository" in completed.stderr:
-                return set()  # .git is broken, or is on another file system
+                return ""  # .git is broken, or is on another file system
             raise self._git_error(os.fsdecode(completed.stderr))
         self.warnings += [
             line
             for line in os.fsdecode(completed.stderr).splitlines()
             if "could not open directory" in line
         ]
-        return {path for path in os.fsdecode(completed.stdout).split("\0") if path}
+        return os.fsdecode(completed.stdout)
 
     def _git_error(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"

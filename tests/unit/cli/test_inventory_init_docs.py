@@ -387,8 +387,9 @@ def test_init_explains_how_to_write_missing_hosts(capsys, project_folder):
     assert main(["init", "--hosts", "n3"]) == 0
     file = "inventories/hosts.yaml"
     assert (
-        f"the hosts of --hosts were not written: add them to {file}, or move this file away with "
-        f"`mv {file} {file}.old`"
+        f"{file} exists already and was not changed; to get a new one, type "
+        f"`mv {file} {file}.old` and repeat the command\n"
+        f"the hosts of --hosts were not written: add them to {file}\n"
     ) in capsys.readouterr().err
     (project_folder / file).rename(project_folder / f"{file}.old")
     assert main(["init", "--hosts", "n3"]) == 0

@@ -39,6 +39,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["launch", "--mdoe", "async"], "did you mean --mode"),
         (["launch", "--dry"], "did you mean --dry-run"),
         (["check", "--mode", "async"], "next: `tfdeploy check --help`"),
+        (["launch", "--set", "steps=50"], "`tfdeploy launch -- python train.py --steps=50`"),
         (["stop", "--noww"], "next: `tfdeploy stop --help`"),
         (["foo"], "next: `tfdeploy --help`"),
         (["logs", "-n", "many"], "not a number"),

@@ -6,6 +6,7 @@ import os
 
 from support.files.code_tree import git, paths, put
 from tfdeploy.tree import read_tree
+from tfdeploy.tree.listing import find_ignore_pattern
 
 
 def test_gitignore_is_read_as_by_git(root):
@@ -221,3 +222,17 @@ def test_reports_are_no_code_unless_tracked_by_git(root, tmp_path):
     assert len(releases) == 1
     put(root, "run-1.html", "<p>mine</p>")
     assert "run-1.html" in paths(root, cache=tmp_path / "cache")
+
+
+def test_pattern_that_leaves_a_path_out_is_found(root):
+    put(root, ".gitignore", "*.h5\nmodels/\n")
+    put(root, "sub/models/line.py")
+    put(root, "sub/own.py")
+    assert (
+        find_ignore_pattern(str(root), ["sub/own.py", "sub/models"]) == "`models/` (.gitignore:2)"
+    )
+    assert find_ignore_pattern(str(root), ["sub/own.py"]) == ""
+    in_checkout = find_ignore_pattern(str(root / "sub"), ["models"])
+    assert in_checkout == ("`models/` (../.gitignore:2)" if (root / ".git").exists() else "")
+    put(root, ".tfdeployignore", "own.*\n")
+    assert find_ignore_pattern(str(root), ["sub/own.py"]) == "`own.*` (.tfdeployignore:1)"

@@ -302,13 +302,13 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
     for path in written:
         print(path)
     for path in kept:
-        print_message(f"{path} exists already and was not changed")
+        old = shlex.quote(str(path))
+        print_message(
+            f"{path} exists already and was not changed; to get a new one, type "
+            f"`mv {old} {old}.old` and repeat the command"
+        )
         if flags.hosts is not None and path.name == Path(INVENTORY).name:
-            old = shlex.quote(str(path))
-            print_message(
-                f"the hosts of --hosts were not written: add them to {old}, or move this file away "
-                f"with `mv {old} {old}.old` and repeat the command"
-            )
+            print_message(f"the hosts of --hosts were not written: add them to {old}")
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
         print_message(

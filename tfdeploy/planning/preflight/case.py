@@ -40,7 +40,8 @@ class Needs:
     `bytes` and `files`: total size and number of the files of code and data to send. `tensorflow`:
     whether the program imports TensorFlow. `imports`: other imported modules that are not part of
     the sent code. `own_modules`: the names of modules and folders that are part of the sent code.
-    `unsent_imports`: those of `imports` that are in the code folder but are not sent.
+    `unsent_imports`: those of `imports` that are in the code folder but are not sent -> the pattern
+    that leaves them out, or "".
 
     `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
     requirements file in the code that the job does not name. `plan`: None if no plan could be made.
@@ -54,7 +55,7 @@ class Needs:
     tensorflow: bool = False
     imports: tuple[Import, ...] = ()
     own_modules: Collection[str] = ()
-    unsent_imports: Collection[str] = ()
+    unsent_imports: Mapping[str, str] = field(default_factory=dict)
     requirements: str | None = None
     requirements_found: str | None = None
     plan: Plan | None = None

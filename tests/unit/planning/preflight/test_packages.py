@@ -108,18 +108,24 @@ def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
 @pytest.mark.parametrize(
     ("module", "left_out", "fix"),
     [
-        ("urllib2", (), "urllib2 is a module of Python 2: `2to3 -w train.py`"),
-        ("imp", (), "imp is a part of Python that this Python 3.11.2 lacks: write `python: PATH`"),
-        ("tkinter", (), "tkinter is a part of Python"),
+        ("urllib2", {}, "urllib2 is a module of Python 2: `2to3 -w train.py`"),
+        ("imp", {}, "imp is a part of Python that this Python 3.11.2 lacks: write `python: PATH`"),
+        ("tkinter", {}, "tkinter is a part of Python"),
         (
             "model_pb2",
-            ("model_pb2",),
+            {"model_pb2": ""},
             "model_pb2 lies in the code's folder and is not sent: git or .tfdeployignore",
+        ),
+        (
+            "model_pb2",
+            {"model_pb2": "`*_pb2.py` (.gitignore:2)"},
+            "model_pb2 lies in the code's folder and is not sent: remove or narrow the pattern "
+            "`*_pb2.py` (.gitignore:2)",
         ),
     ],
 )
 def test_module_without_known_package(
-    facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
+    facts_of: FactsOf, module: str, left_out: dict[str, str], fix: str
 ) -> None:
     needs = Needs(
         imports=(Import(module, "train.py:3", always_reached=True),), unsent_imports=left_out
