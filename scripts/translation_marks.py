@@ -30,7 +30,7 @@ def sections(page: Path) -> list[str]:
 
 
 def checksum(section: str) -> str:
-    """Return the checksum of an English section, which the section's translation contains."""
+    """Return the checksum of an English section. Its translation must contain this checksum."""
     return hashlib.sha256(section.strip().encode()).hexdigest()[:8]
 
 

@@ -262,7 +262,7 @@ def test_malformed_answer_ends_waiting_call(
     agent = fleet.session(ssh_hosts.host("n1").host).agent()
     # Python raises RecursionError when it parses this JSON.
     monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))
-    with pytest.raises(HostUnreachable, match="our agent would not send"):
+    with pytest.raises(HostUnreachable, match="that tfdeploy's agent never sends"):
         agent.call(PING, timeout_s=20)
 
 

@@ -150,7 +150,7 @@ def test_only_files_of_manifest_are_sent(case: str, wires: Wires, tmp_path: Path
 def test_stop_reaches_other_hosts_after_false_answer(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: HonestAnswer([], value) if host == LIAR else None)
     stopped = stop(fleet, PLAN, grace_s=0.0)
-    assert isinstance(stopped[LIAR], BadAnswer) and "run.stop makes no sense" in stopped[LIAR].what
+    assert isinstance(stopped[LIAR], BadAnswer) and "run.stop is invalid" in stopped[LIAR].what
     assert stopped[OTHER] == RunEnded(
         survivors=[Survivor(pid=7, state="D", command="x")], seconds=0.1, messenger=False
     )

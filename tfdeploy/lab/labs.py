@@ -38,7 +38,7 @@ def _check(wanted: LabState, count: int) -> None:
             "--kind",
             f"one of: {', '.join(KINDS)}",
         ),
-        (is_loopback and wanted.rate, "a loopback lab has no link to shape", "--rate", isolated),
+        (is_loopback and wanted.rate, "a loopback lab cannot limit rates", "--rate", isolated),
         (
             is_loopback and wanted.rootfs != "/",
             "hosts of a loopback lab share this machine's root file system",

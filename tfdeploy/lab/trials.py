@@ -43,7 +43,7 @@ from tfdeploy.lab.syscalls import (
 Trial = Callable[[Path], None]  # the parameter is the trial's scratch folder
 
 TRIAL_TIMEOUT_S = 5
-OTHER_UID = 10001  # any user id that is not the id of this process
+OTHER_UID = 10001  # any user id except that of this process
 
 
 def _unshare_mounts(other_namespaces: int = 0) -> None:

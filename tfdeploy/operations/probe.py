@@ -64,7 +64,7 @@ def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostF
         if questions.preflight and facts.preflight is None:
             raise ValueError("no facts for the preflight")
     except ValueError as error:
-        raise BadAnswer(f"its answer to probe makes no sense: {error}", where=host.name) from error
+        raise BadAnswer(f"its answer to probe is invalid: {error}", where=host.name) from error
     return replace(facts, host=host.name, clock_skew_s=agent.clock_skew_s)
 
 

@@ -102,4 +102,4 @@ def _wait_until_up(
         if error.code in ("no_tensorboard", "no_python"):
             raise Refused(error.what, where=error.where, next=error.next) from error
         raise
-    raise HostFailed("TensorBoard did not come up", where=host)
+    raise HostFailed("TensorBoard did not start", where=host)

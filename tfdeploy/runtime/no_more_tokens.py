@@ -76,7 +76,7 @@ def _close_queues_of_one_session() -> None:
     for close in _closing:
         try:
             if close.graph is session.graph:
-                task.print_once("the chief has finished: no tokens come any more")
+                task.print_once("the chief has finished, so this worker gets no more tokens")
                 session.run(close)
         except Exception:  # noqa: BLE001
             # The queue of tokens or the session is already closed.

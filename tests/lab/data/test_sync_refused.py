@@ -138,7 +138,7 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
         rows = rows_of(operator.json("sync", exit_code=1))
         assert [rows[host]["ok"] for host in operator.lab.hosts] == [True, False, True], rows
         error = rows["n2"]["error"]
-        assert re.search(r"needs 1[23]\d{6} bytes more, and \d+ are free", error), error
+        assert re.search(r"needs 1[23]\d{6} bytes more, but only \d+ are free", error), error
         left = on_host(
             operator.lab,
             "n2",
@@ -160,7 +160,7 @@ def test_a_full_disk_is_named_with_its_folder_and_what_the_agent_needs(operator:
     ):
         [row] = operator.json("check", "--limit", "n2", exit_code=1)["hosts"]
         [failed] = [each for each in row["checks"] if not each["ok"]]
-        form = rf"no room for the agent, which needs \S+ KiB: n2 says: \"{FOLDER}/.*, 0 KiB free\""
+        form = rf"no space for the agent \(\S+ KiB\): n2 says: \"{FOLDER}/.*, 0 KiB free\""
         assert re.fullmatch(form, failed["detail"]), failed
 
 

@@ -125,7 +125,7 @@ def killed(folder: str) -> dict[str, Any]:
 
 
 def refused(folder: str) -> dict[str, Any]:
-    """Let the table of a run name a chain that does not exist, so that nft refuses the table.
+    """Make a run's table refer to a chain that does not exist, so that nft refuses the table.
     Return the error and the number of tables that are left.
     """
     paths = a_run(folder)

@@ -341,7 +341,7 @@ class LyingChannel(FramedChannel):
             except frames.WireError as error:
                 self._fail_all(
                     HostUnreachable(
-                        f"the host sends data that our agent would not send: {error}",
+                        f"the host sends data that tfdeploy's agent never sends: {error}",
                         where=self._host,
                     )
                 )

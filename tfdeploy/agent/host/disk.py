@@ -49,7 +49,7 @@ def require_space(
             continue
         raise VerbError(
             "disk",
-            "%s needs %d %s more, and %d are free" % (purpose, needed, unit, available)
+            "%s needs %d %s more, but only %d are free" % (purpose, needed, unit, available)
             + (" besides the %d bytes that `reserve` keeps free" % reserve if reserve else ""),
             folder,
             advice,

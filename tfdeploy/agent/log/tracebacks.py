@@ -91,8 +91,8 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
 
 
 def find_location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
-    """Return the innermost line of the program's own code, such as " (train.py:88)"; "" if there is
-    none."""
+    """Return the place of the innermost frame in the program's own code, such as " (train.py:88)".
+    Return "" if there is no such frame."""
     for path, line in reversed(frames):
         if not _LIBRARY.search(path):
             names = [path[len(root) + 1 :] for root in roots if path.startswith(root + "/")]

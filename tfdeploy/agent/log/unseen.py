@@ -46,9 +46,9 @@ class VisibleText:
 
     def __init__(self, whole: bytes, stop: int) -> None:
         self._size = len(whole)
-        # Two values for each visible piece: the position in `text` at which the piece begins, and
-        # its position in `whole` minus its position in `text`.
+        # For each visible piece: the position in `text` at which the piece begins.
         self._begins: List[int] = []
+        # For each visible piece: its position in `whole` minus its position in `text`.
         self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
         spans = [match.span() for match in _INVISIBLE.finditer(whole, 0, stop)]

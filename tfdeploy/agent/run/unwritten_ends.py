@@ -14,8 +14,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 PATIENCE_S = 3.0  # how long a supervisor may take to write the end of its task
 REASON = (
-    "its process is gone, and how it ended could not be written: is the disk full, broken or "
-    "read-only?"
+    "its process is gone, and its end could not be recorded: is the disk full, broken or read-only?"
 )
 # Attempts for whose end this process has already waited: (folder, task, attempt).
 _awaited: Set[Tuple[str, str, int]] = set()

@@ -147,7 +147,7 @@ def measure_link(target: PortTarget, key: str) -> Tuple[float, float, float]:
         counted = _COUNT.unpack(_read_exactly(connection, _COUNT.size))[0]
         to = _mbit_s(counted, time.monotonic() - began)
         if counted != sent:
-            raise MeasurementFailed("%d of %d bytes came through" % (counted, sent))
+            raise MeasurementFailed("only %d of %d bytes arrived" % (counted, sent))
         connection.sendall(b"R")
         began = time.monotonic()
         received = _receive_test_data(connection)

@@ -79,7 +79,7 @@ def serve_tensorboard(call: Call) -> Answer:
         finally:
             board.end()
         if not tries_left or not _PORT_ERROR.search(board.output):
-            what = "TensorBoard did not come up: %s" % board.last_line
+            what = "TensorBoard did not start: %s" % board.last_line
             raise VerbError("tensorboard", what, where=paths.cwd)
 
 

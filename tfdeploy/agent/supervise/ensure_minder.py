@@ -49,8 +49,8 @@ class MinderWatch:
     because a later run may have the same name and so the same paths."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, inherited: Mapping[str, Any]) -> None:
-        """`inherited`: arguments of Popen by which a minder inherits sockets, see
-        host/descriptors.py."""
+        """Prepare to start minders. `inherited`: arguments of Popen by which a minder inherits
+        sockets, see host/descriptors.py."""
         self._paths = paths
         self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
         self._inherited = inherited

@@ -38,8 +38,8 @@ def run(flags: Flags) -> int:
     config.check_source_hosts(job, whole)
     hosts = inventory.hosts
     if split_data_names(job) and hosts != whole.hosts:
-        what = f"data set {split_data_names(job)[0]} is split among the workers of all hosts"
-        raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
+        what = f"data set {split_data_names(job)[0]} is split among all workers: it needs all hosts"
+        raise UsageError(what, where="--limit, --exclude", next="leave these flags out")
     start_early_connections(hosts)
     if flags.dry_run:
         return _show_forecast(flags, hosts, job, whole)

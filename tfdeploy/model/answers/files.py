@@ -155,7 +155,7 @@ class FoundFiles(Answer):
 
 
 class ListedFolder(Answer):
-    """`sharing`: the run's hosts that share this workdir."""
+    """A folder whose files are listed. `sharing`: the run's hosts that share this workdir."""
 
     root: AbsolutePath
     sharing: Names

@@ -124,7 +124,7 @@ Record = tuple[Count, Seconds, Annotated[int, Meta(ge=0, le=1)], Count]
 
 
 class LogPiece(Answer):
-    """`records`: [offset in the blob, time by the run's clock, stream 0 or 1, attempt] each.
+    """`records`: a list of [offset in the blob, time by the run's clock, stream 0 or 1, attempt].
     `gone`: bytes that were rotated away before they could be read."""
 
     task: TaskName

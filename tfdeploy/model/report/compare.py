@@ -72,7 +72,7 @@ def lines_of_files(
             elif content is None or path not in content:
                 why = f"no host has the release of {run} any more"
             elif (text := _decode_text(content[path])) is None:
-                why = "it is no text"
+                why = "it is not text"
             else:
                 texts.append(text)
         diff: list[str] = []

@@ -295,9 +295,9 @@ def _is_over_on_host(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # state of a task -> highest attempt number. While a task is in this state and the number of its
-    # attempt is not higher, the run is `starting`. A higher number means that the task has
-    # restarted; then the run stays `running`.
+    # State of a task -> the number of its first attempt in this state. The run is `starting` while
+    # a task is in this state with this number. A task with a higher number has restarted, and the
+    # run stays `running`.
     first = {"pending": 0, "starting": 1}
     coming_up = any(
         v.state in first and v.attempt <= first[v.state] and v.health is None for v in views

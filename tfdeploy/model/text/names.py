@@ -106,7 +106,7 @@ def expand_ranges(text: str) -> tuple[str, ...]:
     pieces = _BRACKETS.split(text)
     if any(mark in piece for piece in pieces[::2] for mark in "[]"):
         raise UsageError(
-            f"a bracket without its partner in {text!r}",
+            f"an unmatched bracket in {text!r}",
             next="write ranges like n[01-16] or n[1-3,7]",
         )
     spans = [_parse_spans(inner, text) for inner in pieces[1::2]]

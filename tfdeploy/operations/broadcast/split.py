@@ -90,7 +90,7 @@ def decide_split(
         raise UsageError(
             what,
             where=request.job_file_position,
-            next=f"add --workers {len(files)}, or have more and smaller files, or no `split`",
+            next=f"add --workers {len(files)}, or make more and smaller files, or remove `split`",
         )
     host_rows = _collect_held_rows(fleet, hosts, request, rows)
     folders = {host: each.folder for host, each in host_rows.items()}

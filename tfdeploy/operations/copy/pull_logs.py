@@ -205,7 +205,7 @@ def _check_hash(
         local_log.name, first - local_log.first_offset
     ):
         raise HostFailed(
-            f"{folder.path / local_log.name} is not the log that the host holds",
+            f"{folder.path / local_log.name} differs from the log on the host",
             where=host,
             next=f"move {local_log.name} away, then run the same command again",
         )

@@ -42,8 +42,9 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     stripes = choose_stripe_count(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe_feeds(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
-    # The receiving host of each of these connections had already waited for data before this plan.
-    # A Move records how long, so that this time is not blamed on the connection.
+    # The receivers of some connections have already waited for data before this plan. A Move
+    # records how long a receiver has waited, so that this time does not count against the
+    # connection.
     moves = tuple(
         make_move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
         for feed in feeds

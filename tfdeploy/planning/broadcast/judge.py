@@ -30,8 +30,9 @@ STARVED_S = 3.0
 # This time replaces STARVED_S for a member that is slow or has received nothing yet, because for
 # such a member even one piece may take longer than STARVED_S.
 SLOW_STARVED_S = 10.0
-# At a low rate, STARVED_PIECES pieces may take longer than STARVED_S or SLOW_STARVED_S. A member is
-# then starved only after the time that these pieces take, at the latest after LONGEST_S seconds.
+# At a low rate, STARVED_PIECES pieces may take longer than STARVED_S or SLOW_STARVED_S. In that
+# case, a member counts as starved only after the time that these pieces take, or after LONGEST_S
+# seconds if that is less.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
 # A parent that sends nothing is at fault only if the parent itself has received data within this

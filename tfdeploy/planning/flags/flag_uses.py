@@ -140,7 +140,7 @@ def _can_become_value(name: str, origin: Origin) -> bool:
 
 
 def _role_comparisons(node: ast.Compare, origins: Origins) -> Iterator[FlagUse]:
-    """Yield each flag that this node compares with "ps" or "worker", as a Use named "job_name"."""
+    """Yield a FlagUse "job_name" for each flag that this node compares with "ps" or "worker"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])

@@ -99,7 +99,7 @@ _FOR_GRAPHS = (
     "train.SingularMonitoredSession",
     "train.Supervisor",
 )
-# In a program that uses one of these names, Keras from compat.v1 runs in a graph.
+# A program that uses one of these names runs the Keras of compat.v1 in graph mode, not eagerly.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # packages that use tf.layers, so programs that import them need Keras 2
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")

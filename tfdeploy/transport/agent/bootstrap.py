@@ -248,7 +248,7 @@ def _reported_failure_error(text: bytes, host: str) -> TfdeployError:
         )
     if failure.code == "disk":
         return Refused(
-            f"no room for the agent, which needs {format_binary_bytes(len(agent_zip()))}: {reported}",
+            f"no space for the agent ({format_binary_bytes(len(agent_zip()))}): {reported}",
             where=host,
             next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )

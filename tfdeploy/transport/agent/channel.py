@@ -226,7 +226,7 @@ class FramedChannel:
                     raise frames.WireError("no hello")
             except frames.WireError as error:
                 raise self._unreachable(
-                    f"the program that answers is not our agent: {error}"
+                    f"the program that answers is not tfdeploy's agent: {error}"
                 ) from error
             if (
                 not self._receive(max(0.1, deadline - time.monotonic()))
@@ -255,17 +255,17 @@ class FramedChannel:
                 return
         except frames.WireError as foreign:
             error = self._unreachable(
-                f"the host sends data that our agent would not send: {foreign}"
+                f"the host sends data that tfdeploy's agent never sends: {foreign}"
             )
         except BROKEN as broken:
             error = self._unreachable(
                 f"the connection ended: {printable_line(str(broken).encode())}"
             )
-        # Bytes that are not from our agent may cause any error. If this thread ended by an error,
+        # Bytes from another program may cause any error. If this thread ended by an error,
         # all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
             error = self._unreachable(
-                f"the host sends data that our agent would not send: {type(broken).__name__}"
+                f"the host sends data that tfdeploy's agent never sends: {type(broken).__name__}"
             )
         self._fail_all(error)
         # Closing fails if the connection ends at the same time.

@@ -59,7 +59,7 @@ class Frames:
                 header_bytes, blob_bytes = _HEAD.unpack_from(data, start)
                 if header_bytes > frames.MAX_HEADER_BYTES or blob_bytes > frames.MAX_BLOB_BYTES:
                     raise frames.WireError(
-                        f"a frame of {header_bytes} + {blob_bytes} bytes is not ours"
+                        f"a frame of {header_bytes} + {blob_bytes} bytes is too large"
                     )
                 end = start + _HEAD.size + header_bytes + blob_bytes
                 if len(data) < end:

@@ -201,7 +201,7 @@ def read_field(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> 
     try:
         return decode_untrusted(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
     except (InvalidJsonValue, frames.WireError) as error:
-        raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
+        raise BadAnswer(f"its answer to {verb} is invalid: {error}", where=host) from error
 
 
 def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
@@ -209,7 +209,7 @@ def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
     try:
         return convert_untrusted(value, cls)
     except InvalidJsonValue as error:
-        raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
+        raise BadAnswer(f"its answer to {verb} is invalid: {error}", where=host) from error
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:

@@ -111,7 +111,8 @@ class Connector:
     def host_key(self, host: str, target: Target) -> paramiko.PKey:
         """Return the host key that the target presents now. Raises HostUnreachable.
 
-        sshd counts this as a connection without a login, which adds to a penalty for this machine.
+        A connection without a login, such as this one, makes sshd raise its penalty for this
+        machine's address.
         """
         return self._retry(host, target, self._read_host_key)
 

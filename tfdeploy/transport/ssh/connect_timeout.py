@@ -77,9 +77,11 @@ class HostTimeout:
                 self._silent_s = 0.0
 
     def add_elapsed(self, elapsed_s: float) -> None:
-        """Count the time since the last call. `elapsed_s`: seconds for which this process ran.
+        """Add `elapsed_s` to the seconds for which the host has been silent.
 
-        The caller must hold the lock.
+        `elapsed_s`: seconds since the last call, without the time in which this process was
+        suspended. If data has arrived, the count of silent seconds begins again at 0. The caller
+        must hold the lock.
         """
         link = self.link
         if self._paused:

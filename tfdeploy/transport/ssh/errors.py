@@ -257,7 +257,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
     offer = attempt.offer
-    assert offer is not None  # because the login has begun, and `offer` is set before
+    # `offer` is set before the login begins, and here the login has begun.
+    assert offer is not None
     if offer.required_methods:
         methods = ", ".join(
             printable_line(method.encode()) for method in offer.required_methods[:4]

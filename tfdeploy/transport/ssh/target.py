@@ -339,7 +339,9 @@ def _last_value(answers: ssh_config.SshSettings, key: str, default: str) -> str:
 def _refuse_unmatched(pattern: re.Pattern[str], text: str, kind: str, source: str) -> str:
     """Return the text if it matches the pattern. Otherwise raise ConfigError."""
     if not pattern.match(text):
-        raise ConfigError(f"{kind} {text[:80]!r} holds characters that no {kind} has", where=source)
+        raise ConfigError(
+            f"{kind} {text[:80]!r} has characters that no {kind} may have", where=source
+        )
     return text
 
 

@@ -225,8 +225,8 @@ class LinePrinter:
         return [*batch, *(cut.more_bytes_line() for cut in self._cuts.values() if cut.more)]
 
     def _shorten_long_lines(self, batch: list[LogLine]) -> list[LogLine]:
-        """Return the lines. Of a line that arrives in pieces, return only the first piece and a
-        text with the number of bytes that are left out."""
+        """Return the lines. A line that arrives in pieces is replaced by its first piece and a text
+        with the number of bytes that are left out."""
         shown = []
         for line in batch:
             key = (line.task, line.host, line.stream)

@@ -193,7 +193,7 @@ def test_halves_of_files_go_where_they_take_the_room_of_the_whole(
     )
     assert host.begin("r1", {"a.bin": content})["missing"] == ["a.bin"] and not partial.exists()
     monkeypatch.setattr(disk, "free_space", lambda path: disk.FreeSpace(500, None))
-    with pytest.raises(VerbError, match="1000 bytes more, and 500 are free"):
+    with pytest.raises(VerbError, match="1000 bytes more, but only 500 are free"):
         host.begin("r1", {"a.bin": content})
 
 

@@ -181,7 +181,7 @@ def test_reasons_for_missing_line_differences() -> None:
     changed = diff_by_path(
         {"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"}
     )
-    no_text = (None, "it is no text")
+    no_text = (None, "it is not text")
     assert changed == {
         "a": no_text,
         "b": no_text,

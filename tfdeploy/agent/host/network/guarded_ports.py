@@ -241,7 +241,7 @@ class GuardedPorts:
                         self._hang_up_on_strangers(held)
             except Exception:  # noqa: BLE001 - strangers stay shut out, and peers retry
                 if not self._closed:
-                    threads.print_error_once("hanging up on strangers")
+                    threads.print_error_once("closing connections from unknown addresses")
             time.sleep(_PAUSE_S)
 
     def _hang_up_on_strangers(self, held: socket.socket) -> None:

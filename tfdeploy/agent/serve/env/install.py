@@ -246,7 +246,7 @@ class _Runner:
         incomplete_line = b""
         while True:
             if self.call.cancelled.is_set():
-                raise VerbError("cancelled", "the setup was given up")
+                raise VerbError("cancelled", "the setup was cancelled")
             status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             ended = status is not None
             if select.select([process.stdout], [], [], 0.0 if ended else POLL_S)[0]:

@@ -268,7 +268,7 @@ def _disk_error(error: OSError, paths: RunPaths) -> VerbError:
         what = "the run's folder cannot be made: %s" % error
         return VerbError("disk", what, where=error.filename or paths.run_dir)
     free = free_space(paths.workdir)
-    what = "no room for the run: %d bytes are free" % free.free_bytes
+    what = "no disk space for the run: only %d bytes are free" % free.free_bytes
     return VerbError("disk", what, where=paths.workdir, details=free._asdict())
 
 
