@@ -88,11 +88,11 @@ def check_inside_keep(path: Any, keep: List[str]) -> str:
 def _make_link(root: str, path: str, target: str) -> None:
     _check_target_free(root, path)
     make_private_folder(os.path.dirname(root + path))
-    if os.path.lexists(root + path) and not os.path.islink(root + path):
+    if os.path.islink(root + path):
+        os.unlink(root + path)
+    elif os.path.lexists(root + path):
         os.replace(root + path, root + path + ASIDE)
-    temporary = root + path + ".tfdeploy-link"
-    os.symlink(target, temporary)
-    os.replace(temporary, root + path)
+    os.symlink(target, root + path)
 
 
 def _make_empty_file(path: str, mtime_ns: int) -> None:
