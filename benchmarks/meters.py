@@ -30,11 +30,11 @@ class Meter:
 @contextmanager
 def metered(lab: Lab) -> Iterator[Meter]:
     meter = Meter()
-    idle, ticks, carried = *_cpu(), lab.read_link_traffic()
+    idle, ticks, carried = *_cpu(), lab.read_traffic_by_link()
     yield meter
     idle, ticks = (now - before for now, before in zip(_cpu(), (idle, ticks), strict=True))
     meter.busy = 1 - idle / max(ticks, 1)
-    for name, now in lab.read_link_traffic().items():
+    for name, now in lab.read_traffic_by_link().items():
         before = carried.get(name, LinkTraffic(to_bytes=0, from_bytes=0))
         meter.to_bytes[name] = now["to_bytes"] - before["to_bytes"]
         meter.from_bytes[name] = now["from_bytes"] - before["from_bytes"]

@@ -19,7 +19,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.run_status import find_uninformed_hosts
+from tfdeploy.model.status.run_status import find_informed_and_uninformed_hosts
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import LaunchRequest, launch
 from tfdeploy.operations.launching import prepare_blobs
@@ -168,4 +168,7 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
 def test_hosts_that_do_not_know_end_of_run(
     states: list[wire.HostRunState], uninformed_hosts: Any
 ) -> None:
-    assert find_uninformed_hosts({state.host: state for state in states}) == uninformed_hosts
+    assert (
+        find_informed_and_uninformed_hosts({state.host: state for state in states})
+        == uninformed_hosts
+    )

@@ -25,7 +25,7 @@ import os
 
 from tfdeploy.agent.annotations import List
 
-IN_DOUBT = ".indoubt"
+UNCOMMITTED = ".indoubt"
 # The file with the plan of a run. run/shown_plan.py reads and writes it.
 PLAN = "plan.json"
 # Names of files of a run on one host. run/folder.py reads and writes most of these files. Other
@@ -136,8 +136,8 @@ def agent_dir(workdir: str, digest: str) -> str:
     return os.path.join(workdir, ".agent", digest)
 
 
-def in_doubt_dir(workdir: str) -> str:
-    return os.path.join(workdir, IN_DOUBT)
+def uncommitted_marks_dir(workdir: str) -> str:
+    return os.path.join(workdir, UNCOMMITTED)
 
 
 def envs_dir(workdir: str) -> str:

@@ -164,7 +164,7 @@ def make_overlay_folders(root: Path, hosts: Iterable[str], *, spare: bool) -> No
 
 
 def rename_for_removal(root: Path) -> Path:
-    """Rename the lab's folder for `delete_renamed_labs`, and return its new path.
+    """Rename the lab's folder for `delete_renamed_lab_and_leftovers`, and return its new path.
 
     The caller must hold the lock. Raises Refused if something is still mounted below the folder.
     """
@@ -177,15 +177,15 @@ def rename_for_removal(root: Path) -> Path:
     return aside
 
 
-def delete_renamed_labs(aside: Path) -> None:
-    """Delete the folder `aside`, and renamed lab folders that an interrupted call has left.
+def delete_renamed_lab_and_leftovers(renamed_lab: Path) -> None:
+    """Delete the folder `renamed_lab`, and renamed lab folders that an interrupted call has left.
 
     The caller need not hold the lock: it takes minutes to delete the disks of many hosts, and other
     labs must not wait for that.
     """
-    for each in aside.parent.glob(f"{ASIDE}*"):
+    for each in renamed_lab.parent.glob(f"{ASIDE}*"):
         pid = each.name[len(ASIDE) :].partition("-")[0]
-        if each == aside or not Path("/proc", pid).exists():
+        if each == renamed_lab or not Path("/proc", pid).exists():
             if (each / LAYERS).is_symlink():
                 shutil.rmtree((each / LAYERS).readlink(), ignore_errors=True)
-            shutil.rmtree(each, ignore_errors=each != aside)
+            shutil.rmtree(each, ignore_errors=each != renamed_lab)

@@ -117,7 +117,7 @@ class IsolatedLab(Lab):
         first = host.process
         processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
 
-    def read_link_traffic(self) -> dict[str, LinkTraffic]:
+    def read_traffic_by_link(self) -> dict[str, LinkTraffic]:
         self.read_state_again()
         return network.read_traffic(self._switch_pid)
 

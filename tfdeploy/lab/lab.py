@@ -66,7 +66,7 @@ class Lab(ABC):
         self._set_disconnected(host, False)
 
     @abstractmethod
-    def read_link_traffic(self) -> dict[str, LinkTraffic]:
+    def read_traffic_by_link(self) -> dict[str, LinkTraffic]:
         """Return {name: the bytes that the link of this name has carried since it was created}.
 
         Each running host has a link, and so has the `operator`. If the lab has several sites,
@@ -99,7 +99,7 @@ class Lab(ABC):
             self.read_state_again()
             self._end_processes()
             aside = folder.rename_for_removal(self.root)
-        folder.delete_renamed_labs(aside)
+        folder.delete_renamed_lab_and_leftovers(aside)
 
     def status(self) -> list[HostStatus]:
         """Return one row for each host."""

@@ -188,7 +188,7 @@ def down(name: str) -> None:
     with folder.hold_lab_lock(root):
         processes.end_all(lambda: processes.with_descendants(processes.find_marked(str(root))))
         aside = folder.rename_for_removal(root)
-    folder.delete_renamed_labs(aside)
+    folder.delete_renamed_lab_and_leftovers(aside)
 
 
 def names() -> list[str]:

@@ -129,7 +129,7 @@ class LoopbackLab(Lab):
             next="as root: `tfdeploy lab up 3 --kind isolated`",
         )
 
-    def read_link_traffic(self) -> dict[str, LinkTraffic]:
+    def read_traffic_by_link(self) -> dict[str, LinkTraffic]:
         raise UsageError(
             "a loopback lab has no links",
             where=self.name,

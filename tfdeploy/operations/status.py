@@ -10,7 +10,7 @@ from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.answers.samples import TaskMetrics
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.plan import Plan, metric_patterns_of
-from tfdeploy.model.status.run_status import RunView, find_uninformed_hosts
+from tfdeploy.model.status.run_status import RunView, find_informed_and_uninformed_hosts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -31,7 +31,7 @@ class Status:
     errors: Errors
     # Hosts on which the minder (the process that watches the run there) is gone although the run
     # has not ended, for example after a reboot: see watch/resume.py.
-    abandoned_hosts: tuple[str, ...]
+    processless_hosts: tuple[str, ...]
     # (one host that knows that the run has ended, all hosts that do not know it). None if all hosts
     # know it, or if none does: see watch/relay.py.
     uninformed: tuple[str, tuple[str, ...]] | None
@@ -57,7 +57,7 @@ def status(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -
         metrics=metrics, unread={task: names for task, names in unread.items() if names}
     )
     return Status(
-        view, watch.errors, tuple(sorted(watch.abandoned)), _recheck_uninformed_hosts(watch)
+        view, watch.errors, tuple(sorted(watch.processless_hosts)), _recheck_uninformed_hosts(watch)
     )
 
 
@@ -92,15 +92,15 @@ def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | Non
 
 
 def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return the result of `find_uninformed_hosts` for the states that hosts have reported so far.
+    """Return find_informed_and_uninformed_hosts for the states that hosts have reported so far.
 
     Hosts that do not answer and hosts that lost their processes of the run are left out.
     """
-    return find_uninformed_hosts(
+    return find_informed_and_uninformed_hosts(
         {
             host: state
             for host, state in watch.states.items()
-            if host not in watch.errors and host not in watch.abandoned
+            if host not in watch.errors and host not in watch.processless_hosts
         }
     )
 

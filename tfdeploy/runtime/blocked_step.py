@@ -52,11 +52,13 @@ _REFUSED_INPUT = b"\x1a\x0f\n\x07refused\x12\x04\x08\x01\x12\x00"
 _addresses: Set[str] = set()
 
 
-def patch_module(server_lib: Any) -> None:
+def patch_module(server_lib_module: Any) -> None:
     """Patch tensorflow.python.training.server_lib to call `_watch_server` for each new server."""
     log = os.environ.get("TFDEPLOY_TASK_LOG", "")
     if log:
-        call_after_init(server_lib.Server, lambda server: _watch_server(str(server.target), log))
+        call_after_init(
+            server_lib_module.Server, lambda server: _watch_server(str(server.target), log)
+        )
 
 
 def _watch_server(target: str, log: str) -> None:

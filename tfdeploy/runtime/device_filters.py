@@ -34,24 +34,24 @@ _TASK = re.compile(r"/task:(\d+)")
 _first_run = threading.Lock()
 
 
-def patch_module(session: Any) -> None:
+def patch_module(session_module: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that new sessions get device
     filters."""
 
-    @wrap_function(session.BaseSession, "__init__")
+    @wrap_function(session_module.BaseSession, "__init__")
     def init_filtered(
         init: Any, self: Any, target: Any = "", graph: Any = None, config: Any = None
     ) -> None:
         given_config = config
         with report_errors("device_filters"):
-            config = add_filters(session, target, graph, given_config)
+            config = add_filters(session_module, target, graph, given_config)
         init(self, target, graph, config)
         if config is not given_config:
             # When the session runs for the first time, `_check_first_run` removes this replacement.
             # So later runs of the session have no overhead.
             self._extend_graph = functools.partial(
                 _check_first_run,
-                session,
+                session_module,
                 self,
                 lambda: init(self, target, self.graph, given_config),
             )

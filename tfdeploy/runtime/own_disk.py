@@ -20,8 +20,10 @@ from .wrapping import set_default_argument
 CHIEF = "/job:chief/task:0/device:CPU:0"
 
 
-def patch_module(checkpoint_options: Any) -> None:
+def patch_module(checkpoint_options_module: Any) -> None:
     """Patch the module tensorflow.python.checkpoint.checkpoint_options, so that the chief reads and
     writes all checkpoints."""
     if task.has_trait("chief_saves") and task.role() == "chief":
-        set_default_argument(checkpoint_options.CheckpointOptions, "experimental_io_device", CHIEF)
+        set_default_argument(
+            checkpoint_options_module.CheckpointOptions, "experimental_io_device", CHIEF
+        )

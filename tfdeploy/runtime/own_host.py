@@ -19,18 +19,18 @@ from .wrapping import wrap_function
 _ADDRESS = re.compile(r"[\d.]+")
 
 
-def patch_module(socket: Any) -> None:
+def patch_module(socket_module: Any) -> None:
     """Patch the module socket. If a file of the program asks for the host name, it gets the host
     name that the plan assigns."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
     if not written or not task.is_cluster_planned():
         return
-    folder, real = os.path.realpath(os.getcwd()) + os.sep, socket.gethostname()
+    folder, real = os.path.realpath(os.getcwd()) + os.sep, socket_module.gethostname()
     is_address = bool(_ADDRESS.fullmatch(written))
-    resolve = socket.gethostbyname
+    resolve = socket_module.gethostbyname
 
     def replace(name: str, answer: Callable[..., str]) -> None:
-        @wrap_function(socket, name)
+        @wrap_function(socket_module, name)
         def replaced(original: Any, *args: Any) -> Any:
             if not _is_program_file(sys._getframe(2), folder):
                 return original(*args)

@@ -32,13 +32,13 @@ _serving: List[Tuple[str, int]] = []
 _jobs: Dict[str, str] = {}
 
 
-def patch_module(server_lib: Any) -> None:
+def patch_module(server_lib_module: Any) -> None:
     """Patch the module tensorflow.python.training.server_lib, so that clusters and servers follow
     the plan."""
     plan = read_planned_cluster()
     if not plan:
         return
-    spec = server_lib.ClusterSpec
+    spec = server_lib_module.ClusterSpec
 
     @wrap_function(spec, "__init__")
     def make_planned(make: Any, self: Any, cluster: Any) -> None:
@@ -49,7 +49,7 @@ def patch_module(server_lib: Any) -> None:
         if instead is not None:
             make(self, instead)
 
-    @wrap_function(server_lib.Server, "__init__")
+    @wrap_function(server_lib_module.Server, "__init__")
     def serve_planned(
         serve: Any,
         self: Any,

@@ -9,13 +9,13 @@ from . import planned_cluster, task
 from .wrapping import wrap_function
 
 
-def patch_module(session: Any) -> None:
+def patch_module(session_module: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that sessions connect to the cluster of
     the plan."""
     if not task.is_cluster_planned():
         return
 
-    @wrap_function(session.BaseSession, "__init__")
+    @wrap_function(session_module.BaseSession, "__init__")
     def init_planned(init: Any, self: Any, target: Any = "", *args: Any, **kwargs: Any) -> None:
         text = target.decode() if isinstance(target, bytes) else target
         init(

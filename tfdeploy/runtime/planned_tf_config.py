@@ -9,12 +9,12 @@ from . import planned_cluster, task
 from .wrapping import wrap_function
 
 
-def patch_module(resolver: Any) -> None:
+def patch_module(resolver_module: Any) -> None:
     """Patch the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver, so
     that it uses the TF_CONFIG of the plan."""
     plan = planned_cluster.read_planned_cluster()
 
-    @wrap_function(resolver, "_load_tf_config")
+    @wrap_function(resolver_module, "_load_tf_config")
     def load_planned(load: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         config: Dict[str, Any] = load(*args, **kwargs)
         if not plan or not _is_foreign(config, plan):

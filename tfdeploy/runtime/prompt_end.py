@@ -36,10 +36,10 @@ _CLOSED = (
 )
 
 
-def patch_module(coordinator: Any) -> None:
+def patch_module(coordinator_module: Any) -> None:
     """Patch the functions `join` and `request_stop` of tensorflow.python.training.coordinator."""
 
-    @wrap_function(coordinator.Coordinator, "join")
+    @wrap_function(coordinator_module.Coordinator, "join")
     def join_promptly(
         join: Any,
         self: Any,
@@ -57,7 +57,7 @@ def patch_module(coordinator: Any) -> None:
         left_s = 0.0 if stuck else max(0.0, deadline - time.monotonic())
         return join(self, threads, left_s, ignore_live_threads or stuck)
 
-    @wrap_function(coordinator.Coordinator, "request_stop")
+    @wrap_function(coordinator_module.Coordinator, "request_stop")
     def request_stop_quietly(request_stop: Any, self: Any, ex: Any = None) -> Any:
         mine = _are_queue_runners([threading.current_thread()])
         return request_stop(self, None if mine and _is_session_closed_error(ex) else ex)

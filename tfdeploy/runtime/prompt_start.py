@@ -19,7 +19,7 @@ from .wrapping import set_default_argument
 WAIT_S = 1
 
 
-def patch_module(session_manager: Any) -> None:
+def patch_module(session_manager_module: Any) -> None:
     """Patch the module tensorflow.python.training.session_manager, so that a worker checks every
     second whether the model is ready."""
-    set_default_argument(session_manager.SessionManager, "recovery_wait_secs", WAIT_S)
+    set_default_argument(session_manager_module.SessionManager, "recovery_wait_secs", WAIT_S)

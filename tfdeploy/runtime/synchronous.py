@@ -19,10 +19,10 @@ def is_synchronous() -> bool:
 def patch_module(sync_replicas_optimizer: Any) -> None:
     """Patch the module tensorflow.python.training.sync_replicas_optimizer, so that each new
     SyncReplicasOptimizer is noticed."""
-    call_after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _record_optimizer)
+    call_after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _record_and_install_excepthook)
 
 
-def _record_optimizer(_optimizer: Any) -> None:
+def _record_and_install_excepthook(_optimizer: Any) -> None:
     if not _has_optimizer:
         _has_optimizer.append(True)
         left_behind.install()

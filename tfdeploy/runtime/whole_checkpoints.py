@@ -25,13 +25,13 @@ SAID = (
 )
 
 
-def patch_module(saver: Any) -> None:
+def patch_module(saver_module: Any) -> None:
     """Patch the module tensorflow.python.training.saver, so that no Saver is sharded."""
     # `ours.default` is True while TensorFlow creates its default saver, whose sharding the program
     # did not choose.
     ours = threading.local()
 
-    @wrap_function(saver.Saver, "_build")
+    @wrap_function(saver_module.Saver, "_build")
     def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         # If the Saver has a saver_def, its operations are already in the graph, so it is too late
         # to change them.
@@ -42,10 +42,10 @@ def patch_module(saver: Any) -> None:
             task.print_once(SAID)
         # A sharded Saver ignores the device scope of the program, which may be a GPU. So the
         # unsharded Saver, which replaces it, must ignore the device scope too.
-        with saver.ops.device(None):
+        with saver_module.ops.device(None):
             return build(self, *args, **kwargs)
 
-    @wrap_function(saver, "_get_saver_or_default")
+    @wrap_function(saver_module, "_get_saver_or_default")
     def whole_default(default: Any) -> Any:
         ours.default = True
         try:

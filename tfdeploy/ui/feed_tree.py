@@ -38,7 +38,7 @@ def draw_feed_tree(
     for shown, least in ((important_hosts, 1), ((), 0)):
         above = tree.with_ancestors(shown)
         for depth in range(levels, least - 1, -1):
-            drawn = above | {host for host, of_host in tree.depth.items() if of_host < depth}
+            drawn = above | {host for host, host_depth in tree.depth.items() if host_depth < depth}
             lines = [
                 line
                 for top in tree.tops

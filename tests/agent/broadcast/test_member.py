@@ -214,11 +214,11 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
         world.roots()
         leaves = world.leaves[0]
         with pytest.raises(WrongHash):
-            world.members["n1"].accept_from_control(0, leaves[:-1] + b"?")
+            world.members["n1"].accept_leaves_and_find_lacking_bitmap(0, leaves[:-1] + b"?")
         with pytest.raises(WrongHash):
             # The member has not accepted the checksums of this piece yet, so it refuses the piece.
             world.members["n1"].store_from_control(0, 0, world.piece(0, 0))
-        world.members["n1"].accept_from_control(0, leaves)
+        world.members["n1"].accept_leaves_and_find_lacking_bitmap(0, leaves)
         for segment, index, content in (
             (0, 0, world.piece(0, 1)),
             (0, 999, b""),

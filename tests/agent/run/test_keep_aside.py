@@ -16,7 +16,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
-from tfdeploy.agent.run import in_doubt, keep_aside
+from tfdeploy.agent.run import keep_aside, uncommitted
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.run import ending as run_ending
@@ -208,7 +208,7 @@ def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> 
 
 def begun(workdir: Path, host: str, run: str = "r1") -> RunPaths:
     paths = RunPaths(layout.host_dir(str(workdir), "digits", run, host))
-    in_doubt.mark_in_doubt(paths)
+    uncommitted.mark_uncommitted(paths)
     make_private_folder(paths.host_dir)
     return paths
 

@@ -16,7 +16,7 @@ import pytest
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.run import in_doubt, old_secrets, task_processes
+from tfdeploy.agent.run import old_secrets, task_processes, uncommitted
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import ending as run_ending
 from tfdeploy.agent.serve.server import find_verb
@@ -169,7 +169,7 @@ def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:
     cluster.prepare("r1", TASKS, secrets=SECRETS)
     paths = cluster.hosts["n1"].paths("r1")
     minder = task_processes.read_minder(paths)
-    assert minder is not None and in_doubt.is_in_doubt(paths)
+    assert minder is not None and uncommitted.is_uncommitted(paths)
     processes.send_signal(minder, signal.SIGKILL)
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert {kind for kind, _ in left(cluster)} == {"secret", "a launch that did not end"}

@@ -34,7 +34,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def sent_from_here(operator: Tfdeploy) -> int:
-    return operator.lab.read_link_traffic()["operator"]["from_bytes"]
+    return operator.lab.read_traffic_by_link()["operator"]["from_bytes"]
 
 
 def test_large_code_leaves_here_once_and_of_what_changes_in_part_the_rest_stays(

@@ -35,7 +35,7 @@ def two_sites(new_lab: Callable[..., Lab]) -> Lab:
 
 
 def into_the_second_site(lab: Lab) -> int:
-    return lab.read_link_traffic()["router2"]["from_bytes"]
+    return lab.read_traffic_by_link()["router2"]["from_bytes"]
 
 
 def test_a_thin_line_between_sites_carries_each_byte_once(

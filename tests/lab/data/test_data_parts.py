@@ -74,7 +74,7 @@ def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[st
 
 def from_operator(lab: Lab) -> int:
     """Return the number of bytes that have left the operator's machine."""
-    return lab.read_link_traffic()["operator"]["from_bytes"]
+    return lab.read_traffic_by_link()["operator"]["from_bytes"]
 
 
 def test_each_worker_has_its_part_and_other_workers_move_little(

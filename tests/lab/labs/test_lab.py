@@ -241,11 +241,11 @@ def test_two_sites_reach_each_other_over_a_link_with_a_rate(
     sites = new_lab("isolated", 3, sites=2, between="32mbit")
     subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
     assert subnets[0] == subnets[1] != subnets[2]
-    before = sites.read_link_traffic()
+    before = sites.read_traffic_by_link()
     began = time.monotonic()
     assert ssh(sites, "n3", "head -c 4000000 /dev/zero").stdout.count("\0") == 4_000_000
     assert time.monotonic() - began > 0.8
-    after = sites.read_link_traffic()
+    after = sites.read_traffic_by_link()
     grown = {
         link: tuple(now[way] - before[link][way] for way in ("to_bytes", "from_bytes"))  # type: ignore[literal-required]
         for link, now in after.items()

@@ -140,16 +140,16 @@ def test_up_killed_half_way_is_mended_or_removed(
 def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_goes_too(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remove, seen = folder.delete_renamed_labs, []
+    remove, seen = folder.delete_renamed_lab_and_leftovers, []
 
     def removing(aside: Path) -> None:
         seen.append((lab.names(), lab.up("slow", "loopback", 1).status()[0]["state"]))
         # This replacement of the function removes nothing, as if the process was killed during the
         # removal.
-        monkeypatch.setattr(folder, "delete_renamed_labs", remove)
+        monkeypatch.setattr(folder, "delete_renamed_lab_and_leftovers", remove)
 
     lab.up("slow", "loopback", 1)
-    monkeypatch.setattr(folder, "delete_renamed_labs", removing)
+    monkeypatch.setattr(folder, "delete_renamed_lab_and_leftovers", removing)
     lab.down("slow")
     assert seen == [([], "up")]
     (aside,) = alone.glob(f"{folder.ASIDE}*")

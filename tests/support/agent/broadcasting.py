@@ -120,7 +120,7 @@ class Members:
         sent = 0
         for segment, leaves in enumerate(self.leaves):
             for index in pieces.marked_numbers(
-                self.members[name].accept_from_control(segment, leaves)
+                self.members[name].accept_leaves_and_find_lacking_bitmap(segment, leaves)
             ):
                 if sent >= most:
                     return sent

@@ -102,7 +102,7 @@ class Holdings:
             held_pieces = (
                 self.cut.full_bitmap(segment)
                 if has_all_pieces
-                else self._files.find_pieces(self.pieces_of(segment), leaves)
+                else self._files.find_pieces_bitmap(self.pieces_of(segment), leaves)
             )
             with self._changed:
                 for index in pieces.marked_numbers(held_pieces):

@@ -68,7 +68,7 @@ class Member:
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
 
     @property
-    def authority(self) -> str:
+    def ca_pem(self) -> str:
         return self._certs["ca"]
 
     # --- hosts that receive from this one
@@ -82,7 +82,7 @@ class Member:
                 bound = sockets.bind_exclusively(port)
             except OSError:
                 continue
-            token = handshake_gate.server_name_token(self.authority, self.name)
+            token = handshake_gate.server_name_token(self.ca_pem, self.name)
             self._listener = MeshListener(
                 bound, self._server, self._members, self._serve_child, token
             )
@@ -151,7 +151,7 @@ class Member:
 
     # --- pieces from the control machine
 
-    def accept_from_control(self, segment: int, leaves: bytes) -> int:
+    def accept_leaves_and_find_lacking_bitmap(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves (hashes of the pieces) of a segment from the control machine. Return
         the bitmap of the pieces that the control machine must send. Raises WrongHash,
         BroadcastEnded, OSError."""

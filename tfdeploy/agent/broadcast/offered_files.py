@@ -23,7 +23,7 @@ class OfferedFiles:
         expected."""
         return pieces.read_piece(piece, self._paths.__getitem__)
 
-    def find_pieces(self, segment: List[Piece], leaves: bytes) -> int:
+    def find_pieces_bitmap(self, segment: List[Piece], leaves: bytes) -> int:
         """Return the bitmap of the segment's pieces whose content matches their hashes `leaves`."""
         return sum(
             1 << index

@@ -97,7 +97,7 @@ class PieceFiles:
             moved.lacking = moved.partial = True
         return moved
 
-    def find_pieces(self, segment: List[Piece], leaves: bytes) -> int:
+    def find_pieces_bitmap(self, segment: List[Piece], leaves: bytes) -> int:
         """Return the bitmap of the segment's pieces that this host already has."""
         new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):

@@ -91,7 +91,7 @@ def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
     if (
         not named
         and facts.lockstep
-        and any(_is_working(facts, other) for other in _other_tasks(facts, task))
+        and any(_is_training_and_not_late(facts, other) for other in _other_tasks(facts, task))
     ):
         return None  # this task waits for other tasks, which are computing
     blamed = _describe_culprits(facts, task, named or list(_other_tasks(facts, task)), bool(named))
@@ -100,7 +100,9 @@ def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
         if len(blamed) > _NAMED_MOST:
             reason += "; and %d more" % (len(blamed) - _NAMED_MOST)
         return Finding(reason, False)
-    if named and all(_is_working(facts, other) or _is_starting(facts, other) for other in named):
+    if named and all(
+        _is_training_and_not_late(facts, other) or _is_starting(facts, other) for other in named
+    ):
         return None  # the tasks for which this task waits are still starting or working
     if task in facts.proxies:
         return Finding(
@@ -210,7 +212,7 @@ def is_training(peer: wire.Peer) -> bool:
     return not is_server(peer) and peer.role != "evaluator"
 
 
-def _is_working(facts: StallFacts, task: str) -> bool:
+def _is_training_and_not_late(facts: StallFacts, task: str) -> bool:
     sign, end = facts.signs.get(task), facts.ended.get(task)
     if sign is None or sign.starting or (end is not None and is_final(end)):
         return False

@@ -11,14 +11,14 @@ from tfdeploy.agent.annotations import Any, Dict, Mapping
 VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 
-def popen_arguments(listening: Mapping[int, int]) -> Dict[str, Any]:
-    """Return the arguments of Popen that pass the sockets to a child process. `listening`: port ->
+def popen_arguments(fd_by_port: Mapping[int, int]) -> Dict[str, Any]:
+    """Return the arguments of Popen that pass the sockets to a child process. `fd_by_port`: port ->
     descriptor of the socket. The child reads the descriptors with `inherited_descriptors`. Return
     {} if there are no sockets."""
-    if not listening:
+    if not fd_by_port:
         return {}
-    value = ",".join("%d=%d" % pair for pair in listening.items())
-    return {"env": dict(os.environ, **{VARIABLE: value}), "pass_fds": list(listening.values())}
+    value = ",".join("%d=%d" % pair for pair in fd_by_port.items())
+    return {"env": dict(os.environ, **{VARIABLE: value}), "pass_fds": list(fd_by_port.values())}
 
 
 def inherited_descriptors() -> Dict[int, int]:

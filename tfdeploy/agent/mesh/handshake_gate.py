@@ -36,11 +36,11 @@ _PAUSE_S = 0.01
 _AT_ONCE = 256  # limits the connections that are accepted in one poll
 
 
-def server_name_token(authority: str, host: str) -> str:
-    """Return the server name (SNI) that members of the run use to connect to `host`. `authority`:
+def server_name_token(ca_pem: str, host: str) -> str:
+    """Return the server name (SNI) that members of the run use to connect to `host`. `ca_pem`:
     the certificate of the run's CA in PEM. The certificate is never sent, so strangers cannot
     compute this name."""
-    return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
+    return "m" + hashlib.sha256(("mesh %s %s" % (host, ca_pem)).encode("utf-8")).hexdigest()[:40]
 
 
 class HandshakeGate:

@@ -186,7 +186,7 @@ class ActionExecutor:
             state.started = clock.now(self._part)
             state.marks["started"] = time.monotonic()
         if action.phase == "committed":
-            leftovers.remove_doubt_files(self._paths)
+            leftovers.remove_uncommitted_marks(self._paths)
         if action.phase == "ended":
             self._release_ports_and_secrets()
             leftovers.restore_keep_links(self._paths)

@@ -178,7 +178,7 @@ class Minder:
             leftovers.remove_run(self.paths)
         else:
             leftovers.remove_partial_orders(self.paths)
-            leftovers.remove_doubt_files(self.paths)
+            leftovers.remove_uncommitted_marks(self.paths)
 
     def _was_never_started(self) -> bool:
         """Return True if the run was prepared on this host, but was neither started nor rolled
@@ -343,7 +343,7 @@ class Minder:
             self.next_open = now + OPEN_S
             self.store.record_open_ports(held_ports.explain_open_ports(self.part, self.guarded))
         if self.guarded is not None:
-            self.store.record_caller_addresses(self.guarded.learned, self.guarded.turned_away)
+            self.store.record_addresses_outside_plan(self.guarded.learned, self.guarded.turned_away)
 
     # --- after the end of the run
 

@@ -108,20 +108,22 @@ class StateStore:
             self.journal("open", task=task, why=open_ports[task])
         self.update_state(open_ports=open_ports)
 
-    def record_caller_addresses(
-        self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]
+    def record_addresses_outside_plan(
+        self, host_by_address: Mapping[str, str], refused_address_by_host: Mapping[str, str]
     ) -> None:
-        """Record from which addresses outside the plan other hosts have connected. `admitted`:
-        address -> the host that has stated this address as its own. `not_admitted`: host -> an
-        address that the host has not stated as its own."""
+        """Record from which addresses outside the plan other hosts have connected.
+        `host_by_address`: address -> the host that has stated this address as its own.
+        `refused_address_by_host`: host -> an address that the host has not stated as its own."""
         state = self.state
-        for address, host in admitted.items():
+        for address, host in host_by_address.items():
             if address not in state.admitted:
                 self.journal("admitted", address=address, host=host)
-        for host, address in not_admitted.items():
+        for host, address in refused_address_by_host.items():
             if state.not_admitted.get(host) != address:
                 self.journal("not admitted", address=address, host=host)
-        self.update_state(admitted=dict(admitted), not_admitted=dict(not_admitted))
+        self.update_state(
+            admitted=dict(host_by_address), not_admitted=dict(refused_address_by_host)
+        )
 
     def record_stalled_tasks(self, health: Dict[str, Health]) -> None:
         """Record which tasks are stalled, and why."""

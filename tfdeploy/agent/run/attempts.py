@@ -27,7 +27,7 @@ def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
         try:
             entry = json.loads(line)
             number, event = entry["attempt"], entry["what"]
-            time = clock.to_run_time(part, float(entry["time"]))
+            time = clock.to_run_clock(part, float(entry["time"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
         if not isinstance(number, int) or number < 1:

@@ -16,10 +16,10 @@ from tfdeploy.agent import wire
 def now(part: wire.HostPart) -> float:
     """Return the time of the run's clock: UTC seconds, corrected by the offset of this host's clock
     at launch. If the host's clock was set since then, the result is wrong by the same amount."""
-    return to_run_time(part, time.time())
+    return to_run_clock(part, time.time())
 
 
-def to_run_time(part: wire.HostPart, host_time: float) -> float:
+def to_run_clock(part: wire.HostPart, host_time: float) -> float:
     """Convert a time of this host's clock, such as the time of a file, to a time of the run's
     clock."""
     return host_time - part.ahead_s

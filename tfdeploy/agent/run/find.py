@@ -109,10 +109,10 @@ def other_runs_of_host(paths: RunPaths) -> Iterator[RunPaths]:
             yield other
 
 
-def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
-    """Yield the hosts' folders of all runs in doubt: a launch began to prepare such a run in this
-    workdir, and the run is neither committed nor ended (see in_doubt.py)."""
-    for name in list_names(layout.in_doubt_dir(workdir)):
+def find_uncommitted_runs(workdir: str) -> Iterator[RunPaths]:
+    """Yield the hosts' folders of all uncommitted runs: a launch began to prepare such a run in
+    this workdir, and the run is neither committed nor ended (see uncommitted.py)."""
+    for name in list_names(layout.uncommitted_marks_dir(workdir)):
         fields = name.split("@")
         if len(fields) == 3 and all(map(is_safe_name, fields)):
             yield RunPaths(layout.host_dir(workdir, *fields))

@@ -247,10 +247,10 @@ class RunPaths:
         return os.path.join(self.task_dir(task) if task else self.host_dir, layout.JOURNAL)
 
     @property
-    def doubt_file(self) -> str:
-        """The file that marks the run as in doubt, see in_doubt.py."""
+    def uncommitted_mark_file(self) -> str:
+        """The file that marks the run as uncommitted, see uncommitted.py."""
         name = "%s@%s@%s" % (self.job, self.run, self.host)
-        return os.path.join(layout.in_doubt_dir(self.workdir), name)
+        return os.path.join(layout.uncommitted_marks_dir(self.workdir), name)
 
     # --- orders for the minder
 

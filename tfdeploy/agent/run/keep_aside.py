@@ -16,7 +16,7 @@ from tfdeploy.agent.annotations import Dict, List, Optional
 from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run import keep_links, liveness
-from tfdeploy.agent.run.find import all_host_folders, folders_in_doubt, host_folders
+from tfdeploy.agent.run.find import all_host_folders, find_uncommitted_runs, host_folders
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -68,7 +68,7 @@ def pending_keep_renames(workdir: str, job: str) -> Dict[str, str]:
     rename back."""
     return {
         path: aside
-        for paths in folders_in_doubt(workdir)
+        for paths in find_uncommitted_runs(workdir)
         if paths.job == job
         for path, aside in _read_renames(paths).items()
         if os.path.isdir(layout.keep_dir(workdir, job, aside))

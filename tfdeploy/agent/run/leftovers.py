@@ -14,8 +14,8 @@ from tfdeploy.agent.host.atomic import remove_file, remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-# While a launch prepares a run, the file `doubt_file` marks the run as in doubt (in_doubt.py). A
-# second file, whose name has this suffix, tells the preparation to stop.
+# While a launch prepares a run, the file `uncommitted_mark_file` marks the run as uncommitted
+# (uncommitted.py). A second file, whose name has this suffix, tells the preparation to stop.
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
@@ -59,10 +59,10 @@ def remove_partial_orders(paths: RunPaths) -> None:
         pass  # another process has removed the file or the folder
 
 
-def remove_doubt_files(paths: RunPaths) -> None:
-    """Remove the files that mark a run as in doubt (neither committed nor ended). Called, for
+def remove_uncommitted_marks(paths: RunPaths) -> None:
+    """Remove the files that mark a run as uncommitted (neither committed nor ended). Called, for
     example, when the run is committed or over."""
-    for path in (paths.doubt_file, paths.doubt_file + ABORT):
+    for path in (paths.uncommitted_mark_file, paths.uncommitted_mark_file + ABORT):
         remove_file(path, if_possible=True)
 
 
@@ -97,7 +97,7 @@ def remove_run(paths: RunPaths) -> None:
             pass  # `hosts` contains another host's folder, or another host has removed `hosts`
         if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
-        remove_doubt_files(paths)
+        remove_uncommitted_marks(paths)
     # A minder that ends because of the removal may still write to the folder.
     for _ in range(_TRIES):
         shutil.rmtree(gone, ignore_errors=True)

@@ -27,7 +27,7 @@ def was_committed(paths: RunPaths) -> bool:
     return paths.is_commit_recorded() or paths.state().phase == "committed"
 
 
-def is_abandoned(paths: RunPaths) -> bool:
+def is_committed_without_live_process(paths: RunPaths) -> bool:
     """Return whether the run was committed and has not ended on this host, although neither its
     minder nor a supervisor is alive. See serve/run/minder_start.py."""
     return paths.state().phase != "ended" and not is_live(paths) and was_committed(paths)

@@ -16,7 +16,7 @@ from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import UntrustedPath, check_owners
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
+from tfdeploy.agent.run import check_files, liveness, task_processes, uncommitted
 from tfdeploy.agent.run.file_origin import is_own_file, read_origin
 from tfdeploy.agent.run.find import all_host_folders
 from tfdeploy.agent.run.folder import RunPaths
@@ -101,7 +101,7 @@ def _host_removal_state(paths: RunPaths, inventory_name: str) -> RunRemovalState
         locks = layout.locks_dir(paths.workdir, paths.job)
         if (
             is_locked(paths.minder_lock)
-            or in_doubt.is_in_doubt(paths)
+            or uncommitted.is_uncommitted(paths)
             or is_locked(os.path.join(locks, "prepare." + host))
         ):
             return RunRemovalState(None, "the run is being prepared on %s" % host, True)

@@ -56,7 +56,7 @@ def _estimate_lifetime_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[f
     least that long. Return None if that is not known. The result may be wrong if the host's clock
     was set in between."""
     try:
-        last = clock.to_run_time(
+        last = clock.to_run_clock(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
         )
     except OSError:

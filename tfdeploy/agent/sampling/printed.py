@@ -61,7 +61,7 @@ class PrintedMetrics:
 
         `ended`: True if an attempt has ended since the last call.
         """
-        lines = self._new_lines(ended)
+        lines = self._read_new_lines_newest_first(ended)
         metrics: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
             metrics = dict(
@@ -116,20 +116,20 @@ class PrintedMetrics:
         match."""
         return self._reader.stopped_metrics[:MOST_METRICS]
 
-    def _new_lines(self, ended: bool) -> List[str]:
+    def _read_new_lines_newest_first(self, task_has_ended: bool) -> List[str]:
         """Return the new complete lines. The newest line comes first."""
         try:
             about = os.stat(self._path)
-            if not ended and self._is_unchanged(about):
+            if not task_has_ended and self._is_unchanged(about):
                 return []
             with open(self._path, "rb") as log:
                 self._seen = about = os.fstat(log.fileno())
                 same = self._inode == about.st_ino and self._size <= about.st_size
                 if not same:
                     self._size, self._unsearched = 0, None
-                unsearched = self._unsearched if ended else None
+                unsearched = self._unsearched if task_has_ended else None
                 self._last = self._size if unsearched is None else unsearched
-                most_bytes = ENDED_BYTES if ended else READ_BYTES
+                most_bytes = ENDED_BYTES if task_has_ended else READ_BYTES
                 begin = self._began = max(self._last, about.st_size - most_bytes)
                 log.seek(begin)
                 text = log.read(about.st_size - begin)

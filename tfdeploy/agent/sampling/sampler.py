@@ -182,7 +182,7 @@ class Sampler:
         known = _merge_metrics(reader.finite if reader else {}, figures, written)
         metrics: Dict[str, Any] = {"printed": known, "stopped": self._unread}
         if reader is not None:
-            step_times = {name: self._to_run_time(at) for name, at in reader.step_times.items()}
+            step_times = {name: self._to_run_clock(at) for name, at in reader.step_times.items()}
             metrics.update(
                 not_finite=reader.not_finite, step_times=step_times, stopped=reader.stopped
             )
@@ -191,8 +191,8 @@ class Sampler:
         metrics = {name: value for name, value in metrics.items() if value}
         return dict(sample, **metrics)  # type: ignore[return-value]
 
-    def _to_run_time(self, host_time: float) -> float:
-        return round(clock.to_run_time(self._part, host_time), 3)
+    def _to_run_clock(self, host_time: float) -> float:
+        return round(clock.to_run_clock(self._part, host_time), 3)
 
     def _read_event_progress(self, task: str) -> Tuple[Dict[str, float], float]:
         """Return (values of step, loss and accuracy from event files, time of the step). Values
@@ -202,7 +202,7 @@ class Sampler:
         known = self._printed[task].known if task in self._printed else {}
         figures = metric_names.select_progress(self._events.scalars)
         values = {name: value for name, value in figures.values.items() if name not in known}
-        return values, self._to_run_time(figures.step_time) if figures.step_time else 0.0
+        return values, self._to_run_clock(figures.step_time) if figures.step_time else 0.0
 
     def _sample_host(self, sampled_at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.read_machine_counters()

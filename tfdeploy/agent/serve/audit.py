@@ -13,7 +13,7 @@ from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
+from tfdeploy.agent.run import check_files, liveness, old_secrets, over, task_processes, uncommitted
 from tfdeploy.agent.run.file_origin import is_own_file, read_origin
 from tfdeploy.agent.run.find import all_host_folders, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_LEFT = 1000
 MOST_HELD = 10_000
 MOST_ADMITTED = 1000
-_OURS = (".agent", layout.IN_DOUBT, ".envs", layout.AUDIT)
+_OURS = (".agent", layout.UNCOMMITTED, ".envs", layout.AUDIT)
 _OF_JOB = ("releases", "data", "keep", "locks", "fences", "runs")
 
 Leftover = Tuple[str, str]  # kind, path
@@ -109,7 +109,7 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
         yield from (("secret", path) for path in old_secrets.list_secret_files(paths))
         if not paths.has_readable_part():
             yield "half a run", paths.host_dir
-        elif in_doubt.is_in_doubt(paths):
+        elif uncommitted.is_uncommitted(paths):
             yield "a launch that did not end", paths.host_dir
     if not any(_is_run_busy(paths) for paths in host_folders):
         yield from _incomplete_or_foreign_entries(run_dir, over.RUN_ENTRIES)
@@ -123,7 +123,7 @@ def _is_run_busy(paths: RunPaths) -> bool:
     end does not count, because it no longer needs any files."""
     if check_files.find_damage(paths):
         return is_locked(paths.minder_lock) or (
-            in_doubt.is_in_doubt(paths) and _is_job_locked(paths.workdir, paths.job)
+            uncommitted.is_uncommitted(paths) and _is_job_locked(paths.workdir, paths.job)
         )
     return paths.state().phase != "ended" and (
         is_locked(paths.minder_lock) or liveness.is_live(paths)

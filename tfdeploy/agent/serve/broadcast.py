@@ -158,7 +158,7 @@ def set_parents(call: Call) -> Answer:
     stripes = call.integer("stripes", 1)
     parents = {}
     for name, address, port, wanted in call.rows("parents", str, str, int, list):
-        token = handshake_gate.server_name_token(member.authority, name)
+        token = handshake_gate.server_name_token(member.ca_pem, name)
         parents[name] = Parent(name, address, port, token, stripes, frozenset(wanted))
     member.set_senders(stripes, parents, frozenset(call.rows("here")))
     return {}
@@ -190,7 +190,7 @@ def accept_piece_hashes(call: Call) -> Answer:
     """
     member = _find_member(call)
     try:
-        wanted = member.accept_from_control(call.integer("segment"), call.blob)
+        wanted = member.accept_leaves_and_find_lacking_bitmap(call.integer("segment"), call.blob)
     except (BroadcastEnded, WrongHash) as error:
         raise VerbError("wrong_sum", str(error) or "the broadcast has ended") from error
     return {"wanted": bitmap.pack(bitmap_bytes(wanted))}

@@ -224,7 +224,7 @@ def _start_thread(work: Callable[[], None]) -> None:
 def start_launch_cleanup(context: SessionContext) -> None:
     """Clean up after earlier sessions, on a thread of its own. Loads no module if there is nothing
     to clean up."""
-    if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
+    if not os.path.isdir(layout.uncommitted_marks_dir(context.workdir)):
         return
 
     def sweep() -> None:

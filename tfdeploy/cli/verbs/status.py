@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
         while True:
             current = status(fleet, plan, only_hosts)
             _show_status(flags, fleet, plan, current)
-            resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned_hosts)
+            resumed = flags.watch and _resume_run_on(fleet, plan, current.processless_hosts)
             if flags.watch and current.uninformed is not None:
                 print_message(
                     describe_uninformed(*current.uninformed)
@@ -66,7 +66,7 @@ def run(flags: Flags) -> int:
 def _list_problems_watch_fixes(current: Status) -> Iterator[str]:
     """Yield a message for each problem that `tfdeploy status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
-        for host in current.abandoned_hosts:
+        for host in current.processless_hosts:
             yield f"[{host}] after a reboot or kill, no process of the run is left; to resume it"
     if current.uninformed is not None:
         yield describe_uninformed(*current.uninformed) + "; to report the end of the run"

@@ -88,9 +88,9 @@ class UnreachablePorts(Answer):
 
 class RunOnHost(Answer, kw_only=True):
     """The state of a run on one host. `committed`: true if the launch has confirmed the start
-    of the run, which then continues without the launch. `left`: true if the run is abandoned: it is
-    committed and has not ended, but no minder (the process that supervises the run's tasks on the
-    host) is alive."""
+    of the run, which then continues without the launch. `left`: true if the run has lost its
+    processes: it is committed and has not ended, but no minder (the process that supervises the
+    run's tasks on the host) is alive."""
 
     host_state: HostRunState
     tasks: Tasks

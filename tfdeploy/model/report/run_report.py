@@ -95,8 +95,10 @@ def report_charts(report: RunReport) -> list[Chart]:
         *(Chart(name, "", printed(name)) for name in ("loss", *other_metrics)),
         Chart("CPU", "cores", used(lambda row: row.cpu)),
         Chart("memory", "bytes", used(lambda row: row.memory)),
-        Chart("GPU", "%", _gpu_lines(report, began, lambda gpu: gpu.busy)),
-        Chart("GPU memory", "bytes", _gpu_lines(report, began, lambda gpu: gpu.used_bytes)),
+        Chart("GPU", "%", _lines_by_task_and_gpu(report, began, lambda gpu: gpu.busy)),
+        Chart(
+            "GPU memory", "bytes", _lines_by_task_and_gpu(report, began, lambda gpu: gpu.used_bytes)
+        ),
         Chart("hosts: CPU", "cores", _host_lines(report, began, "cpu")),
         *(Chart(f"hosts: {name}", "bytes/s", _host_lines(report, began, name)) for name in _MOVED),
     ]
@@ -141,7 +143,7 @@ def _step_rates(rows: list[TaskSample], began: float) -> CurvePieces:
     return pieces_of(points)
 
 
-def _gpu_lines(
+def _lines_by_task_and_gpu(
     report: RunReport, began: float, value: Callable[[GpuSample], float | None]
 ) -> tuple[ChartLine, ...]:
     """Return one curve for each GPU of each task."""

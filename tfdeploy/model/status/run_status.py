@@ -331,7 +331,7 @@ def _explain_unknown_end(
     return "the run has ended on all hosts, but no host reports its result"
 
 
-def find_uninformed_hosts(
+def find_informed_and_uninformed_hosts(
     states: Mapping[str, HostRunState | None],
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return (a host that knows that the run is over, the hosts that do not know this and so still

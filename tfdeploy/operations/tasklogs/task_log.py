@@ -79,7 +79,7 @@ class TaskLog:
         self.ended = False
         # True if the host lost its processes of the run, for example by a reboot: see
         # watch/resume.py.
-        self.abandoned = False
+        self.has_lost_processes = False
         self.rotated_bytes = 0
         self.followed = False  # whether the last request also asked for lines not yet written
         self._give_up: float | None = None
@@ -150,17 +150,16 @@ class TaskLog:
     def pull_next_piece(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """Yield the lines of the next piece of a log that may still grow.
 
-        Sets `ended` once the whole log is read and cannot grow. Sets `abandoned` if the process
-        that watches the run on the host (the minder) is gone.
-        """
+        Sets `ended` once the whole log is read and cannot grow. Sets `has_lost_processes` if the
+        process that watches the run on the host (the minder) is gone."""
         stream = self.request_piece(agent, follow=True)
-        moved = self.abandoned = False
+        moved = self.has_lost_processes = False
         for part in self.receive_parts(stream):
             moved = True
             yield from map(lines_of, self.split_part(part))
         end = stream.value
         if end is not None and end.left:
-            self.abandoned = True
+            self.has_lost_processes = True
         elif end is None or not moved or end.ended:
             self.ended = True
             yield from self.splitter.take_unfinished_lines()

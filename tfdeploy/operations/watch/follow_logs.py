@@ -90,13 +90,13 @@ class LogFollower:
                 for batch in log.pull_next_piece(agent):
                     self.deliver(batch)
                 self.host_errors.pop(host.name, None)
-                if log.abandoned and not resume_with_retries(
+                if log.has_lost_processes and not resume_with_retries(
                     self.fleet, self.plan, host.name, lambda text: None, self.stop
                 ):
                     for batch in log.splitter.take_unfinished_lines():
                         self.deliver(batch)
                     return
-                if log.abandoned:
+                if log.has_lost_processes:
                     self.stop.wait(RECONNECT_S)
                 record_rotated_bytes(log, self.rotated_bytes)
             except TfdeployError as error:

@@ -11,7 +11,7 @@ import time
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.run_status import find_uninformed_hosts
+from tfdeploy.model.status.run_status import find_informed_and_uninformed_hosts
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
@@ -46,35 +46,38 @@ class EndRelay:
             for host, state in self._watch.states.items()
             if host not in self._watch.errors
         }
-        uninformed_hosts = find_uninformed_hosts(answering)
+        uninformed_hosts = find_informed_and_uninformed_hosts(answering)
         if uninformed_hosts is None:
             self._since, self._noted = None, ()
         elif self._since is None:
             self._since = now
         elif now - self._since >= WAIT_S:
             self._since = now
-            self._tell_hosts(*uninformed_hosts)
+            self._tell_uninformed_hosts(*uninformed_hosts)
 
-    def _tell_hosts(self, informed: str, hosts: tuple[str, ...]) -> None:
+    def _tell_uninformed_hosts(self, informed_host: str, uninformed_hosts: tuple[str, ...]) -> None:
         watch = self._watch
-        if hosts != self._noted:
-            self._noted = hosts
+        if uninformed_hosts != self._noted:
+            self._noted = uninformed_hosts
             emit_warning(
                 watch.emit,
-                describe_uninformed(informed, hosts) + "; this machine reports the end of the run",
+                describe_uninformed(informed_host, uninformed_hosts)
+                + "; this machine reports the end of the run",
                 run=watch.plan.run,
             )
-        relay_run_end(watch.fleet, watch.plan, informed, hosts)
+        relay_run_end(watch.fleet, watch.plan, informed_host, uninformed_hosts)
 
 
-def relay_run_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
-    """Ask the host `informed` how the run ended, and tell `hosts` the answer.
+def relay_run_end(
+    fleet: Fleet, plan: Plan, informed_host: str, uninformed_hosts: tuple[str, ...]
+) -> None:
+    """Ask the host `informed_host` how the run ended, and tell `uninformed_hosts` the answer.
 
     Errors are ignored, because the caller repeats the call.
     """
     answer = call_all(
-        fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed,)
-    )[informed]
+        fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed_host,)
+    )[informed_host]
     if isinstance(answer, TfdeployError) or answer.known is None:
         return
     call_all(
@@ -84,13 +87,13 @@ def relay_run_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...
         {"known": answer.known},
         retry=False,
         timeout_s=ANSWER_S,
-        only_hosts=hosts,
+        only_hosts=uninformed_hosts,
     )
 
 
-def describe_uninformed(informed: str, hosts: tuple[str, ...]) -> str:
+def describe_uninformed(informed_host: str, uninformed_hosts: tuple[str, ...]) -> str:
     """Return a text that names the hosts which do not know that the run has ended."""
     return (
-        f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "
-        "that the run is over"
+        f"{fold_names(uninformed_hosts)} {'has' if len(uninformed_hosts) == 1 else 'have'} not "
+        f"heard from {informed_host} that the run is over"
     )

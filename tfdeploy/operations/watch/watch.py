@@ -46,7 +46,7 @@ class Watch:
         self.errors: Errors = {}
         self.reached: set[str] = set()
         # Hosts that lost their processes of the run before the run ended: see watch/resume.py.
-        self.abandoned: set[str] = set()
+        self.processless_hosts: set[str] = set()
         self._settled: set[str] = set()
         self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
         self._state: str | None = None
@@ -185,7 +185,7 @@ class Watch:
             self.reached.add(host)
             emit_host_state(self.emit, host, "connected", run=self.plan.run)
         if isinstance(answer, RunOnHost):
-            (self.abandoned.add if answer.left else self.abandoned.discard)(host)
+            (self.processless_hosts.add if answer.left else self.processless_hosts.discard)(host)
         if answer.host_state is not None:
             self.states[host] = answer.host_state
         if answer.samples is not None:

@@ -22,30 +22,36 @@ class Blame:
     slow_sites: frozenset[str]  # sites with a slow network link; they send to no other site
 
 
-def assign_blame(doubts: Collection[SuspectFeed], members: Mapping[str, Member]) -> Blame:
+def find_slow_hosts_and_sites(
+    suspect_feeds: Collection[SuspectFeed], members: Mapping[str, Member]
+) -> Blame:
     """Return the slow hosts and sites.
 
-    `doubts`: the suspect connections, which delivered nothing or too little data.
+    `suspect_feeds`: the suspect connections, which delivered nothing or too little data.
     The control machine never counts as slow, because it is the source of the data.
     """
     slow_hosts = {
         name
-        for name, parents in _group_pairs((doubt.child, doubt.parent) for doubt in doubts).items()
+        for name, parents in _group_pairs(
+            (suspect.child, suspect.parent) for suspect in suspect_feeds
+        ).items()
         if len(parents) > 1
     }
-    remaining = [doubt for doubt in doubts if doubt.child not in slow_hosts]
+    remaining = [suspect for suspect in suspect_feeds if suspect.child not in slow_hosts]
     across = [
-        doubt
-        for doubt in remaining
-        if doubt.parent != CONTROL_MACHINE
-        and members[doubt.child].site != members[doubt.parent].site
+        suspect
+        for suspect in remaining
+        if suspect.parent != CONTROL_MACHINE
+        and members[suspect.child].site != members[suspect.parent].site
     ]
-    entered = _group_pairs((members[doubt.child].site, doubt.child) for doubt in across)
+    entered = _group_pairs((members[suspect.child].site, suspect.child) for suspect in across)
     slow_sites = {site for site, children in entered.items() if len(children) > 1}
     slow_hosts |= {
         child for children in entered.values() if len(children) == 1 for child in children
     }
-    near = _group_pairs((doubt.parent, doubt.child) for doubt in remaining if doubt not in across)
+    near = _group_pairs(
+        (suspect.parent, suspect.child) for suspect in remaining if suspect not in across
+    )
     for parent, children in near.items():
         slow_hosts |= children if len(children) == 1 else {parent} - {CONTROL_MACHINE}
     return Blame(frozenset(slow_hosts), frozenset(slow_sites))

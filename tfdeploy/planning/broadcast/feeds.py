@@ -92,7 +92,7 @@ class FeedPlan:
     # Sites with a slow network link. They send to no other site.
     slow_sites: frozenset[str] = frozenset()
     # The slow connections from which `slow_hosts` and `slow_sites` were derived.
-    doubts: tuple[SuspectFeed, ...] = ()
+    suspect_feeds: tuple[SuspectFeed, ...] = ()
     moves: tuple[Move, ...] = ()
 
     @cached_property

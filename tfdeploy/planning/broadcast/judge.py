@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tfdeploy.agent.pieces import PIECE_BYTES
-from tfdeploy.planning.broadcast.blame import Blame, assign_blame
+from tfdeploy.planning.broadcast.blame import Blame, find_slow_hosts_and_sites
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, StripeProgress, SuspectFeed
 from tfdeploy.planning.broadcast.forest import Forest
 
@@ -49,35 +49,35 @@ TRIED_FOR_S = 30.0
 class Verdict:
     """The connections that deliver too little, and the hosts and sites that are at fault."""
 
-    doubts: tuple[SuspectFeed, ...]
+    suspect_feeds: tuple[SuspectFeed, ...]
     blame: Blame
     starved: frozenset[tuple[str, int]]  # (child, stripe) without data
     needs_new_parent: frozenset[tuple[str, int]]  # the pairs of `starved` that get another parent
 
 
-def judge_feeds(plan: FeedPlan, forest: Forest) -> Verdict:
+def find_slow_feeds_and_hosts(plan: FeedPlan, forest: Forest) -> Verdict:
     """Find the connections of the plan that deliver too little, and the hosts that are at fault."""
     known_names = {*forest.members, CONTROL_MACHINE}
-    doubts = {
-        doubt: None
-        for doubt in plan.doubts
-        if doubt.child in known_names and doubt.parent in known_names
+    suspect_feeds = {
+        suspect: None
+        for suspect in plan.suspect_feeds
+        if suspect.child in known_names and suspect.parent in known_names
     }
-    before = assign_blame(doubts, forest.members)
+    before = find_slow_hosts_and_sites(suspect_feeds, forest.members)
     evaluators = [_StripeEvaluator(plan, forest, before, each) for each in range(plan.stripes)]
     starved, needs_new_parent = set(), set()
     for stripe, evaluator in enumerate(evaluators):
         for feed in evaluator.starved_feeds():
             starved.add((feed.child, stripe))
-            if feed in doubts or evaluator.feeds_nobody(feed.child):
+            if feed in suspect_feeds or evaluator.feeds_nobody(feed.child):
                 needs_new_parent.add((feed.child, stripe))
-            doubts[feed] = None
-        doubts |= dict.fromkeys(evaluator.slow_feeds())
+            suspect_feeds[feed] = None
+        suspect_feeds |= dict.fromkeys(evaluator.slow_feeds())
     if plan.stripes == 1:
-        doubts |= dict.fromkeys(evaluators[0].suspect_first_host(list(doubts)))
+        suspect_feeds |= dict.fromkeys(evaluators[0].suspect_first_host(list(suspect_feeds)))
     return Verdict(
-        doubts=tuple(doubts),
-        blame=assign_blame(doubts, forest.members),
+        suspect_feeds=tuple(suspect_feeds),
+        blame=find_slow_hosts_and_sites(suspect_feeds, forest.members),
         starved=frozenset(starved),
         needs_new_parent=frozenset(needs_new_parent),
     )
@@ -150,7 +150,7 @@ class _StripeEvaluator:
             ):
                 yield SuspectFeed(child, parent)
 
-    def suspect_first_host(self, doubts: list[SuspectFeed]) -> Iterator[SuspectFeed]:
+    def suspect_first_host(self, suspect_feeds: list[SuspectFeed]) -> Iterator[SuspectFeed]:
         """Yield the connection of a chain's first host as suspect, so that the host is moved.
 
         The first host is moved to the end of the chain, once in a broadcast, to test its speed. In
@@ -160,7 +160,7 @@ class _StripeEvaluator:
         of the two hosts then counts as slow.
         """
         heads = [child for child, parent in self._parents.items() if parent == CONTROL_MACHINE]
-        suspects = [doubt.child for doubt in doubts if doubt.parent == CONTROL_MACHINE]
+        suspects = [suspect.child for suspect in suspect_feeds if suspect.parent == CONTROL_MACHINE]
         if len(heads) != 1 or len(suspects) > 1:
             return
         head = heads[0]
@@ -168,7 +168,7 @@ class _StripeEvaluator:
             moved = suspects[0]
             parent = self._parents.get(moved, CONTROL_MACHINE)
             is_moved = parent in self._members and moved != head
-            if is_moved and [doubt.child for doubt in doubts].count(moved) == 1:
+            if is_moved and [suspect.child for suspect in suspect_feeds].count(moved) == 1:
                 rate = self._rate(parent)
                 is_fast = self._rate(moved) >= SLOWER * rate > 0
                 if is_fast and self._is_connected_long_enough(moved, parent, rate):

@@ -18,7 +18,7 @@ from tfdeploy.planning.broadcast.feeds import (
     make_move,
 )
 from tfdeploy.planning.broadcast.forest import Forest
-from tfdeploy.planning.broadcast.judge import Verdict, judge_feeds
+from tfdeploy.planning.broadcast.judge import Verdict, find_slow_feeds_and_hosts
 
 
 def next_plan(
@@ -35,7 +35,7 @@ def next_plan(
     """
     members_by_name = {member.name: member for member in members if member.name not in lost_members}
     forest = Forest(plan.feeds, plan.stripes, members_by_name, unreachable_pairs)
-    verdict = judge_feeds(plan, forest)
+    verdict = find_slow_feeds_and_hosts(plan, forest)
     _remove_ended_feeds(forest, verdict)
     without_parent = [
         (name, stripe)
@@ -49,7 +49,7 @@ def next_plan(
         feeds=_changed_feeds(plan, forest),
         slow_hosts=verdict.blame.slow_hosts,
         slow_sites=verdict.blame.slow_sites,
-        doubts=verdict.doubts,
+        suspect_feeds=verdict.suspect_feeds,
         moves=_latest_moves(plan, forest, verdict),
     )
     return plan if changed == plan else changed

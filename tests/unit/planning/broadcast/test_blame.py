@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.planning.broadcast.blame import Blame, assign_blame
+from tfdeploy.planning.broadcast.blame import Blame, find_slow_hosts_and_sites
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Member, SuspectFeed
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
@@ -38,9 +38,11 @@ CASES = {
 @pytest.mark.parametrize("feeds", CASES)
 def test_blamed_hosts_and_lines(feeds: str) -> None:
     members = {name: Member(name=name, site=site) for name, site in SITES.items()}
-    doubts = [
+    suspect_feeds = [
         SuspectFeed(child, parent or CONTROL_MACHINE)
         for parent, _, child in (feed.partition(">") for feed in feeds.split())
     ]
     hosts, sites = CASES[feeds]
-    assert assign_blame(doubts, members) == Blame(frozenset(hosts), frozenset(sites))
+    assert find_slow_hosts_and_sites(suspect_feeds, members) == Blame(
+        frozenset(hosts), frozenset(sites)
+    )

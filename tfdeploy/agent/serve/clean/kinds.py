@@ -44,7 +44,7 @@ _JOB_FOLDERS = ("releases", "data", "keep")
 # The agent comes last, because `clean.everything` runs from it.
 _WORKDIR_FOLDERS = {
     ".envs": "environments",
-    layout.IN_DOUBT: "rest",
+    layout.UNCOMMITTED: "rest",
     layout.AUDIT: "audit log",
     AGENTS: "agent",
 }
@@ -331,7 +331,7 @@ def existing_paths(item: RemovableItem) -> List[str]:
     return [path for path in [item.path, *side_files] if os.path.lexists(path)]
 
 
-def add_size(item: RemovableItem) -> RemovableItem:
+def with_size_or_kept(item: RemovableItem) -> RemovableItem:
     """Return the item with its size. If some of its files belong to another user, or are on another
     file system, the item is marked as kept."""
     if item.kept_because:

@@ -65,7 +65,7 @@ def list_items(call: Call) -> Answer:
         ]
         scopes.append(CleanScope(context, jobs=jobs))
         items = itertools.chain.from_iterable(map(clean_kinds.list_items, scopes))
-    _send_items(call, map(clean_kinds.add_size, items))
+    _send_items(call, map(clean_kinds.with_size_or_kept, items))
     return {"workdir_id": _shared_workdir_id(context.agent_dir), "jobs": all_jobs}
 
 
@@ -173,7 +173,7 @@ def _remove_item(scope: CleanScope, kind: str, name: str) -> RemovableItem:
             return requested._replace(kept_because=busy or GONE)
         if kind == "environment":
             return _remove_environment(scope, item)
-        item = clean_kinds.add_size(item)
+        item = clean_kinds.with_size_or_kept(item)
         return item if item.kept_because else _remove_paths(item)
     except OSError as error:
         return clean_kinds.mark_kept(requested, error)
@@ -212,13 +212,15 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
             return requested._replace(
                 kept_because=item.kept_because or NEEDED, is_live=item.is_live
             )
-        item = clean_kinds.add_size(item)
+        item = clean_kinds.with_size_or_kept(item)
         if item.kept_because:
             return item
         hosts = list_names(os.path.join(item.path, "hosts"))
         aside = removal.rename_to_hidden(item.path)
     for host in hosts:
-        leftovers.remove_doubt_files(RunPaths(layout.host_dir(scope.workdir, scope.job, run, host)))
+        leftovers.remove_uncommitted_marks(
+            RunPaths(layout.host_dir(scope.workdir, scope.job, run, host))
+        )
     return _delete_paths(item, [aside])
 
 
@@ -230,7 +232,7 @@ def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem
             return item._replace(
                 kept_because="another tfdeploy command is creating this environment now"
             )
-        item = clean_kinds.add_size(item)
+        item = clean_kinds.with_size_or_kept(item)
         busy = _any_busy_reason(scope.workdir)
         if item.kept_because or busy:
             return item._replace(kept_because=item.kept_because or busy)
@@ -309,7 +311,9 @@ def _remove_all_items(workdir: str, jobs: List[str]) -> Iterator[RemovableItem]:
     os.mkdir(hidden_folder, 0o700)
     of_runs = [item for job in jobs for item in clean_kinds.list_run_folders(workdir, job)]
     moved = []
-    for item in map(clean_kinds.add_size, of_runs + list(clean_kinds.list_all_but_runs(workdir))):
+    for item in map(
+        clean_kinds.with_size_or_kept, of_runs + list(clean_kinds.list_all_but_runs(workdir))
+    ):
         if item.kept_because:
             yield item
         elif item.path != hidden_folder:

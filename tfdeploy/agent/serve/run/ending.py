@@ -29,7 +29,7 @@ from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor_to_stop
 from tfdeploy.agent.ownership import check_owners
-from tfdeploy.agent.run import clock, in_doubt, leftovers, liveness, reap, task_processes
+from tfdeploy.agent.run import clock, leftovers, liveness, reap, task_processes, uncommitted
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run import minder_start
@@ -82,10 +82,10 @@ def _stop_preparing(call: Call) -> None:
     if not is_safe_name(host):
         return  # an older control machine sends no host
     paths = RunPaths(layout.host_dir(call.workdir, call.job, call.name("run"), host))
-    if in_doubt.is_in_doubt(paths):
-        in_doubt.request_abort(paths, digest)
+    if uncommitted.is_uncommitted(paths):
+        uncommitted.request_abort(paths, digest)
         with minder_start.hold_prepare_lock(paths, digest):
-            in_doubt.remove_abort_request(paths)
+            uncommitted.remove_abort_request(paths)
 
 
 @audited("stop", "stopped")
@@ -246,7 +246,7 @@ def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool
             )
             paths.write_state(state)
             leftovers.restore_keep_if_aborted(paths)
-            leftovers.remove_doubt_files(paths)
+            leftovers.remove_uncommitted_marks(paths)
         return True
 
 
@@ -284,7 +284,7 @@ def undo_unfinished_launches(workdir: str, host: str) -> None:
     A run that cannot be cleaned up, because its folder belongs to another user or is damaged, stays
     and is reported on standard error.
     """
-    for paths in in_doubt.own_runs_in_doubt(workdir, host):
+    for paths in uncommitted.list_own_uncommitted_runs(workdir, host):
         try:
             _undo_unfinished_launch(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
@@ -311,7 +311,7 @@ def _end_or_remove_run(paths: RunPaths) -> None:
             end_run_without_minder(paths, 0.0, WHY)
         else:
             leftovers.restore_keep_if_aborted(paths)
-    leftovers.remove_doubt_files(paths)
+    leftovers.remove_uncommitted_marks(paths)
 
 
 # --- why a run is over

@@ -21,7 +21,7 @@ from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
 from tfdeploy.agent.log.seek import first_offset_since, last_lines_offset
 from tfdeploy.agent.run import attempts
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.liveness import is_abandoned, is_live
+from tfdeploy.agent.run.liveness import is_committed_without_live_process, is_live
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run.status import has_ended_for_good, named_run_paths, task_status
 
@@ -135,7 +135,7 @@ def send_logs(call: Call) -> Answer:
         ended = _send_logs(call, paths, readers, watcher, clock_ahead_s)
         return {
             "ended": ended,
-            "left": ended and is_abandoned(paths),
+            "left": ended and is_committed_without_live_process(paths),
             "cursors": {task: reader.offset for task, reader in readers.items()},
             "ends": ends,
         }

@@ -220,7 +220,7 @@ def resume_run(call: Call) -> Answer:
     with hold_prepare_lock(paths):
         if liveness.is_live(paths):
             return {"resumed": False}
-        if not liveness.is_abandoned(paths):
+        if not liveness.is_committed_without_live_process(paths):
             what = "run %s has ended on this host, or was never committed" % paths.run
             raise VerbError("ended", what)
         _refuse_if_superseded(paths)

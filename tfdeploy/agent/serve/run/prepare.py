@@ -37,13 +37,13 @@ from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import UntrustedPath, check_owners, explain
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import (
-    in_doubt,
     keep_aside,
     leftovers,
     live_runs,
     liveness,
     shown_plan,
     task_processes,
+    uncommitted,
 )
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import host_folders
@@ -229,7 +229,7 @@ def _make_host_folder(paths: RunPaths) -> None:
     """Make this host's folder. While it exists, no host that shares the workdir removes the run's
     folder."""
     with leftovers.acquire_folders_lock(paths):
-        in_doubt.mark_in_doubt(paths)
+        uncommitted.mark_uncommitted(paths)
         make_private_folder(paths.host_dir)
 
 
@@ -406,7 +406,7 @@ def abortable_prepare(
         if session_ended.is_set() or call.cancelled.is_set():
             what = "the session ended while run %s was prepared" % paths.run
             raise VerbError("cancelled", what)
-        if in_doubt.is_abort_requested(paths, plan_digest):
+        if uncommitted.is_abort_requested(paths, plan_digest):
             raise VerbError("ended", "run %s was rolled back while it was prepared" % paths.run)
 
     def end_session() -> None:

@@ -17,7 +17,7 @@ from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import shown_plan, unwritten_ends
 from tfdeploy.agent.run.find import find_damage, find_run_paths, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.liveness import is_abandoned, is_live, was_committed
+from tfdeploy.agent.run.liveness import is_committed_without_live_process, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
             return status
         has_minder = is_locked(paths.minder_lock)
         return _lost_status(status, "its supervisor died" if has_minder else NOBODY)
-    if status.state == "pending" and is_abandoned(paths):
+    if status.state == "pending" and is_committed_without_live_process(paths):
         return _lost_status(status, NOBODY)
     status = unwritten_ends.resolve_unwritten_end(paths, status)
     if status.state in OVER:
@@ -150,7 +150,7 @@ def describe_run(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> 
         "host_state": wire.to_wire(state or paths.state()),
         "tasks": [wire.to_wire(task_status(paths, spec.task)) for spec in paths.part().tasks],
         "live": is_live(paths),
-        "left": is_abandoned(paths),
+        "left": is_committed_without_live_process(paths),
         "committed": was_committed(paths),
     }
 

@@ -19,7 +19,7 @@ from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import layout
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as paths
-from tfdeploy.agent.run import in_doubt, task_processes
+from tfdeploy.agent.run import task_processes, uncommitted
 from tfdeploy.agent.serve.run import ending as run_ending
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"])}
@@ -96,7 +96,7 @@ class Host:
             for path in (Path(base, name) for name in names)
             if path.is_file() and ("r1" in path.parts or SECRET["TOKEN"] in text(path))
         ]
-        notes = layout.in_doubt_dir(str(self.workdir))
+        notes = layout.uncommitted_marks_dir(str(self.workdir))
         paths_left += os.listdir(notes) if os.path.isdir(notes) else []
         ours = self.cluster.hosts["n1"].paths("r1").host_dir
         minders = [
@@ -178,7 +178,7 @@ def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> Non
     )
     aborting.start()
     folder = layout.host_dir(str(host.workdir), host.cluster.job, "r1", "n1")
-    mark = paths.RunPaths(folder).doubt_file + "@abort"
+    mark = paths.RunPaths(folder).uncommitted_mark_file + "@abort"
     host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")
     go_on(host)
     aborting.join(120)
@@ -239,17 +239,17 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     for each in (bad, good):
         os.makedirs(os.path.join(each.host_dir, "tasks"))
         os.makedirs(layout.locks_dir(each.workdir, each.job))
-        in_doubt.mark_in_doubt(each)
+        uncommitted.mark_uncommitted(each)
     for name, text in spoiled.items():
         Path(bad.file(name)).write_text(text)
     Path(good.file("env.json")).write_text(SECRET["TOKEN"])
     run_ending.undo_unfinished_launches(str(tmp_path), "")
-    assert not os.path.exists(good.file("env.json")) and not in_doubt.is_in_doubt(good)
+    assert not os.path.exists(good.file("env.json")) and not uncommitted.is_uncommitted(good)
     said = capfd.readouterr().err
     assert (
         said.count("\n") == 1
         and "unfinished launch of run r1 (job bad) cannot be undone: " in said
-        and in_doubt.is_in_doubt(bad)
+        and uncommitted.is_uncommitted(bad)
     )
 
 
@@ -263,7 +263,8 @@ def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> Non
     for verb in ("run.start", "run.commit"):
         assert "value" in session.call(verb, run="r1", job=host.cluster.job)
     host.cluster.wait_until(
-        lambda: os.listdir(layout.in_doubt_dir(str(host.workdir))) == [], what="no longer in doubt"
+        lambda: os.listdir(layout.uncommitted_marks_dir(str(host.workdir))) == [],
+        what="no longer uncommitted",
     )
     host.session().call("ping")
     assert paths.state().phase == "committed" and host.cluster.alive("r1")
