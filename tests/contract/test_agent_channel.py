@@ -22,7 +22,7 @@ from tfdeploy.model.answers.files import RELEASE_STATE
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.typed import EmptyAnswer, Verb
-from tfdeploy.transport.agent import channel
+from tfdeploy.transport.agent import bootstrap, channel
 from tfdeploy.transport.agent.archive import agent_name
 from tfdeploy.transport.fleet import SshFleet
 
@@ -117,16 +117,25 @@ def test_output_of_login_shell_is_ignored(ssh_hosts: Any, fleet: SshFleet, noise
         ("/bin/false", HostFailed, "ended with exit code 1"),
         ("echo This account is closed.; exit 0", HostFailed, "This account is closed."),
         ("yes", HostFailed, "prints too much"),
+        ("exec sleep 1000", HostFailed, "did not start within 2 s"),
         ('PATH=/nowhere; export PATH; eval "$SSH_ORIGINAL_COMMAND"', Refused, "no Python"),
     ],
 )
 def test_error_names_shell_that_does_not_run_agent(
-    ssh_hosts: Any, fleet: SshFleet, command: str, kind: type, words: str
+    ssh_hosts: Any,
+    fleet: SshFleet,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    kind: type,
+    words: str,
 ) -> None:
     sshd = ssh_hosts.host("n1", f"ForceCommand {command}")
+    if "sleep" in command:
+        monkeypatch.setattr(bootstrap, "START_S", 2.0)
     with pytest.raises(kind, match=words) as caught:
         fleet.session(sshd.host).agent()
     assert caught.value.where == "n1"
+    assert kind is Refused or "`ssh HOST true`" in (caught.value.next or "")
     assert "\x1b" not in caught.value.what
 
 

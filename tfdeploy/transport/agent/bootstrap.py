@@ -169,12 +169,14 @@ class _Startup:
             raise HostFailed(
                 "the login shell prints too much: " + repr(printable_line(self._output + out)),
                 where=self._host,
+                next=_SHELL_CURE,
             )
         if late:
             interpreter = f" on {self._python}" if self._python else ""
             raise HostFailed(
                 f"the agent did not start within {START_S:g} s{interpreter}{self._quote_output()}",
                 where=self._host,
+                next=None if self._python else _SHELL_CURE,
             )
 
     def _early_end_error(self) -> TfdeployError:
@@ -206,7 +208,7 @@ class _Startup:
         return HostFailed(
             f"the login shell ended{code} before it ran tfdeploy's command{self._quote_output()}",
             where=self._host,
-            next="the account needs a login shell that runs commands: `ssh HOST true`",
+            next=_SHELL_CURE,
         )
 
     def _quote_output(self) -> str:
@@ -215,6 +217,7 @@ class _Startup:
         return f"; it said: {text!r}" if text else ""
 
 
+_SHELL_CURE = "the account needs a login shell that runs commands: `ssh HOST true`"
 _REASONS = {
     "no_python": "there is no Python: a command over SSH finds none of the inventory's `python:`, "
     "`python3` and `python`",
