@@ -174,8 +174,8 @@ class Mesh:
             self._schedule.reduce_connection_rate()
 
     def send_last_update(self) -> None:
-        """Send the state once more to some of the peers that have a different state, also to peers
-        without running tasks. Called when this minder is about to end, because these peers may
+        """Send the state once more to some of the peers whose state differs. Peers without running
+        tasks are included. Called when this minder is about to end, because these peers may
         still wait to learn how this host's tasks ended. A peer that does not get the message learns
         later, from the closed port, that this minder has ended."""
         # Imported only here, because it is needed only at the end.
