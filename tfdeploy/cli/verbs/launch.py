@@ -156,7 +156,7 @@ def _print_other_folder(flags: Flags, job: Job, last: str | None) -> None:
     """Print a warning if the job's last run was launched from another folder."""
     if last and last != os.path.realpath(job.code) and os.path.isdir(last) and not flags.quiet:
         print_message(
-            f"warning: the last run of job {job.name} was launched from {clean(last)}. Jobs "
+            f"warning: the last run of job {job.name} was launched from {clean(last)}: jobs "
             "with the same name share runs and `keep`; if this is another job, set another `name:`"
         )
 
