@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tfdeploy.agent import layout
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts, KeepFolderFact
 from tfdeploy.model.inventory import HostsByName
@@ -18,6 +19,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.names import fold_names
+from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.planning import checks
 from tfdeploy.planning.cluster.placement import Seat, Seats, checkpoint_writer_seat, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequests
@@ -195,6 +197,31 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
     """
     kept = [HostKeep(facts.host, fact, fact.newest) for fact in keeps_with_content(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
+
+
+def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
+    """Return a note for each host whose checkpoint has a later step than the newest one.
+
+    Training resumes from the checkpoint that was written last. A host that was away meanwhile may
+    have one that is older and yet of a later step. `used_host`: the host on which training resumes.
+    """
+    steps = {
+        kept.fact.path: kept.fact.step or 0
+        for kept in _all_kept(job, facts)
+        if kept.host == used_host
+    }
+    ended_at = last_success(facts)[1]
+    return tuple(
+        f"{kept.host} has a checkpoint of a later step ({kept.description}), which is not used, because "
+        f"that of {used_host} was written after it; to continue from it: "
+        + command_on_host(
+            kept.host,
+            "touch",
+            layout.keep_dir(facts[kept.host].workdir, job.name, f"{kept.fact.path}/checkpoint"),
+        )
+        for kept in _all_kept(job, facts)
+        if 0 < steps.get(kept.fact.path, 0) < (kept.fact.step or 0) and kept.changed_at > ended_at
+    )
 
 
 def _keep_host_error(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:

@@ -337,7 +337,13 @@ def _notes(
         *notes.count_notes(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *notes.literal_text_notes(job),
         *placed.resume_point.notes,
-        *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
+        *(
+            keep_aside.notes(job, inputs.all_facts, inputs.run)
+            if inputs.options.fresh
+            else keep.later_step_notes(job, inputs.all_facts, placed.resume_point.host)
+            if not inputs.options.ignore_keep
+            else ()
+        ),
         read.mode_note,
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),

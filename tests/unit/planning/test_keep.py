@@ -40,6 +40,27 @@ def test_checkpoint_takes_precedence_over_newer_files(make: Callable[..., Plan])
     assert plan.resume == "checkpoints: model.ckpt-7 on n3"
 
 
+@pytest.mark.parametrize(("step", "succeeded"), [(80, None), (20, None), (80, 950.0)])
+def test_older_checkpoint_of_later_step_is_named(
+    make: Callable[..., Plan], step: int, succeeded: float | None
+) -> None:
+    """The host n3 was away while training went on from an earlier step."""
+    older = KeepFolderFact(
+        path="checkpoints", newest=900.0, checkpoint=f"model.ckpt-{step}", step=step
+    )
+    newer = KeepFolderFact(path="checkpoints", newest=1000.0, checkpoint="model.ckpt-22", step=22)
+    plan = make(
+        changed_facts={
+            "n2": {"keep": (newer,), "succeeded": succeeded},
+            "n3": {"keep": (older,)},
+        },
+        keep=("checkpoints",),
+    )
+    notes = [note for note in plan.notes if "later step" in note]
+    assert len(notes) == (step == 80 and succeeded is None)
+    assert all("-- touch" in note and "keep/checkpoints/checkpoint" in note for note in notes)
+
+
 def test_checkpoint_on_other_host_takes_precedence_over_local_files(
     make: Callable[..., Plan],
 ) -> None:
