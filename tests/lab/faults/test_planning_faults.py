@@ -132,7 +132,7 @@ def test_a_public_address_needs_consent(operator: Tfdeploy) -> None:
         "the address of n3 in the cluster is the public address 8.8.8.8"
         in completed.stdout + completed.stderr
     )
-    assert "on n3 8.8.8.8): `protect: " in completed.stdout + completed.stderr
+    assert "on n3 8.8.8.8): with `protect: " in completed.stdout + completed.stderr
 
 
 SMI = """#!/bin/sh
