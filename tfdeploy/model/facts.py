@@ -207,8 +207,8 @@ class HostFacts:
     keep: Annotated[tuple[KeepFolderFact, ...], Meta(max_length=1000)] = ()
     # when the task that writes checkpoints last succeeded on this host; None: never
     succeeded: Seconds | None = None
-    # True if this host had that task in the newest committed run of which it had tasks
-    wrote_last: bool = False
+    # True if this host had that task in its newest committed run; None: it knows no such run
+    wrote_last: bool | None = None
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     # True if lingering is enabled for the user in logind; None: the host has no logind
     linger: bool | None = None

@@ -369,14 +369,17 @@ def test_the_host_that_had_the_writer_of_the_newest_committed_run_is_reported(
 ) -> None:
     cluster = hosts("n1", "n2")
     sleeps = ["sleep", "1000"]
+    asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
+
+    def wrote() -> list[bool | None]:
+        calls = [Call(host.context, asked) for host in cluster.hosts.values()]
+        return [probe.probe_host(call)["wrote_last"] for call in calls]
+
+    assert wrote() == [None, None]
     cluster.launch("r1", {"worker:0": ("n1", sleeps), "worker:1": ("n2", sleeps)})
     cluster.each("run.stop", "r1")
     cluster.wait_ended("r1")
     cluster.prepare("r2", {"worker:0": ("n2", sleeps), "worker:1": ("n1", sleeps)})
     cluster.each("run.start", "r2")
     cluster.each("run.abort", "r2", reason="rolled back")
-    asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
-    wrote = [
-        probe.probe_host(Call(host.context, asked))["wrote_last"] for host in cluster.hosts.values()
-    ]
-    assert wrote == [True, False]
+    assert wrote() == [True, False]

@@ -74,18 +74,32 @@ def test_checkpoint_on_other_host_takes_precedence_over_local_files(
         )
 
 
-def test_files_of_other_workers_do_not_move_the_chief(make: Callable[..., Plan]) -> None:
-    plan = make(
-        changed_facts={
-            "n2": {**facts_of_kept_files(1000.0, None), "wrote_last": True},
-            "n3": facts_of_kept_files(9000.0, None),
-        },
-        keep=("checkpoints",),
-    )
-    assert (task(plan, "worker:0").host, plan.resume) == (
-        "n2",
-        "checkpoints: files of an earlier run on n2",
-    )
+@pytest.mark.parametrize(
+    ("checkpoints", "wrote", "host"),
+    [
+        ((None, None), (True, False), "n2"),
+        (("ckpt-7", "ckpt-7"), (True, False), "n2"),
+        ((None, "ckpt-7"), (True, False), "n3"),
+        ((None, None), (True, True), "n3"),
+        # The runs on n3 were removed by `clean`.
+        ((None, None), (True, None), "n3"),
+        ((None, None), (False, False), "n3"),
+    ],
+)
+def test_files_of_other_workers_do_not_move_the_chief(
+    make: Callable[..., Plan],
+    checkpoints: tuple[str | None, str | None],
+    wrote: tuple[bool | None, bool | None],
+    host: str,
+) -> None:
+    facts = {
+        name: {**facts_of_kept_files(when, checkpoint), "wrote_last": has_written}
+        for name, when, checkpoint, has_written in zip(
+            ("n2", "n3"), (1000.0, 9000.0), checkpoints, wrote, strict=True
+        )
+    }
+    plan = make(changed_facts=facts, keep=("checkpoints",))
+    assert task(plan, "worker:0").host == host and plan.resume and plan.resume.endswith(host)
 
 
 def test_old_copies_of_checkpoints_do_not_count_after_success(make: Callable[..., Plan]) -> None:

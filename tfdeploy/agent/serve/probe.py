@@ -84,7 +84,7 @@ def probe_host(call: Call) -> Answer:
     free_ports, taken_ports = scan_ports(low, high, lambda: list_port_owners(workdir, host))
     problems = _machine_problems(machine)
     keep: List[Answer] = []
-    succeeded, wrote_last = None, False
+    succeeded, wrote_last = None, None
     live_runs: List[Answer] = []
     if job:
         if call.flag("keep") and holds_lock(call.context, job):
@@ -130,10 +130,10 @@ def probe_host(call: Call) -> Answer:
     }
 
 
-def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], bool]:
+def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], Optional[bool]]:
     """Return when the task that writes checkpoints (the first deciding task of a run) last
     succeeded on this host, in UTC seconds, and whether this host had it in its newest committed
-    run. The time is None if it never succeeded here."""
+    run. The time is None if it never succeeded here; the other is None if there is no such run."""
     times, runs = [], []
     for paths in runs_of_this_machine(workdir, job, host):
         writer = next((peer for peer in paths.part().peers if peer.deciding), None)
@@ -143,7 +143,7 @@ def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], b
         status = paths.status(task)
         if task and status.outcome == "succeeded" and status.ended is not None:
             times.append(status.ended)
-    return max(times, default=None), max(runs, default=(0.0, False))[1]
+    return max(times, default=None), max(runs, default=(0.0, None))[1]
 
 
 def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], Optional[Answer]]:
