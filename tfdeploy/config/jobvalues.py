@@ -5,9 +5,11 @@ Each reader takes a node and returns plain values. job.py checks rules that invo
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import shlex
+from itertools import combinations
 
 from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
@@ -76,13 +78,23 @@ def command(node: Node) -> tuple[str, ...]:
     """
     if node.kind in SCALARS:
         try:
-            listed = ", ".join(f'"{word}"' for word in shlex.split(node.text[:500]))
+            split = _join_path(shlex.split(node.text[:500]), os.path.dirname(node.file))
+            listed = ", ".join(f'"{word}"' for word in split)
         except ValueError:
             listed = "python, train.py"
         raise node.wrong_value("a list of words", f"write it as [{listed}]")
     words = tuple(_command_word(item) for item in node.list_items("a list of words"))
     if not words or not words[0] or words[0].startswith("-"):
         raise node.error("the command names no program", "write it as [python, train.py]")
+    return words
+
+
+def _join_path(words: list[str], folder: str) -> list[str]:
+    """Return the words, with those that together name a path with blanks in `folder` as one."""
+    for start, end in combinations(range(len(words) + 1), 2):
+        joined = " ".join(words[start:end])
+        if end > start + 1 and os.path.exists(os.path.join(folder, joined)):
+            return [*words[:start], joined, *words[end:]]
     return words
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,8 @@ class DataListing:
     rows: Listing = field(repr=False, compare=False)
     digest: str
     attributes_digest: str
-    warnings: tuple[str, ...]  # one text for each link that leads out of the data set
+    # one text for each link that leads out of the data set or nowhere
+    warnings: tuple[str, ...]
     stamp: str  # the text of an agent.stamp.Stamp, which differs after each change
     # The files that must not be sent. `list_again` needs them.
     withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)
@@ -174,15 +176,22 @@ def make_data_listing(
         rows,
         rows.digest(),
         rows.attributes_digest(),
-        _outward_link_warnings(top, rows),
+        tuple(_link_warnings(top, rows, is_local=host is None)),
         stamp,
     )
 
 
-def _outward_link_warnings(top: str, rows: Listing) -> tuple[str, ...]:
-    links = ((os.fsdecode(row.path), os.fsdecode(row.target)) for row in rows if row.target)
-    return tuple(
-        f"{path} is a link out of the data set (to {target})"
-        for path, target in links
-        if link_leads_outside(top, path, target)
-    )
+def _link_warnings(top: str, rows: Listing, *, is_local: bool) -> Iterator[str]:
+    """Yield a text for each link out of the data set, and for each link that cannot be followed.
+
+    `is_local`: whether the data set is on this machine. Elsewhere, no link can be followed.
+    """
+    for row in rows:
+        path, target = os.fsdecode(row.path), os.fsdecode(row.target)
+        if target and link_leads_outside(top, path, target):
+            yield f"{path} is a link out of the data set (to {target})"
+        elif target and is_local and not os.path.exists(link := os.path.join(top, path)):
+            yield (
+                f"{link} is a link to {target}, which leads to no file: a program that opens it "
+                "fails; correct the link, or remove it"
+            )

@@ -152,6 +152,14 @@ def test_start_folder_of_command(load, text, cwd):
     assert (job.cwd, job.keep, "cwd" in job.places) == (cwd, ("out",), bool(text))
 
 
+def test_suggested_command_keeps_path_with_blanks(load):
+    Path("my tools").mkdir()
+    Path("my tools/train.py").touch()
+    with pytest.raises(ConfigError) as refused:
+        load("command: python -u my tools/train.py --steps=20\n")
+    assert refused.value.next == ('write it as ["python", "-u", "my tools/train.py", "--steps=20"]')
+
+
 REFUSED = {
     # {text of the job file: (part of the error, key, part of the suggested next step)}
     "comand: [a]": ("unknown key 'comand'", "comand", "did you mean command?"),

@@ -66,6 +66,15 @@ def test_links_to_outside_are_reported(folder):
     assert list_data_set(folder).warnings == ("out is a link out of the data set (to /etc/passwd)",)
 
 
+def test_links_to_no_file_are_reported(folder):
+    for name, target in (("latest", "latest"), ("old", "gone"), ("good", "a.npz")):
+        (folder / name).symlink_to(target)
+    assert [text.partition(",")[0] for text in list_data_set(folder).warnings] == [
+        f"{folder}/latest is a link to latest",
+        f"{folder}/old is a link to gone",
+    ]
+
+
 def test_missing_empty_and_special_files_are_refused(tmp_path, folder):
     with pytest.raises(ConfigError, match="does not exist") as caught:
         list_data_set(tmp_path / "nowhere")

@@ -65,9 +65,14 @@ class Shipment:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the warnings about the code."""
+        """Return the warnings about the code and the data sets."""
         large = warn_of_large_code(self.manifest)
-        return (*self.manifest.warnings, *([large] if large else []))
+        of_data = (
+            f"data {name}: {text}"
+            for name, listing in self.data.items()
+            for text in listing.warnings
+        )
+        return (*self.manifest.warnings, *([large] if large else []), *of_data)
 
 
 def path_in_code(job: Job, source: str) -> str | None:

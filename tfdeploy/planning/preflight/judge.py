@@ -22,6 +22,7 @@ RULES: dict[str, Rule] = {
     "driver": gpus.driver,
     "rsync": software.rsync,
     "disk": machine.disk,
+    "reserve": machine.reserve,
     "inodes": machine.inodes,
     "quota": machine.quota,
     "memory": machine.memory,
@@ -42,6 +43,7 @@ RULES: dict[str, Rule] = {
 # A launch applies these rules too, because the planner does not check for these problems.
 BEYOND_PLAN = (
     "packages",
+    "reserve",
     "inodes",
     "quota",
     "memory",

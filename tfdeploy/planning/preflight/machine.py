@@ -29,12 +29,6 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 def disk(case: HostCase) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
     detail = f"{format_binary_bytes(free)} free in {case.facts.workdir}"
-    reserve = case.host.reserve
-    if free < reserve:
-        yield Problem(
-            f"{detail}, and `reserve` keeps {format_binary_bytes(reserve)} free: no data fits",
-            f"lower {case.host.setting_with_place('reserve')}",
-        )
     if free < needed:
         yield Problem(
             f"{detail}, {format_binary_bytes(needed)} needed",
@@ -44,6 +38,16 @@ def disk(case: HostCase) -> Iterator[Problem]:
         )
     elif free < FEW_BYTES:
         yield Problem(detail, f"{case.command('df', '-h')}; then free disk space")
+
+
+def reserve(case: HostCase) -> Iterator[Problem]:
+    free, kept, plan = case.facts.free_disk_bytes, case.host.reserve, case.needs.plan
+    if free < kept and (plan is None or plan.data):
+        yield Problem(
+            f"{format_binary_bytes(free)} free in {case.facts.workdir}, and `reserve` keeps "
+            f"{format_binary_bytes(kept)} free: no more data fits",
+            f"lower {case.host.setting_with_place('reserve')}",
+        )
 
 
 def inodes(case: HostCase) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Writes notes on data sets that a program loads but that its code folder does not contain.
+"""Writes notes on data that a program loads but that its code folder does not contain.
 
 For programs of the MNIST tutorial, TensorFlow 1 downloaded the files on each host. The replacement
 module that tfdeploy supplies (runtime/supplied/examples) downloads nothing. Keras downloads data
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 from collections.abc import Collection, Iterator
 
 from tfdeploy.model.job import Job
@@ -22,19 +23,42 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
 _READER = "read_data_sets"
+# A path above the folder in which the program starts.
+_ABOVE = re.compile(r"\.\./[\w./-]*\w")
 _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
 def notes(job: Job, program: Program, files: Collection[str]) -> Notes:
-    """Return notes on data that the program may lack. If the job names a data set, return none.
+    """Return notes on data that the program may lack.
 
-    `files`: the paths of the code; empty if they are not known.
+    If the job names a data set, only paths outside the code are noted. `files`: the paths of the
+    code; empty if they are not known.
     """
-    if job.data:
-        return ()
-    return tuple(
-        dict.fromkeys((*_mnist_notes(job, program, files), *_keras_dataset_notes(program)))
-    )
+    texts = [*_outside_notes(job, program)]
+    if not job.data:
+        texts += [*_mnist_notes(job, program, files), *_keras_dataset_notes(program)]
+    return tuple(dict.fromkeys(texts))
+
+
+def _outside_notes(job: Job, program: Program) -> Iterator[str]:
+    """Yield a note on each path such as ../data/x.csv that leads out of the code folder."""
+    named = [(job.command_place, word.rpartition("=")[2]) for word in job.command]
+    for node in program.find(ast.Constant):
+        parent = vars(node)["parent"]
+        # In os.path.join(folder, "../x") and folder / "../x", the path may begin anywhere.
+        is_part = isinstance(parent, ast.BinOp) or node in getattr(parent, "args", ())[1:]
+        if isinstance(node.value, str) and not is_part:
+            named.append((place_of(node), node.value))
+    for where, path in named:
+        inside = posixpath.normpath(posixpath.join(job.cwd, path))
+        if _ABOVE.fullmatch(path) and inside.startswith(".."):
+            name = posixpath.basename(path).partition(".")[0]
+            source = posixpath.relpath(f"{job.code}/{inside}", job.folder or job.code)
+            yield (
+                f"{where} names {path}, which is outside the code folder, so it is not sent; if "
+                f"the program reads it, write `data: {{{name}: {source}}}`, and give the program "
+                f"{{data.{name}}} in its place"
+            )
 
 
 def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:

@@ -437,5 +437,5 @@ def test_reserve_larger_than_disk_is_named(facts_of: FactsOf) -> None:
     [(host, check, level, detail)] = failed_checks(
         check_hosts(ProbeResults(seen_of(facts_of, entry={"reserve": 5000 << 30}), Needs()))
     )
-    assert (host, check, level) == ("n2", "disk", "warning")
-    assert "`reserve` keeps 5000 GiB free: no data fits" in detail
+    assert (host, check, level) == ("n2", "reserve", "warning")
+    assert "`reserve` keeps 5000 GiB free: no more data fits" in detail

@@ -80,7 +80,6 @@ def test_data_that_nothing_provides_gives_note(text, expected):
             ("train.py", "MNIST_data/t10k-labels-idx1-ubyte.gz"),
         ),
         (MNIST + "m = input_data.read_data_sets('MNIST_data')", ()),
-        (MNIST + "m = input_data.read_data_sets('../data')", ("train.py",)),
         (MNIST + "m = input_data.read_data_sets(sys.argv[1])", ("train.py",)),
         (MNIST + "m = input_data.read_data_sets('M', fake_data=True)", ("train.py",)),
         ("import input_data\nm = input_data.read_data_sets('MNIST_data')", ("train.py",)),
@@ -109,3 +108,27 @@ def test_data_folder_is_searched_where_command_starts():
         "src/train.py:2 reads MNIST from src/../MNIST_data"
         in downloads.notes(job, program, ["src/train.py"])[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "job", "noted"),
+    [
+        ("open('../shared/numbers.csv')", JOB, "train.py:1 names ../shared/numbers.csv, which is"),
+        (
+            "D = '../in'\nnp.load(D)",
+            JOB,
+            "write `data: {in: ../in}`, and give the program {data.in}",
+        ),
+        ("p.add_argument('--d', default='../in')", JOB, "train.py:1 names ../in"),
+        (MNIST + "m = input_data.read_data_sets('../data')", JOB, "train.py:2 names ../data"),
+        ("pass", replace(JOB, command=("python", "train.py", "--data=../in")), "names ../in, "),
+        ("open('../in')", replace(JOB, folder="/code/jobs"), "{in: ../../in}"),
+        ("open('../in')", replace(JOB, cwd="src"), None),
+        ("open(os.path.join(here, '../in'))", JOB, None),
+        ("open(here / '../in')", JOB, None),
+        ("print('../ is the folder above')", JOB, None),
+    ],
+)
+def test_path_outside_code_is_noted(text: str, job: Job, noted: str | None) -> None:
+    found = notes(text, replace(job, data={"a": DataSource(path="/a")}))
+    assert len(found) == (noted is not None) and (noted or "") in "".join(found)
