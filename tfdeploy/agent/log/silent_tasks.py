@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 
-from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, List, Mapping, Optional
 from tfdeploy.agent.log.format import LOG
+
+if TYPE_CHECKING:
+    from tfdeploy.agent.shapes import Ending
 
 TAIL_BYTES = 128 << 10
 _UNHEALTHY = re.compile(
@@ -21,16 +25,28 @@ _UNHEALTHY = re.compile(
 _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 
-def describe_silent_tasks(task_dir: str, own_task: str, output_bytes: int) -> Optional[str]:
+def describe_silent_tasks(
+    task_dir: str, own_task: str, output_bytes: int, endings: Mapping[str, Ending]
+) -> Optional[str]:
     """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
-    no such message. `output_bytes`: how many bytes at the end of the log are the output of this
-    attempt."""
+    no such message. If such a task succeeded before, return that as the cause instead.
+
+    `output_bytes`: how many bytes at the end of the log are the output of this attempt. `endings`:
+    task -> how it ended, for the tasks that have ended in the round of this attempt."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, output_bytes)))
             silent = [task for task in find_silent_tasks(stream.read()) if task != own_task]
     except OSError:
         return None
+    done = [task for task in silent if task in endings and endings[task]["outcome"] == "succeeded"]
+    if done:
+        ended = time.strftime("%H:%M:%S UTC", time.gmtime(endings[done[0]]["time"]))
+        return (
+            "%s ended with exit code 0 at %s, and %s still waited for it: give all workers the same "
+            "number of steps, and let all of them call evaluate and save"
+            % (done[0], ended, own_task)
+        )
     return "TensorFlow heard nothing more of %s" % ", ".join(silent) if silent else None
 
 

@@ -42,7 +42,9 @@ def explain_failure(
     attempt lived.
     """
     folder = paths.task_dir(status.task)
-    blamed = silent_tasks.describe_silent_tasks(folder, status.task, written_bytes)
+    ended = paths.state().ended_tasks
+    endings = {task: each for task, each in ended.items() if each.get("round", 1) == status.round}
+    blamed = silent_tasks.describe_silent_tasks(folder, status.task, written_bytes, endings)
     if blamed is not None or (status.signal is not None and status.signal not in _CRASH_SIGNALS):
         return blamed, ""
     out, err = failure_reason.read_output_end(folder, written_bytes)
