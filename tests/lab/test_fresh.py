@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -57,8 +58,8 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     assert "tfdeploy launch --fresh" in operator.run("launch", "--dry-run", exit_code=3).stderr
     shown = operator.run("launch", "--fresh", "--dry-run", "--name", "two", exit_code=0).stdout
     assert (
-        "--fresh: checkpoints (1 file, 2 B) on n2 is kept there as keep/checkpoints.before-two"
-        in shown
+        "--fresh renames to NAME.before-two, and deletes nothing: keep/checkpoints (1 file, 2 B) on "
+        "n2 (docs/" in shown
     )
     assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
 
@@ -72,11 +73,11 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     # This run's worker is on n3 again, and continues from the checkpoint there.
     assert launch(operator, "fresh", "three", 4, "--workers", "1") == "3"
 
-    line = next(line for line in shown.splitlines() if "tfdeploy exec" in line)
-    for _ in range(2):
-        operator.run(
-            *shlex.split(line[line.index("`tfdeploy exec") :].split("`")[1])[1:], exit_code=0
-        )
+    page = (Path(__file__).parents[2] / "docs/fetch.md").read_text(encoding="utf-8")
+    command = page[page.index("tfdeploy exec --limit n2") :].partition("\n\n")[0]
+    words = shlex.split(command.replace("JOB", "fresh").replace("RUN", "two"))[1:]
+    for exit_code in (0, 1):
+        operator.run(*words, exit_code=exit_code)
         assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
     # This run's worker is on n2. n3 has a role in the inventory, but no task.
     assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
