@@ -54,7 +54,8 @@ _SET_FOR_TASKS = {
     "PWD": "the folder in which the command starts",
     "TF_GRPC_REUSE_PORT": "has the value true for tasks with a port",
     "GRPC_FAIL_FAST": "has the value use_caller in mode coordinator",
-    "no_proxy": "the addresses of the cluster; NO_PROXY and no_grpc_proxy have the same value",
+    "no_proxy": "where the host or the job sets a proxy: the addresses of the cluster; NO_PROXY and "
+    "no_grpc_proxy have the same value",
     "RANK": "set in mode plain, like WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
     "MASTER_PORT and the other variables that torchrun sets",
     "TFDEPLOY_DATA_<NAME>_PART": "the number of the task's part of a split data set, from 0",

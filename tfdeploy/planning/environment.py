@@ -5,7 +5,7 @@ The remaining variables, whose names begin with TFDEPLOY_TASK_, are set by the a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
@@ -30,13 +30,16 @@ def task_environment(
     placeholder_values: Mapping[str, str],
     program_variables: Mapping[str, str],
     job_names: JobNames,
+    proxies: Iterable[str],
 ) -> dict[str, str]:
     """Return the environment variables of one task.
 
     There are three sources: the variables that every task gets, then `program_variables`, which
     this program needs, then the job's `env`. A later source overrides an earlier one. In a mode
     with a single process, TF_CONFIG is not set. `placeholder_values`: placeholder -> value.
-    `job_names`: the program's own names for the roles.
+    `job_names`: the program's own names for the roles. `proxies`: variables for proxies that the
+    host sets. Only where there are such variables, or the job has some, the task gets `no_proxy`
+    and the like, because JAX warns about them.
     """
     mode = rules_of(job.mode)
     of_cluster: dict[str, str] = {}
@@ -48,7 +51,8 @@ def task_environment(
     # In a mode with ranks, a task sees all GPUs that the run has on the host, and picks one of them
     # by its local rank.
     sharing = layout.seats_on(seat.host) if mode.ranks else (seat,)
-    addresses = () if mode.single else dict.fromkeys(layout.addresses.values())
+    has_proxy = any(name.lower().endswith("_proxy") for name in (*proxies, *job.env, *job.secrets))
+    addresses = dict.fromkeys(layout.addresses.values()) if has_proxy and not mode.single else ()
     return {
         **of_cluster,
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for each in sharing for index in each.gpus),

@@ -71,7 +71,7 @@ def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFact
         port=None if shared.keeps_written_addresses else layout.ports.get(seat.task),
         argv=argv,
         env=environment.task_environment(
-            job, seat, layout, values, chosen, shared.identity.job_names
+            job, seat, layout, values, chosen, shared.identity.job_names, facts.proxies
         ),
         deciding=seat.task in layout.deciding,
         serves=role in mode.serving_roles,

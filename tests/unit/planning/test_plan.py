@@ -57,14 +57,18 @@ def test_evaluator_is_not_in_cluster_of_tf_config(make: Callable[..., Plan]) -> 
     )
 
 
-def test_no_proxy_lists_addresses_without_ports(make: Callable[..., Plan]) -> None:
-    env = task(make(), "ps:0").env
-    assert (
-        env["no_grpc_proxy"]
-        == env["no_proxy"]
-        == env["NO_PROXY"]
-        == "192.0.2.1,192.0.2.2,192.0.2.3"
-    )
+def test_no_proxy_lists_addresses_where_host_or_job_has_proxy(make: Callable[..., Plan]) -> None:
+    names = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
+    expected = dict.fromkeys(names, "192.0.2.1,192.0.2.2,192.0.2.3")
+
+    def set_for(plan: Plan, name: str) -> dict[str, str]:
+        return {key: value for key, value in task(plan, name).env.items() if key in names}
+
+    on_host = make(changed_facts={"n1": {"proxies": ("HTTPS_PROXY",)}})
+    assert (set_for(on_host, "ps:0"), set_for(on_host, "worker:0")) == (expected, {})
+    for name in ("ps:0", "worker:0"):
+        assert set_for(make(env={"http_proxy": "http://a"}), name) == expected
+        assert set_for(make(), name) == {}
 
 
 def test_env_of_job_overrides(make: Callable[..., Plan]) -> None:
