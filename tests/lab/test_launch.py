@@ -16,7 +16,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
-from support.pseudo_terminal import ALT_ON, Terminal, plain, restored
+from support.pseudo_terminal import ALT_OFF, ALT_ON, Terminal, plain, restored
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -70,6 +70,23 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
         terminal.close()
     assert {task["state"] for task in operator.json("status", "seen-1")["tasks"]} == {"running"}
     operator.run("stop", "seen-1", "--now", exit_code=0)
+
+
+def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> None:
+    write_job(operator, "early", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "8s"})
+    terminal = Terminal(
+        operator.argv("launch", "--name", "early-1"), operator.env, cwd=operator.cwd, columns=120
+    )
+    try:
+        terminal.until("q leave", within_s=60)
+        terminal.type(b"q")
+        assert terminal.finish() == 0 and restored(terminal)
+    finally:
+        terminal.close()
+        operator.run("stop", "early-1", "--now", exit_code=0)
+    after = plain(terminal.output[terminal.output.rfind(ALT_OFF) :]).decode()
+    for verb in ("status --watch", "logs -f", "stop"):
+        assert f"next: `tfdeploy {verb} early-1`" in after
 
 
 def test_a_program_that_stands_in_a_subfolder_starts_there(operator: Tfdeploy) -> None:

@@ -79,9 +79,7 @@ def run(flags: Flags) -> int:
                 if not flags.json:
                     print(plan.run, flush=True)
                 if not (flags.json or flags.wait or flags.quiet):
-                    for verb in ("status --watch", "logs -f", "stop"):
-                        command = flags.add_file_flags(f"`tfdeploy {verb} {plan.run}`")
-                        print_message(f"next: {command}")
+                    _print_next_commands(flags, plan)
             from tfdeploy.cli.verbs.waiting import wait_if_requested
 
             return wait_if_requested(flags, fleet, plan, emit, record_lines)
@@ -95,6 +93,7 @@ def run(flags: Flags) -> int:
             plan = launch(request, fleet, store, emit)
             remember_plan(plan)
         if launch_dashboard.has_quit:
+            _print_next_commands(flags, plan)
             return 0
         return show_dashboard(
             flags,
@@ -104,6 +103,12 @@ def run(flags: Flags) -> int:
             record_lines=record_lines,
             launch_board=launch_dashboard.board,
         )
+
+
+def _print_next_commands(flags: Flags, plan: Plan) -> None:
+    for verb in ("status --watch", "logs -f", "stop"):
+        command = flags.add_file_flags(f"`tfdeploy {verb} {plan.run}`")
+        print_message(f"next: {command}")
 
 
 def make_launch_request(

@@ -54,7 +54,11 @@ class PreparedRun:
             )
             failures = split_outcomes(answers)[1]
             if not (failures or isinstance(error, TfdeployError)):
-                emit_note(self.emit, "the launch was undone on all hosts", run=run)
+                emit_note(
+                    self.emit,
+                    "the launch was undone on all hosts: no task is running; `tfdeploy launch` starts anew",
+                    run=run,
+                )
             for host, failure in failures.items():
                 emit_warning(
                     self.emit,
