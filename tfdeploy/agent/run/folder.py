@@ -101,7 +101,8 @@ class RunPaths:
         fields = read_json(self.file(layout.PART))
         if fields is None:
             raise HostPartMissing(
-                "run %s is not known here: %s is gone" % (self.run, self.file(layout.PART))
+                "the files of run %s were removed from this host: %s is gone"
+                % (self.run, self.file(layout.PART))
             )
         return wire.from_wire(wire.HostPart, fields)
 

@@ -100,7 +100,11 @@ def task_view(
         step=int(measured["step"]) if "step" in measured else None,
         loss=measured.get("loss"),
         metrics={name: value for name, value in measured.items() if name not in SHOWN_APART},
-        reason=status.reason
+        reason=(
+            f"the run's files on {planned.host} were removed"
+            if host_state is None and status.outcome == "lost" and not unreachable
+            else status.reason
+        )
         or stall_words(status.health_reason, status.health_since, last_known=unreachable)
         or status.began_again,
         unread=unread,

@@ -48,6 +48,20 @@ def test_task_without_minder_on_unreachable_host_is_lost() -> None:
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 
+def test_task_whose_files_were_removed_says_so() -> None:
+    running = {task: status for task, status in RUNNING.items() if task != "worker:1"}
+    view = run_view(PLAN, {**hosts(), "n3": None}, running)
+    assert [(t.state, t.reason) for t in view.tasks] == [
+        ("running", None),
+        ("running", None),
+        ("lost", "the run's files on n3 were removed"),
+    ]
+    assert (view.state, view.cause) == (
+        "running",
+        "worker:1 on n3 lost: the run's files on n3 were removed",
+    )
+
+
 def test_stalled_task_has_reason_and_time_and_unreachable_task_has_last_state() -> None:
     running = RUNNING["worker:1"]
     ill = TaskStatus(

@@ -221,7 +221,8 @@ def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool
             return False
     except FileNotFoundError as error:
         raise HostPartMissing(
-            "run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)
+            "the files of run %s were removed from this host: %s is gone"
+            % (paths.run, paths.minder_lock)
         ) from error
     with lock:
         store.remove_partial_files(paths)

@@ -39,7 +39,7 @@ def named_run_paths(call: Call) -> RunPaths:
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, fault)
         raise VerbError("unknown_run", what, advice="remove_damaged_run")
     if paths is None:
-        what = "this host knows no run %s of job %s" % (run, job)
+        what = "this host has no files of run %s of job %s, or they were removed" % (run, job)
         raise VerbError("unknown_run", what, advice="list_runs")
     paths.check_owner("tasks")
     return paths
