@@ -27,7 +27,7 @@ _HELP = (
     ("d", "download the logs of the run to this machine"),
     ("x", "stop the run"),
     ("Esc", "go back; on the first page: remove the filter and unselect the row"),
-    ("q, Ctrl-C", "leave; the run goes on (but Ctrl-C before all tasks are up undoes the launch)"),
+    ("q, Ctrl-C", "leave; the run goes on (Ctrl-C undoes an unfinished launch)"),
     ("", ""),
     ("", "filter: a row must match all terms (separated by spaces); case does not matter"),
     ("worker", "tasks of a role; other examples: worker:3, worker:[0-7], w*"),
