@@ -166,7 +166,11 @@ class _Setup:
     def _make_environment(self, session: Session, pins: Mapping[str, str]) -> EnvState:
         """Make the environment on one host. Emit the output of uv or pip as `detail` notes."""
         host, recipe = session.host.name, self.recipe
-        emit_note(self.emit, "making the environment", host=host)
+        emit_note(
+            self.emit,
+            "making the environment: this installs all packages, and may take minutes (-v shows how)",
+            host=host,
+        )
         wheels = WHEELS if recipe.wheels else None
         args = {
             **self._env_args(session.host),

@@ -71,8 +71,9 @@ def _next_commands(progress: RunProgress, run: str) -> list[str]:
         return [f"`tfdeploy logs {run}`"]
     if progress.state == "starting":
         return [f"`tfdeploy status {run}`"]
-    return [
-        f"`tfdeploy status {run} --watch`",
-        f"`tfdeploy logs {run} -f`",
-        f"`tfdeploy stop {run}`",
-    ]
+    return commands_for_running(run)
+
+
+def commands_for_running(run: str) -> list[str]:
+    """Return what an operator may type next about a run that is running."""
+    return [f"`tfdeploy {verb} {run}`" for verb in ("status --watch", "logs -f", "stop")]

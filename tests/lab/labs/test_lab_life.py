@@ -234,7 +234,8 @@ def test_the_command_line(tmp_path: Path) -> None:
             :2
         ] == (7, out)
         assert call("kill", "n2", "--name", "cli")[0] == 0
-        assert "n2  127.0.0.1" in call("status", "--name", "cli")[1]
+        _, rows, said = call("status", "--name", "cli")
+        assert "n2  127.0.0.1" in rows and f"-i {out.strip()}\n" in said
         assert call("cut", "n2", "--name", "cli")[0] == 2
         assert call("up", "2", "--name", "cli", "--rate", "100mbit")[0] == 2
     finally:

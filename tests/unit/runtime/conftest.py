@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.parent_death import end_with_parent
 from support.ports import free_ports
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
@@ -119,6 +120,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=end_with_parent,
             )
 
     def cwd(self, task):

@@ -76,6 +76,7 @@ def _run_on_existing_lab(flags: LabFlags, current_lab: Lab) -> int:
         getattr(current_lab, flags.verb)(flags.host)
         print_message(f"{flags.verb}: {flags.host}")
         return _print_answer(flags, current_lab, "")
+    print_message(f"the lab's inventory: -i {current_lab.inventory}")
     rows = (
         f"{row['host']}  {row['address']}:{row['port']}  {row['state']}"
         for row in current_lab.status()

@@ -34,6 +34,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.ui.jsonl import EventsFile
 from tfdeploy.ui.reports import show_plan
 from tfdeploy.ui.sanitise import clean
+from tfdeploy.ui.summary import commands_for_running
 from tfdeploy.ui.terminal import can_draw_dashboard
 
 if TYPE_CHECKING:
@@ -106,9 +107,8 @@ def run(flags: Flags) -> int:
 
 
 def _print_next_commands(flags: Flags, plan: Plan) -> None:
-    for verb in ("status --watch", "logs -f", "stop"):
-        command = flags.add_file_flags(f"`tfdeploy {verb} {plan.run}`")
-        print_message(f"next: {command}")
+    for command in commands_for_running(plan.run):
+        print_message(f"next: {flags.add_file_flags(command)}")
 
 
 def make_launch_request(

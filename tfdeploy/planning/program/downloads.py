@@ -46,18 +46,16 @@ def _outside_notes(job: Job, program: Program) -> Iterator[str]:
     for node in program.find(ast.Constant):
         parent = vars(node)["parent"]
         # In os.path.join(folder, "../x") and folder / "../x", the path may begin anywhere.
-        is_part = isinstance(parent, ast.BinOp) or node in getattr(parent, "args", ())[1:]
-        if isinstance(node.value, str) and not is_part:
-            named.append((place_of(node), node.value))
+        if not isinstance(parent, ast.BinOp) and node not in getattr(parent, "args", ())[1:]:
+            named.append((place_of(node), literal_text(node) or ""))
     for where, path in named:
         inside = posixpath.normpath(posixpath.join(job.cwd, path))
         if _ABOVE.fullmatch(path) and inside.startswith(".."):
-            name = posixpath.basename(path).partition(".")[0]
             source = posixpath.relpath(f"{job.code}/{inside}", job.folder or job.code)
             yield (
                 f"{where} names {path}, which is outside the code folder, so it is not sent; if "
-                f"the program reads it, write `data: {{{name}: {source}}}`, and give the program "
-                f"{{data.{name}}} in its place"
+                f"the program reads it, write `data: {{NAME: {source}}}`, and give the program "
+                "{data.NAME} in its place"
             )
 
 

@@ -66,7 +66,7 @@ def test_q_quits_and_suggests_commands(start) -> None:  # type: ignore[no-untype
     assert restored(terminal)
     words = plain(terminal.output[terminal.output.rfind(ALT_OFF) :]).decode()
     assert "run digits-20261121-101500-3fa1 running" in words
-    assert "next: `tfdeploy logs digits-20261121-101500-3fa1 -f`" in words
+    assert "next: `tfdeploy logs -f digits-20261121-101500-3fa1`" in words
     assert "how: left" in words
 
 
