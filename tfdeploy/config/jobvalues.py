@@ -9,7 +9,6 @@ import os
 import posixpath
 import re
 import shlex
-from itertools import combinations
 
 from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
@@ -78,7 +77,12 @@ def command(node: Node) -> tuple[str, ...]:
     """
     if node.kind in SCALARS:
         try:
-            split = _join_path(shlex.split(node.text[:500]), os.path.dirname(node.file))
+            split: list[str] = []
+            for word in shlex.split(node.text[:500]):
+                # A path with a blank is one word.
+                joined = " ".join([*split[-1:], word])
+                is_path = os.path.exists(os.path.join(os.path.dirname(node.file), joined))
+                split[-1:] = [joined] if is_path else [*split[-1:], word]
             listed = ", ".join(f'"{word}"' for word in split)
         except ValueError:
             listed = "python, train.py"
@@ -86,15 +90,6 @@ def command(node: Node) -> tuple[str, ...]:
     words = tuple(_command_word(item) for item in node.list_items("a list of words"))
     if not words or not words[0] or words[0].startswith("-"):
         raise node.error("the command names no program", "write it as [python, train.py]")
-    return words
-
-
-def _join_path(words: list[str], folder: str) -> list[str]:
-    """Return the words, with those that together name a path with blanks in `folder` as one."""
-    for start, end in combinations(range(len(words) + 1), 2):
-        joined = " ".join(words[start:end])
-        if end > start + 1 and os.path.exists(os.path.join(folder, joined)):
-            return [*words[:start], joined, *words[end:]]
     return words
 
 

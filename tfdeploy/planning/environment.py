@@ -51,7 +51,7 @@ def task_environment(
     # In a mode with ranks, a task sees all GPUs that the run has on the host, and picks one of them
     # by its local rank.
     sharing = layout.seats_on(seat.host) if mode.ranks else (seat,)
-    has_proxy = any(name.lower().endswith("_proxy") for name in (*proxies, *job.env, *job.secrets))
+    has_proxy = "_proxy" in " ".join((*proxies, *job.env, *job.secrets)).lower()
     addresses = dict.fromkeys(layout.addresses.values()) if has_proxy and not mode.single else ()
     return {
         **of_cluster,

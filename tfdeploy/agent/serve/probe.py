@@ -43,8 +43,6 @@ from tfdeploy.agent.serve.lock import holds_lock
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-TINY_DISK_BYTES = 100 << 20  # less free space than this is a problem
-FEW_INODES = 1000  # fewer free inodes than this are a problem
 MOST_MODULES = 1000  # limit of the modules in one call
 # The plan sets these environment variables for each task.
 PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")
@@ -278,14 +276,6 @@ def _machine_problems(machine: Answer) -> List[str]:
         problems.append("the workdir %s does not exist" % workdir)
     elif not os.access(workdir, os.W_OK | os.X_OK):
         problems.append("the workdir %s is not writable" % workdir)
-    if machine["free_disk_bytes"] < TINY_DISK_BYTES:
-        problems.append("only %d MiB are free in %s" % (machine["free_disk_bytes"] >> 20, workdir))
-    if machine["free_inodes"] < FEW_INODES:
-        problems.append("only %d inodes are free in %s" % (machine["free_inodes"], workdir))
-    if machine["kill_user_processes"] and not machine["linger"]:
-        problems.append(
-            "when you log out, logind ends all your processes: run `loginctl enable-linger`"
-        )
     return problems
 
 

@@ -24,9 +24,9 @@ from tfdeploy.planning.preflight.judge import (
     errors_only,
 )
 
-# The notes of the plan already contain the warnings of these checks. So only errors of these checks
-# are reported here.
-NOTED = ("inodes", "logout")
+# The notes of the plan already contain the warnings of this check. So only its errors are reported
+# here.
+NOTED = "logout"
 FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --force"
 
 
@@ -58,7 +58,7 @@ def preflight(
     hosts_by_problem: dict[str, list[str]] = {}
     for host, host_checks in checks.items():
         for each in host_checks:
-            if each.is_error or not (each.ok or each.check in NOTED):
+            if each.is_error or not (each.ok or each.check == NOTED):
                 problem = f"{each.detail}: {each.fix}" if each.fix else each.detail
                 hosts_by_problem.setdefault(replace_host_name(problem, host), []).append(host)
     for text, names in hosts_by_problem.items():

@@ -341,7 +341,7 @@ def test_fix_installs_python3_only_if_it_is_missing(facts_of: FactsOf) -> None:
         {"gpus": (CARD,), "driver": "470.82.01", "tensorflow": "2.21.0", "entry": {"gpus": "none"}},
         {"skew_s": 4.0},
         {"workdir_mode": 0o770},
-        {"problems": ("only 3 inodes are free in /x",)},
+        {"problems": ("there is no program python9",)},
     ],
 )
 def test_harmless_facts_pass_all_checks(facts_of: FactsOf, changed_facts: dict[str, Any]) -> None:
