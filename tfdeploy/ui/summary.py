@@ -76,4 +76,8 @@ def _next_commands(progress: RunProgress, run: str) -> list[str]:
 
 def commands_for_running(run: str) -> list[str]:
     """Return what an operator may type next about a run that is running."""
-    return [f"`tfdeploy {verb} {run}`" for verb in ("status --watch", "logs -f", "stop")]
+    return [
+        f"`tfdeploy status --watch {run}`",
+        f"`tfdeploy logs -f {run}`",
+        f"`tfdeploy stop {run}`",
+    ]

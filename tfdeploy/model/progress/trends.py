@@ -221,7 +221,9 @@ def find_slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, SlowTask
 
 def _lines_per_s(task: TaskProgress, trends: Trends) -> float | None:
     lines = trends.trend(task.task, LINES)
-    if lines is None or lines.times[-1] - lines.times[0] < SEEN_S:
+    # The lines that a program writes when it starts say nothing about its pace.
+    began = (task.started or 0.0) + OVER_S if task.attempt > 1 else 0.0
+    if lines is None or lines.times[-1] - max(began, lines.times[0]) < SEEN_S:
         return None
     return lines.slope(OVER_S)
 

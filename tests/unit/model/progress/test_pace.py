@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from support.dashboard_scenes import PLAN, event, line
@@ -14,11 +14,16 @@ from tfdeploy.model.progress.trends import Trends, find_slow_tasks
 
 
 def slow_words(
-    plan: Plan, say: Callable[[int, int], str | None], *, cpu: Callable[[int], float] | None = None
+    plan: Plan,
+    say: Callable[[int, int], str | None],
+    *,
+    cpu: Callable[[int], float] | None = None,
+    restarted: Collection[int] = (),
 ) -> dict[str, str]:
     """Return the tasks that count as slow after a minute of simulated output.
 
-    Once a second, worker N prints the text `say(N, second)`. It uses `cpu(N)` CPU cores.
+    Once a second, worker N prints the text `say(N, second)`. It uses `cpu(N)` CPU cores. Half a
+    minute before the end, the workers with the numbers `restarted` start again.
     """
     progress, trends = RunProgress(plan), Trends()
     workers = [task for task in plan.tasks if task.role == "worker"]
@@ -27,6 +32,9 @@ def slow_words(
     ]
     for second in range(60):
         for number, task in enumerate(workers):
+            if second == 30 and number in restarted:
+                status = {"state": "running", "attempt": 2, "started": 1030.5}
+                events.append(event("task", 1030.5, task.host, task.task, **status))
             text = say(number, second)
             events += [] if text is None else [line(1001.0 + second, task.task, text, plan)]
             if cpu is not None and second % 10 == 0:
@@ -62,6 +70,15 @@ def test_workers_are_compared_by_lines_if_they_print_only_shared_step() -> None:
     assert slow_tasks["worker:2"].endswith(
         "slower than the median of 7 tasks, measured by the lines that the task writes"
     )
+
+
+def test_lines_of_restarted_workers_make_no_other_look_slow() -> None:
+    def say(number: int, second: int) -> str | None:
+        is_restarted = number < 4 and second >= 30
+        return f"step {second * 60} loss 1.0" if is_restarted or second % 3 == 0 else None
+
+    assert slow_words(PLAN, say, restarted=range(4)) == {}
+    assert set(slow_words(PLAN, say)) == {"worker:4", "worker:5", "worker:6"}
 
 
 def test_worker_far_behind_is_stale() -> None:
