@@ -53,7 +53,12 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.seats import hosts_to_probe, requested_roles
-from tfdeploy.planning.source.imports import modules_to_probe, outside_imports, own_modules
+from tfdeploy.planning.source.imports import (
+    hiding_files,
+    modules_to_probe,
+    outside_imports,
+    own_modules,
+)
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
 from tfdeploy.tree import EnvironmentRecipe
@@ -396,6 +401,7 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
             for each in imports
             if (paths := _module_paths(job.code, program.import_folder, each.module))
         },
+        hidden=hiding_files(program, files),
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         requirements_found=_requirements_path(job),
         plan=plan,

@@ -7,6 +7,7 @@ that is added later does not get newer packages.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -14,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import BadAnswer, UsageError
+from tfdeploy.errors import BadAnswer, Refused, UsageError
 from tfdeploy.model.answers.hosts import ENV_MAKE, ENV_STATE, EnvState, LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts, hosts_except, hosts_named
 from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.model.text.names import fold_names, group_by_key
-from tfdeploy.model.text.units import format_count
+from tfdeploy.model.text.units import format_count, list_first
 from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
@@ -31,6 +32,7 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import list_withheld_files
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.tree import EnvironmentRecipe, read_recipe
+from tfdeploy.tree.wheel_tags import find_unfit_wheels
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
@@ -114,10 +116,25 @@ class _Setup:
     emit: Emit
 
     def find_environment(self, session: Session) -> Environment | None:
-        """Return the host's environment; None if it does not exist yet."""
+        """Return the host's environment; None if it does not exist yet.
+
+        Raises Refused if the folder of wheels has a required package only for other Pythons.
+        """
         began = time.monotonic()
         state = self._read_env_state(session)
-        return _to_environment(state, seconds=time.monotonic() - began) if state.ready else None
+        if state.ready:
+            return _to_environment(state, seconds=time.monotonic() - began)
+        if unfit := find_unfit_wheels(self.recipe, state.python_version):
+            version = ".".join(state.python_version.split(".")[:2])
+            wheels, main = shlex.quote(self.job.setup_wheels or ""), self.job.setup_requirements
+            raise Refused(
+                f"no wheel in {wheels} fits Python {version}: {list_first(unfit, 4)}",
+                where=session.host.name,
+                next=f"put wheels for Python {version} there; those of a package index by "
+                f"`pip download -r {shlex.quote(main or '')} -d {wheels} "
+                f"--python-version {version} --only-binary :all:`",
+            )
+        return None
 
     def make_environments(
         self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]

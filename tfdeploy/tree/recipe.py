@@ -103,7 +103,7 @@ def _read_with_includes(requirements: Path, setting_name: str) -> dict[Path, str
                 f"more than {MOST_FILES} files of requirements", where=where, next="include fewer"
             )
         texts[path] = _read_requirements(path, where)
-        for line, requirement in _logical_lines(texts[path]):
+        for line, requirement in logical_lines(texts[path]):
             position = f"{path}:{line}"
             included = _INCLUDE.match(requirement)
             name = included[1].strip().strip("\"'") if included else ""
@@ -141,7 +141,7 @@ def _read_requirements(path: Path, where: str) -> str:
         ) from error
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of each requirement or option in a requirements file.
 
     Continued lines are joined, and get the number of the first of them. Comments are removed.

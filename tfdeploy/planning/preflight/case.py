@@ -41,7 +41,8 @@ class Needs:
     whether the program imports TensorFlow. `imports`: other imported modules that are not part of
     the sent code. `own_modules`: the names of modules and folders that are part of the sent code.
     `unsent_imports`: those of `imports` that are in the code folder but are not sent -> the pattern
-    that leaves them out, or "".
+    that leaves them out, or "". `hidden`: module of Python or of a package -> the file of the code
+    that is imported in its place.
 
     `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
     requirements file in the code that the job does not name. `plan`: None if no plan could be made.
@@ -56,6 +57,7 @@ class Needs:
     imports: tuple[Import, ...] = ()
     own_modules: Collection[str] = ()
     unsent_imports: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, str] = field(default_factory=dict)
     requirements: str | None = None
     requirements_found: str | None = None
     plan: Plan | None = None

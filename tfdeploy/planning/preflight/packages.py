@@ -20,10 +20,16 @@ _LEVELS: dict[bool, Level] = {True: "error", False: "warning"}
 
 
 def packages(case: HostCase) -> Iterator[Problem]:
-    """Yield a problem for imported modules that the host lacks.
+    """Yield a problem for imported modules that the host lacks, or that a file of the code hides.
 
-    It is an error if every run of the program reaches the import, and a warning otherwise.
+    A lack is an error if every run of the program reaches the import, and a warning otherwise.
     """
+    for module, file in case.needs.hidden.items():
+        yield Problem(
+            f"every `import {module}` finds {file} of the code, also those of Python's own modules "
+            "and of packages",
+            f"rename {file}, and correct the program's imports of it",
+        )
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
     if not lacking or not case.needs.runs_program(case.host.name):
         return

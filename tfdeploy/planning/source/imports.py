@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ ALWAYS = ("tf_slim",)
 _MOST = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
 _PATHS = ("path", "meta_path", "path_hooks")  # attributes of sys
+# Packages that programs and TensorFlow import, and modules of Python that few others import.
+_PACKAGES = "absl google h5py keras numpy requests six tensorflow wrapt"
+_SELDOM_IMPORTED = "antigravity cgi chunk crypt idlelib lib2to3 pipes test this trace turtle wave"
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # An expression that contains only these names stands for a folder inside the code.
 _OF_THE_CODE = """
@@ -87,6 +91,24 @@ def own_modules(files: Iterable[str]) -> set[str]:
         if name.endswith(_CODE):
             names.add(name.partition(".")[0])
     return names
+
+
+def hiding_files(program: Program, files: Iterable[str]) -> dict[str, str]:
+    """Return {module: the file of the code that Python imports in its place}.
+
+    The modules are those of Python, and packages that TensorFlow imports. Python finds the file
+    first, because it is in the program's folder.
+    """
+    hidden: dict[str, str] = {}
+    # No file can hide a built-in module.
+    seldom = {*_SELDOM_IMPORTED.split(), *sys.builtin_module_names}
+    hideable = {*_PACKAGES.split(), *sys.stdlib_module_names} - seldom
+    for path in files if program.path else ():
+        module = path.removesuffix(".py").removesuffix("/__init__")
+        folder, _, name = module.rpartition("/")
+        if path.endswith(".py") and folder == program.import_folder and name in hideable:
+            hidden[name] = path
+    return hidden
 
 
 def _has_other_folders(job: Job, program: Program) -> bool:

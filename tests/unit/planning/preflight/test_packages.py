@@ -143,3 +143,12 @@ def test_host_with_only_servers_needs_no_package(
     assert failed_package_checks(facts_of, Needs(imports=IMPORTS, plan=plan), "cv2") == []
     assert len(failed_package_checks(facts_of, Needs(imports=IMPORTS), "cv2")) == 1
     assert failed_package_checks(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
+
+
+def test_file_that_hides_a_module_of_python_is_reported(facts_of: FactsOf) -> None:
+    checks = check_hosts(
+        ProbeResults(seen_of(facts_of), Needs(hidden={"queue": "src/queue.py"})), ("packages",)
+    )
+    [failure] = checks["n1"]
+    assert failure.level == "warning" and "finds src/queue.py of the code" in failure.detail
+    assert (failure.fix or "").startswith("rename src/queue.py")

@@ -163,3 +163,14 @@ def test_hosts_are_asked_once_for_each_module() -> None:
 )
 def test_package_of_module(module: str, package: str | None) -> None:
     assert packages.package_providing(module) == package
+
+
+def test_files_that_python_finds_before_its_own_modules_are_named() -> None:
+    files = ["train.py", "queue.py", "numpy/__init__.py", "time.py", "test.py", "src/random.py"]
+    at_top = source.read_program(("python", "train.py"), dict.fromkeys(files, ""))
+    assert imports.hiding_files(at_top, files) == {
+        "queue": "queue.py",
+        "numpy": "numpy/__init__.py",
+    }
+    below = source.read_program(("python", "src/random.py"), dict.fromkeys(files, ""))
+    assert imports.hiding_files(below, files) == {"random": "src/random.py"}
