@@ -16,7 +16,6 @@ from tfdeploy.tree.wheel_tags import find_unfit_wheels
         ("line-fit==1.2", ["line_fit-1.2-cp39-cp39-linux_x86_64.whl"], True),
         ("line_fit", ["Line_Fit-1.2-cp39-cp39-win_amd64.whl"], True),
         ("linefit", ["linefit-1.2-py3-none-win_amd64.whl"], True),
-        ("linefit", ["linefit-1.2-cp312-abi3-manylinux_2_17_x86_64.whl"], True),
         ("linefit", ["linefit-1.2-cp39-abi3-manylinux_2_17_x86_64.whl"], False),
         ("linefit", ["linefit-1.2-cp311-cp311-linux_x86_64.whl"], False),
         ("linefit", ["linefit-1.2-1-cp39.cp311-none-any.whl"], False),
