@@ -71,10 +71,10 @@ def newest_keep(
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if no host has one.
 
-    `role_hosts`: the hosts of the role that writes checkpoints. Files on a host that had other
-    tasks in its newest run come from these tasks, so such a host counts only if all are such. The
-    folders to compare are the first of these groups that is not empty: folders with a checkpoint
-    (then also on such hosts), folders on `role_hosts`, all folders. If the host `preferred_host`
+    `role_hosts`: the hosts of the role that writes checkpoints. The folders to compare are the
+    first of these groups that is not empty: folders with a checkpoint, folders on `role_hosts`, all
+    folders. The last two leave out hosts that had only other tasks in their newest run, because
+    the files there come from these tasks, unless all hosts are such. If the host `preferred_host`
     has the same content (a shared disk, or a copy), its folder is returned.
 
     Folders that are older than the end of the last successful run count only on the host of its
@@ -90,12 +90,9 @@ def newest_keep(
     ]
     own = [kept for kept in kept_everywhere if facts[kept.host].wrote_last is not False]
     own = own or kept_everywhere
-    candidates = (
-        [kept for kept in own if kept.fact.checkpoint]
-        or [kept for kept in kept_everywhere if kept.fact.checkpoint]
-        or [kept for kept in own if kept.host in role_hosts]
-        or own
-    )
+    checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
+    at_home = [kept for kept in own if kept.host in role_hosts]
+    candidates = checkpoints or at_home or own
     latest = max((kept.changed_at for kept in candidates), default=0.0)
     # If the times of folders differ by less than CLOCK_SLACK_S, the folder of the first host by
     # name is chosen, so that every launch makes the same choice.

@@ -78,7 +78,7 @@ def test_checkpoint_on_other_host_takes_precedence_over_local_files(
     ("checkpoints", "wrote", "host"),
     [
         ((None, None), (True, False), "n2"),
-        (("ckpt-7", "ckpt-7"), (True, False), "n2"),
+        (("ckpt-7", "ckpt-7"), (True, False), "n3"),
         ((None, "ckpt-7"), (True, False), "n3"),
         ((None, None), (True, True), "n3"),
         # The runs on n3 were removed by `clean`.
