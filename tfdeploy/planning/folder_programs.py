@@ -22,7 +22,7 @@ from tfdeploy.planning.source.expressions import literal_text, target_names
 from tfdeploy.planning.source.source import Program, is_main_block
 
 # A program that imports one of these packages trains a model.
-_FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "sklearn", "xgboost", "lightgbm")
+_FRAMEWORKS = "tensorflow keras tf_keras torch jax sklearn xgboost lightgbm"
 # Texts in programs whose tasks know of each other, or that start other programs. A program with a
 # framework, without a sign of a mode and without these texts is for one machine.
 _OTHER_TASKS = re.compile(
@@ -46,6 +46,15 @@ _CHECKPOINT_CALLS = {
 # A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts
 # to be replaced, such as PATH_TO_DATA, do not count.
 _EXAMPLE_VALUE = re.compile(r"(?!.*([Pp]ath|[Yy]our)|[A-Z_]+\Z)(\.\.?/)*[A-Za-z][\w./*-]*")
+# A subcommand for the training: of argparse, or of click, where it is the name of a function.
+_SUBCOMMAND = re.compile(
+    r"""(?m)\.add_parser\(\s*["']([\w-]*(?:train|fit)[\w-]*)|"""
+    r"""^@(?!click)\w+\.command\(.*\n(?:[@ )].*\n)*def (\w*(?:train|fit)\w*)"""
+)
+# A setting that may be a path: in YAML, in JSON, or a literal text in Python.
+_SETTING = re.compile(
+    r"""(?m)^\s*["']?(\w+)["']? *(?:: *["']?|= *["'])([\w./*-]+)["']?,?\s*(?:#.*)?$"""
+)
 # A folder is no data set if its name begins with one of these texts, such as logs or config.
 _NO_DATA = re.compile("conf|cfg|script|doc|test|src|lib|log|out|ckpt|checkpoint|save|model|result")
 # Takes the path of a folder. Returns whether the folder contains files; None if it contains Python
@@ -81,7 +90,7 @@ def find_programs(
     """Return the folder's programs, the most likely one first.
 
     `sources`: path -> text of each Python file. `documents`: text that may contain examples of
-    commands, such as a README.
+    commands, such as a README, or settings of the programs.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     commands = {path: _choose_command(path, text) for path, text in sources.items()}
@@ -92,7 +101,8 @@ def find_programs(
         for path, program in parsed.items()
         if program.modules and _is_startable(program, is_imported=path in imported)
     ]
-    return sorted(programs, key=_program_sort_key)
+    named = {path for path in sources if re.search(rf"python.* {re.escape(path)}\b", documents)}
+    return sorted(programs, key=lambda each: _program_sort_key(each, each.path in named))
 
 
 def _is_startable(program: Program, *, is_imported: bool) -> bool:
@@ -108,7 +118,7 @@ def _is_startable(program: Program, *, is_imported: bool) -> bool:
     )
 
 
-def _program_sort_key(program: FolderProgram) -> tuple[object, ...]:
+def _program_sort_key(program: FolderProgram, is_named: bool) -> tuple[object, ...]:
     path, stem = program.path, _stem(program.path)
     own = program.reason.startswith(f"{path}:")
     later = any(word in stem for word in _LATER_NAMES)
@@ -117,6 +127,7 @@ def _program_sort_key(program: FolderProgram) -> tuple[object, ...]:
         not program.reason,
         program.mode is None,
         later,
+        not is_named,
         not own,
         not program.uses_tensorflow,
         path.count("/"),
@@ -146,17 +157,20 @@ def _describe_program(
 ) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
+    if subcommand := _SUBCOMMAND.search(program.text):
+        command = (*command, subcommand[1] or subcommand[2].replace("_", "-"))
     if mode is None:
         by_mode = {sign.modes[:1]: str(sign) for sign in reversed(signs)}
         reason = ", ".join(sorted(by_mode.values()))
-        is_single = not signs and program.imports_any(*_FRAMEWORKS)
+        is_single = not signs and program.imports_any(*_FRAMEWORKS.split())
         mode = "local" if is_single and not _OTHER_TASKS.search(program.text) else None
     else:
         fitting = [sign for sign in signs if mode in sign.modes]
         # Of several signs, the sign that allows the fewest modes is the most specific.
         reason = str(min(fitting, key=lambda sign: (sign.is_flag, len(sign.modes))))
     defined = tuple(_with_example_values(program, text))
-    keep, data = _find_folders(program, defined, has_files)
+    settings = (Flag("", "", dest=key, default=path) for key, path in _SETTING.findall(text))
+    keep, data = _find_folders(program, (*settings, *defined), has_files)
     return FolderProgram(
         program.path or "",
         command,
@@ -169,7 +183,7 @@ def _describe_program(
             for flag in defined
             if flag.empty and flag.default and flag.spelling not in data.values()
         ),
-        program.imports_any(*_FRAMEWORKS[:3]),
+        program.imports_any("tensorflow", "keras", "tf_keras"),
     )
 
 
@@ -179,7 +193,9 @@ def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
     A flag without a default gets as its default the value from an example of the program's command,
     if `text` contains one. Flags about the cluster are left as they are.
     """
-    command = re.compile(rf"\b{re.escape(_stem(program.path or ''))}(?:\.py)? +([^`;&|\n]*)")
+    # An installed program often has the name of its package.
+    names = "|".join(map(re.escape, posixpath.splitext(program.path or "")[0].split("/")[-2:]))
+    command = re.compile(rf"\b(?:{names})(?:\.py)? +([^`;&|\n]*)")
     # The first example is put last, because the last value of a flag counts.
     examples = reversed(command.findall(re.sub(r"\\\n|[\"']", "", text)))
     values = flag_definitions.flags_in_command(tuple(" ".join(examples).split()))
@@ -188,6 +204,11 @@ def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
         value = values.get(flag.spelling.lstrip("-"), "")
         fits = flag.empty and flag.dest not in cluster and _EXAMPLE_VALUE.fullmatch(value)
         yield replace(flag, default=value) if fits else flag
+    if program.uses_any_name("HfArgumentParser"):
+        # It defines a flag for each field of a class, also of classes of the library.
+        for name, value in values.items():
+            if _EXAMPLE_VALUE.fullmatch(value):
+                yield Flag("", f"--{name}", default=value, dest=name, empty=True)
 
 
 def _find_folders(
@@ -217,7 +238,8 @@ def _find_folders(
 
 def _checkpoint_paths(program: Program, defined: Flags) -> Iterator[str]:
     for flag in defined:
-        if _CHECKPOINT_NAME.fullmatch(flag.plain_name):
+        # Without a `/`, the text in a document may be no path.
+        if _CHECKPOINT_NAME.fullmatch(flag.dest) and (flag.spelling or "/" in flag.default):
             yield flag.default
     for node in program.find(ast.Assign):
         # A variable such as train_dir is often the folder of the images for the training.

@@ -125,3 +125,65 @@ def test_a_program_that_imports_its_own_package_is_started_as_a_module() -> None
     assert programs_among({"tools/train.py": text})[0].command == ("python", "tools/train.py")
     text = "from .net import fit\nfit()\n"
     assert programs_among({"src/ocr/cli.py": text})[0].command == ("python", "-m", "src.ocr.cli")
+
+
+SETTINGS = """
+io:
+  input: "texts"   # one file for each author
+  files: scans/*.png
+  model_dir: runs/a
+  save: yes
+"""
+
+
+def test_folders_of_settings_are_data_or_get_checkpoints() -> None:
+    text = "import yaml\nprint(yaml.safe_load(open('conf.yaml')))\noutput = a / b\nout = c/d\n"
+    sources = {"train.py": text}
+    (program,) = programs_among(sources, "texts", "scans", documents=SETTINGS)
+    assert (program.data, program.keep) == ((("texts", ""), ("scans", "")), ("runs",))
+
+
+def test_default_that_is_a_path_is_read() -> None:
+    flags = "p = argparse.ArgumentParser()\np.add_argument('--out', default=Path('runs'))\n"
+    assert programs_in(train=f"import argparse\n{flags}")[0].keep == ("runs",)
+
+
+CLICK = """
+import click
+@click.group()
+def cli(): pass
+@cli.command()
+@click.option('--words',
+              help='folder')
+def train_net(words): pass
+@cli.command()
+def evaluate(): pass
+cli()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CLICK, ("train-net",)),
+        (CLICK.replace("train_net", "learn"), ()),
+        (CLICK.replace("@cli.", "@click."), ()),
+        ("import argparse\nparsers.add_parser('export')\nparsers.add_parser(\n 'fit')\n", ("fit",)),
+    ],
+)
+def test_subcommand_for_the_training_is_in_the_command(text: str, words: tuple[str, ...]) -> None:
+    assert programs_in(ocr=text)[0].command == ("python", "ocr.py", *words)
+
+
+def test_flags_that_a_library_makes_of_classes_are_taken_from_an_example() -> None:
+    text = "import transformers\ntransformers.HfArgumentParser(Arguments).parse()\n"
+    command = "deepspeed tune.py --data_path texts/a.json --epochs 3 --output_dir runs/b\n"
+    (program,) = programs_among({"tune.py": text}, "texts", documents=command)
+    assert program.arguments == ("--data_path=texts/a.json", "--output_dir=runs/b")
+    assert (program.data, program.keep) == ((("texts", ""),), ("runs",))
+
+
+def test_program_that_a_document_names_comes_first() -> None:
+    texts = {"train.py": TORCH, "fit_all.py": TORCH}
+    assert programs_among(texts)[0].path == "train.py"
+    assert programs_among(texts, documents="python3 -u fit_all.py --lr 1")[0].path == "fit_all.py"

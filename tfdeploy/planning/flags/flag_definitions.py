@@ -341,11 +341,15 @@ def _with_type(flag: Flag, call: ast.Call, type_node: ast.expr | None) -> Flag:
     `type_node`: the expression that names the type, such as `int` in `type=int`.
     """
     words = getattr(argument(call, "nargs"), "value", None)
+    default = argument(call, "default") or argument(call, "default_value")
+    match default:
+        case ast.Call(func, [path]) if last_name(func) == "Path":
+            default = path
     return replace(
         flag,
         kind=_KINDS.get((literal_text(type_node) or last_name(type_node)).lower(), "text"),
         count=words if isinstance(words, int) else 1,
-        default=literal_text(argument(call, "default") or argument(call, "default_value")) or "",
+        default=literal_text(default) or "",
     )
 
 

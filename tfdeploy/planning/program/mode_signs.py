@@ -16,7 +16,7 @@ from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.expressions import dotted_name, last_name, literal_text
-from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
 from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
@@ -97,19 +97,22 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     signs += _other_signs(program, certain)
     serves = any(sign.modes == _SERVED or sign.is_coordinated for sign in signs)
     signs += _client_signs(program, certain, serves and not servers.client_job_name(program))
-    if any(
+    coordinated = any(sign.is_coordinated for sign in signs)
+    if coordinated:
+        # Such a program starts servers, too. So a server does not show its mode.
+        signs = [sign for sign in signs if sign.modes != _SERVED]
+    if not any(
         sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
     ):
-        return tuple(signs)
-    # The program has no ParameterServerStrategy. So its servers, if any, are those of TensorFlow 1,
-    # and only an estimator, which reads no flags, stands for mode coordinator.
-    is_estimator = any(sign.is_coordinated for sign in signs)
-    return tuple(
-        sign
-        if is_estimator and not sign.is_flag
-        else replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
-        for sign in signs
-    )
+        # There is no ParameterServerStrategy. So servers are those of TensorFlow 1, and only an
+        # estimator, which reads no flags, stands for mode coordinator.
+        signs = [
+            sign
+            if coordinated and not sign.is_flag
+            else replace(sign, modes=tuple(mode for mode in sign.modes if mode != "coordinator"))
+            for sign in signs
+        ]
+    return tuple(signs)
 
 
 def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
@@ -118,10 +121,6 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     Returns None if the program has no sign, if no mode fits all its signs, or if the program
     chooses between strategies only when it runs.
     """
-    if any(sign.is_coordinated for sign in signs):
-        # A program with a ParameterServerStrategy starts servers, too. So in such a program, a
-        # server does not show the mode.
-        signs = tuple(sign for sign in signs if sign.modes != _SERVED)
     defined = [sign for sign in signs if sign.is_flag]
     used = [sign for sign in signs if not sign.is_flag]
     certain = [sign for sign in used if sign.certain or sign.by_default]
@@ -133,7 +132,9 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
         return None
     modes = [mode for sign in considered or defined for mode in sign.modes]
     mode = next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
-    return mode if all(mode in each.modes for each in defined) else None
+    # A program with MultiWorkerMirroredStrategy may make TF_CONFIG from its flags.
+    fits = mode == "mirrored" or all(mode in each.modes for each in defined)
+    return mode if fits else None
 
 
 def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
@@ -143,13 +144,8 @@ def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     False.
     """
     signs = tuple(sign for sign in find_signs(program) if sign.modes)
-    coordinated = tuple(sign for sign in signs if sign.is_coordinated)
-    # A program with a ParameterServerStrategy starts servers, too. So in such a program, a server
-    # does not show the mode.
-    if any(sign.certain for sign in coordinated) or all(
-        sign.is_coordinated or sign.modes == _SERVED for sign in signs
-    ):
-        signs = tuple(replace(sign, certain=True) for sign in coordinated) or signs
+    if all(sign.modes == _COORDINATED for sign in signs):
+        signs = tuple(replace(sign, certain=True) for sign in signs)
     if not signs or any(job.mode in sign.modes for sign in signs):
         return None
     other = likely_mode(tuple(sign for sign in signs if sign.certain))
@@ -168,11 +164,7 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
     for flag in flags.cluster_flags(program).flags:
         if flag.name in ("ps_hosts", "worker_hosts") and flag.where:
             action = f"defines {flag.spelling}"
-            modes: tuple[Mode, ...] = (*_SERVED, "local")
-            # Such a program may itself make TF_CONFIG from the addresses of its workers.
-            if flag.name == "worker_hosts" and program.uses_any_name(*_MIRRORED):
-                modes = (*modes, "mirrored")
-            yield Sign(modes, action, flag.where, certain=True, is_flag=True)
+            yield Sign((*_SERVED, "local"), action, flag.where, certain=True, is_flag=True)
 
 
 def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
@@ -187,7 +179,7 @@ def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterat
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
             # If TF_CONFIG decides between strategies, the one for several machines counts.
-            by_config = modes[0] in ("mirrored", "coordinator") and any(
+            by_config = modes[0] != "local" and any(
                 isinstance(outer, ast.If | ast.IfExp)
                 and re.search(rf"\b({config})\b", ast.unparse(outer.test))
                 for outer in enclosing_nodes(use.node)
@@ -219,15 +211,13 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
                 modes = _lightning_modes(program)
             yield Sign(modes, f"imports {library[0]}", place_of(statement), certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
-    needed = {
-        id(read.slice)
-        for read in program.find(ast.Subscript)
-        if isinstance(read.ctx, ast.Load)
-        and dotted_name(read.value).endswith("environ")
-        and id(read) in certain_nodes
-    }
     for node in program.find(ast.Constant):
-        is_needed = id(node) in needed
+        match next(enclosing_nodes(node)):
+            case ast.Subscript(value, ctx=ast.Load()) as read:
+                is_read = dotted_name(value).endswith("environ")
+                is_needed = is_read and id(read) in certain_nodes
+            case _:
+                is_needed = False
         # Programs for all modes mention TF_CONFIG. So TF_CONFIG shows something about the mode only
         # if the program certainly needs this variable.
         variable = node.value if isinstance(node.value, str) else ""
@@ -241,7 +231,7 @@ def _lightning_modes(program: Program) -> tuple[Mode, ...]:
     given = {
         each.arg
         for call in program.find(ast.Call)
-        if last_name(call.func) in ("Trainer", "Fabric")
+        if last_name(call.func) == "Trainer"
         for each in call.keywords
     }
     if "num_nodes" in given:
@@ -253,21 +243,19 @@ def _lightning_modes(program: Program) -> tuple[Mode, ...]:
 def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool) -> Iterator[Sign]:
     """Yield signs of an in-graph client, which places operations on devices such as "/job:worker".
 
-    If the program `serves`, such a device shows something only in a loop over the workers: then one
-    task is the client of the servers that all tasks start, and no mode supports that.
+    If the program `serves`, such a device shows something only in a loop, which may be over the
+    workers: then one task is the client of the servers of all tasks, and no mode supports that.
     """
     for node in program.find(ast.Constant):
         device = literal_text(node) or ""
-        if "/job:" in device and program.imports_tensorflow and (not serves or _is_in_loop(node)):
-            action, certain = f"places operations on {device}", id(node) in certain_nodes
-            modes: tuple[Mode, ...] = () if serves else ("ingraph",)
-            yield Sign(modes, action, place_of(node), certain, by_default=serves)
-
-
-def _is_in_loop(node: ast.AST) -> bool:
-    """Return whether the value of which the node is a part contains the variable of a loop."""
-    outer = list(enclosing_nodes(node))
-    used = {each.id for each in subtree(outer[:2][-1]) if isinstance(each, ast.Name)}
-    loops = (getattr(each, "generators", [each])[0] for each in outer)
-    targets = (ast.unparse(loop.target) for loop in loops if hasattr(loop, "target"))
-    return any(not used.isdisjoint(re.findall(r"\w+", target)) for target in targets)
+        if "/job:" not in device or not program.imports_tensorflow:
+            continue
+        outer = set(map(type, enclosing_nodes(node)))
+        if not serves or outer & {ast.For, ast.ListComp}:
+            yield Sign(
+                () if serves else ("ingraph",),
+                f"places operations on {device}",
+                place_of(node),
+                id(node) in certain_nodes,
+                by_default=serves,
+            )

@@ -117,7 +117,7 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
         "import tensorflow as tf\n" + FLAGS.replace("ps_hosts", "job_name") + MIRRORED, "mirrored"
     ),
     "in-graph, whose tasks start their servers": (OWN_SERVERS, None),
-    "servers and devices": (OWN_SERVERS.replace("% worker", "% task"), "async"),
+    "servers and devices": (OWN_SERVERS.replace("for", "if"), "async"),
     "ranks that another program starts": (SPAWN.replace("mp.spawn", "start"), None),
     "ray": ("import ray, horovod.ray", None),
     "ranks that the program starts": (SPAWN, "local"),
