@@ -18,11 +18,13 @@ from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
-from tfdeploy.planning.source.expressions import literal_text, target_names
+from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.source import Program, is_main_block
 
 # A program that imports one of these packages trains a model.
-_FRAMEWORKS = "tensorflow keras tf_keras torch jax sklearn xgboost lightgbm"
+_FRAMEWORK = re.compile(
+    r"(?m)^\s*(?:import|from) (?:tensorflow|keras|tf_keras|torch|jax|sklearn|xgboost|lightgbm)\b"
+)
 # Texts in programs whose tasks know of each other, or that start other programs. A program with a
 # framework, without a sign of a mode and without these texts is for one machine.
 _OTHER_TASKS = re.compile(
@@ -35,25 +37,34 @@ _NO_PROGRAMS = ("setup", "conftest", "__init__")
 # A program whose name contains one of these texts uses a model after the training.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
 _CHECKPOINT_NAME = re.compile(
-    rf"{OUTPUT_NAME.pattern}|checkpoints?|out|output|save|save_path|checkpoint_path"
+    rf"{OUTPUT_NAME.pattern}|checkpoints?|ckpts?|default_root_dir|out|output|save|save_path|checkpoint_path"
 )
-# Function that takes a path for checkpoints -> (position, name) of the argument that is this path.
+# Function that takes a path for checkpoints -> (position, name) of the argument that is this path,
+# if the name is not checkpoint_dir.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),
     "ModelCheckpoint": (0, "filepath"),
+    "Supervisor": (None, "logdir"),
+    "save": (1, "save_path"),
 }
+_PATH_NAME = re.compile("(?i)dir|path|folder|ckpt|checkpoint|out|save|keep")
 # A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts
 # to be replaced, such as PATH_TO_DATA, do not count.
 _EXAMPLE_VALUE = re.compile(r"(?!.*([Pp]ath|[Yy]our)|[A-Z_]+\Z)(\.\.?/)*[A-Za-z][\w./*-]*")
 # A subcommand for the training: of argparse, or of click, where it is the name of a function.
 _SUBCOMMAND = re.compile(
     r"""(?m)\.add_parser\(\s*["']([\w-]*(?:train|fit)[\w-]*)|"""
-    r"""^@(?!click)\w+\.command\(.*\n(?:[@ )].*\n)*def (\w*(?:train|fit)\w*)"""
+    r"""^@(?!click)\w+\.command\(.*\n(?:[@ )].*\n)*def (\w*(?:train|fit)\w*)|"""
+    r"Lightning(?=CLI)"
 )
-# A setting that may be a path: in YAML, in JSON, or a literal text in Python.
+# A setting that may be a path: a line of YAML or JSON, a literal text in Python, or the default of
+# a flag.
 _SETTING = re.compile(
-    r"""(?m)^\s*["']?(\w+)["']? *(?:: *["']?|= *["'])([\w./*-]+)["']?,?\s*(?:#.*)?$"""
+    r"""(?mix) (?:^\s*["']? (?=\w+["']?\ *:\ *\S+\s*(?:\#.*)?$) | \b (?=\w+\ *=) | (?<=["']--))
+    (\w+) (?:["']?\ *:\ *["']? | (?:\ *= | ["'],.*\bdefault=)\ *
+    (?:(?:os\.getenv|os\.environ\.get|(?:\w+\.)?Path)\((?:["']\w+["'],\ *)?)? ["'])
+    (?!(?:null|none|true|false|yes|no)\b) ([\w./*-]+) (?![^"',\s)}])"""
 )
 # A folder is no data set if its name begins with one of these texts, such as logs or config.
 _NO_DATA = re.compile("conf|cfg|script|doc|test|src|lib|log|out|ckpt|checkpoint|save|model|result")
@@ -158,18 +169,20 @@ def _describe_program(
     signs = find_signs(program)
     mode = likely_mode(signs)
     if subcommand := _SUBCOMMAND.search(program.text):
-        command = (*command, subcommand[1] or subcommand[2].replace("_", "-"))
+        command = (*command, subcommand[1] or (subcommand[2] or "fit").replace("_", "-"))
     if mode is None:
         by_mode = {sign.modes[:1]: str(sign) for sign in reversed(signs)}
         reason = ", ".join(sorted(by_mode.values()))
-        is_single = not signs and program.imports_any(*_FRAMEWORKS.split())
-        mode = "local" if is_single and not _OTHER_TASKS.search(program.text) else None
+        trains = _FRAMEWORK.search(program.text) and not _OTHER_TASKS.search(program.text)
+        mode = "local" if trains and not signs else None
     else:
         fitting = [sign for sign in signs if mode in sign.modes]
         # Of several signs, the sign that allows the fewest modes is the most specific.
         reason = str(min(fitting, key=lambda sign: (sign.is_flag, len(sign.modes))))
     defined = tuple(_with_example_values(program, text))
-    settings = (Flag("", "", dest=key, default=path) for key, path in _SETTING.findall(text))
+    settings = (
+        Flag("", "", dest=key, default=path) for key, path in _SETTING.findall(text + program.text)
+    )
     keep, data = _find_folders(program, (*settings, *defined), has_files)
     return FolderProgram(
         program.path or "",
@@ -219,11 +232,16 @@ def _find_folders(
     An empty folder that the program names is for checkpoints, unless its name is one for data. Then
     it is a data set if a flag names it, but not otherwise, because the program may download to it.
     """
-    keep = dict.fromkeys(filter(None, map(_top_folder, _checkpoint_paths(program, defined))))
+    folders = map(_top_folder, _checkpoint_paths(program, defined))
+    # A text with a dot names a file.
+    keep = dict.fromkeys(filter(re.compile("[^.]+").fullmatch, folders))
     data: dict[str, str] = {}
-    by_default = {posixpath.normpath(flag.default): flag.spelling for flag in defined}
-    literals = (literal_text(node) or "" for node in program.find(ast.Constant))
-    for path in (*by_default, *map(_top_folder, (*by_default, *literals))):
+    by_default = {
+        posixpath.normpath(flag.default): flag.spelling for flag in defined if flag.spelling
+    }
+    others = [flag.default for flag in defined]
+    others += [literal_text(node) or "" for node in program.find(ast.Constant)]
+    for path in (*by_default, *map(_top_folder, others)):
         folder, flag = _top_folder(path), by_default.get(path, "")
         filled = has_files(path) if folder and folder not in keep else None
         name = flag_definitions.plain_name(flag or folder)
@@ -238,24 +256,19 @@ def _find_folders(
 
 def _checkpoint_paths(program: Program, defined: Flags) -> Iterator[str]:
     for flag in defined:
-        # Without a `/`, the text in a document may be no path.
-        if _CHECKPOINT_NAME.fullmatch(flag.dest) and (flag.spelling or "/" in flag.default):
-            yield flag.default
-    for node in program.find(ast.Assign):
         # A variable such as train_dir is often the folder of the images for the training.
-        for name in target_names(node.targets):
-            if OUTPUT_NAME.fullmatch(name.lower().removeprefix("train")):
-                yield literal_text(node.value) or ""
+        name = flag.dest.lower().removeprefix("" if flag.spelling else "train")
+        if _CHECKPOINT_NAME.fullmatch(name):
+            yield flag.default
+    defaults = {flag.dest: flag.default for flag in defined if _PATH_NAME.search(flag.dest)}
     for call in program.find(ast.Call):
         name = ast.unparse(call.func).rpartition(".")[2]
-        position, path_name = _CHECKPOINT_CALLS.get(name, (len(call.args), ""))
-        given = call.args[position : position + 1]
-        for each in call.keywords:
-            if each.arg == path_name or _CHECKPOINT_NAME.fullmatch(each.arg or ""):
-                given.append(each.value)
-        for path in filter(None, map(literal_text, given)):
-            # ModelCheckpoint gets the path of a file, so the folder of this file is used.
-            yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
+        position, path_name = _CHECKPOINT_CALLS.get(name, (None, "checkpoint_dir"))
+        path = argument(call, path_name, position)
+        for part in ast.walk(path) if path else ():
+            if isinstance(part, ast.expr):
+                text = literal_text(part) or ""
+                yield defaults.get(text or last_name(part), text if part is path else "")
 
 
 def _top_folder(path: str) -> str:

@@ -47,9 +47,9 @@ def test_python_2_program_is_read_without_old_lines() -> None:
     assert program.reason.startswith("example.py:5 ")
 
 
-def test_estimator_gets_roles_of_coordinator() -> None:
+def test_estimator_runs_in_every_task() -> None:
     (program,) = programs_in(task=TF + "tf.estimator.train_and_evaluate(e, t, v)\n")
-    assert program.mode == "coordinator"
+    assert program.mode == "async"
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_folder_in_the_text_of_the_program_is_data_or_gets_checkpoints() -> No
     config = "LOG_DIR = 'runs/a'\ntrain_dir = 'cats/train'\n"
     sources = {"train.py": text, "config.py": config}
     program = programs_among(sources, "words", "conf", "cats")[0]
-    assert (program.data, program.keep) == ((("words", ""), ("cats", "")), ("runs",))
+    assert (program.data, program.keep) == ((("cats", ""), ("words", "")), ("runs",))
 
 
 DOCUMENT = """
@@ -143,9 +143,26 @@ def test_folders_of_settings_are_data_or_get_checkpoints() -> None:
     assert (program.data, program.keep) == ((("texts", ""), ("scans", "")), ("runs",))
 
 
-def test_default_that_is_a_path_is_read() -> None:
-    flags = "p = argparse.ArgumentParser()\np.add_argument('--out', default=Path('runs'))\n"
-    assert programs_in(train=f"import argparse\n{flags}")[0].keep == ("runs",)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p.add_argument('--out', type=Path, default=Path('runs'))",
+        "MODEL_DIR = os.environ.get('MODEL_DIR', './runs')",
+        "keep = 'runs/a'\nm = tf.train.CheckpointManager(c, os.path.join(keep, 'b'))",
+        "p.add_argument('--model_path', default='runs/m.h5')\ntf.train.Supervisor(logdir=a.model_path)",
+        "saver.save(session, 'runs/model.ckpt')",
+        "fit(x, output_dir='runs')",
+    ],
+)
+def test_folder_for_checkpoints_is_found(text: str) -> None:
+    assert programs_in(train=f"import tensorflow as tf\nprint(1)\n{text}\n")[0].keep == ("runs",)
+
+
+@pytest.mark.parametrize(
+    "text", ["torch.save(net, 'net.pt')", "p.add_argument('--out', default='net.pt')", "save = x/y"]
+)
+def test_file_is_no_folder_for_checkpoints(text: str) -> None:
+    assert not programs_in(train=f"import torch\nprint(1)\n{text}\n")[0].keep
 
 
 CLICK = """
@@ -168,6 +185,7 @@ cli()
         (CLICK, ("train-net",)),
         (CLICK.replace("train_net", "learn"), ()),
         (CLICK.replace("@cli.", "@click."), ()),
+        ("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net)\n", ("fit",)),
         ("import argparse\nparsers.add_parser('export')\nparsers.add_parser(\n 'fit')\n", ("fit",)),
     ],
 )

@@ -131,7 +131,16 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
         return any(place.glob("[!.]*"))
 
     sources = _read_texts(folder, "*.py", "*/*.py")
-    documents = ("README*", "*.sh", "*/*.sh", "*.sbatch", "*.y*ml", "con*/*.*", "con*/*/*.*")
+    documents = (
+        "README*",
+        "Makefile",
+        "*.sh",
+        "*/*.sh",
+        "*.sbatch",
+        "*.y*ml",
+        "con*/*.*",
+        "con*/*/*.*",
+    )
     texts = "\n".join(_read_texts(folder, *documents).values())
     # Reading more files takes long, so deeper folders are read only if these show no program.
     return find_programs(sources, texts, has_files) or find_programs(

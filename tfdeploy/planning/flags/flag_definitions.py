@@ -253,6 +253,7 @@ def read_definition(call: ast.Call) -> Flag | None:
     return replace(
         flag,
         library=library,
+        separator="multi" if is_true(argument(call, "multiple")) else flag.separator,
         spellings=flag.spellings or (flag.spelling,),
         help=literal_text(argument(call, "help"))
         or " ".join(literal_arguments(call)[2:] if absl else ()),
@@ -341,15 +342,11 @@ def _with_type(flag: Flag, call: ast.Call, type_node: ast.expr | None) -> Flag:
     `type_node`: the expression that names the type, such as `int` in `type=int`.
     """
     words = getattr(argument(call, "nargs"), "value", None)
-    default = argument(call, "default") or argument(call, "default_value")
-    match default:
-        case ast.Call(func, [path]) if last_name(func) == "Path":
-            default = path
     return replace(
         flag,
         kind=_KINDS.get((literal_text(type_node) or last_name(type_node)).lower(), "text"),
         count=words if isinstance(words, int) else 1,
-        default=literal_text(default) or "",
+        default=literal_text(argument(call, "default") or argument(call, "default_value")) or "",
     )
 
 

@@ -21,6 +21,7 @@ from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import elements, literal_text, target_names
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.versions import tf_names_used
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
 MASTER = "master"
@@ -66,8 +67,9 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
 def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
     """Return the names of the roles for TF_CONFIG.
 
-    The job file may set the names. If the program looks for `master` in TF_CONFIG and does not
-    contain the text "chief", the chief is called `master`.
+    The job file may set the names. If the program is an estimator, worker:0 is the chief if no
+    other task is. If the program looks for `master` in TF_CONFIG and does not contain the text
+    "chief", the chief is called `master`.
     """
     mode, names = rules_of(job.mode), _names_from_job(job)
     if "one_client" in mode.traits:
@@ -75,6 +77,9 @@ def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
     called, why, asks = names.get("chief", ""), "`roles` of the job", ""
+    for use in () if called or "chief" in planned else tf_names_used.tensorflow_uses(program):
+        if use.bare_name == "estimator.train_and_evaluate":
+            called, why = "chief", f"tf.{use.name} needs a chief ({use.where})"
     if not called and not program.has_string_constant("chief"):
         asks = _where_asks_for(MASTER, program)
     if asks:

@@ -15,7 +15,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.program import servers
-from tfdeploy.planning.source.expressions import dotted_name, last_name, literal_text
+from tfdeploy.planning.source.expressions import dotted_name, literal_text
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
 from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
@@ -24,6 +24,7 @@ from tfdeploy.planning.versions import tf_names_used
 _COORDINATED: tuple[Mode, ...] = ("coordinator",)
 _SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
 _MIRRORED = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
+_ESTIMATED: tuple[Mode, ...] = ("async", "mirrored", "local")
 # The last part of a name in TensorFlow -> the modes in which a program can use this name, the most
 # likely mode first.
 _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
@@ -33,8 +34,8 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     **dict.fromkeys(_MIRRORED, ("mirrored", "local")),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
-    # Of tf.estimator, which reads TF_CONFIG.
-    "train_and_evaluate": ("coordinator", "mirrored", "local"),
+    # Of tf.estimator. Each of its tasks starts the server that TF_CONFIG describes.
+    "train_and_evaluate": _ESTIMATED,
     "MirroredStrategy": ("local", "plain"),
 }
 # If a program calls a function whose name ends with one of these texts, it uses another framework
@@ -52,6 +53,8 @@ _LIBRARIES = re.compile(
     r"(?P<started>\bray\b|pyspark|mpi4py|tensorflowonspark|dask\.distributed|horovod\.\w*run)|"
     r"horovod|lightning|\baccelerate\b|deepspeed|(transformers|trl)(?= import .*Trainer\b)"
 )
+# A call of Lightning's Trainer. Its arguments may contain calls, which may contain calls.
+_TRAINERS = re.compile(r"\bTrainer(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
 # The host at which ranks meet, if the program itself names it.
 _FIXED_HOST = re.compile(
     r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
@@ -60,7 +63,7 @@ _FIXED_HOST = re.compile(
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
     "RANK": ("plain",),
     "WORLD_SIZE": ("plain",),
-    "TF_CONFIG": ("mirrored", "coordinator"),
+    "TF_CONFIG": ("mirrored", "coordinator", "async", "sync"),
 }
 
 
@@ -81,11 +84,6 @@ class Sign:
     # flag decides whether the program executes it.
     by_default: bool = False
 
-    @property
-    def is_coordinated(self) -> bool:
-        """Return whether mode coordinator is the most likely one."""
-        return self.modes[:1] == _COORDINATED
-
     def __str__(self) -> str:
         return f"{self.where} {self.action}"
 
@@ -95,24 +93,19 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     certain = certainly_reached(program, has_workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
-    serves = any(sign.modes == _SERVED or sign.is_coordinated for sign in signs)
+    serves = any(sign.modes in (_SERVED, _ESTIMATED, _COORDINATED) for sign in signs)
     signs += _client_signs(program, certain, serves and not servers.client_job_name(program))
-    coordinated = any(sign.is_coordinated for sign in signs)
-    if coordinated:
+    if any(sign.modes == _COORDINATED for sign in signs):
         # Such a program starts servers, too. So a server does not show its mode.
-        signs = [sign for sign in signs if sign.modes != _SERVED]
-    if not any(
-        sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
-    ):
-        # There is no ParameterServerStrategy. So servers are those of TensorFlow 1, and only an
-        # estimator, which reads no flags, stands for mode coordinator.
-        signs = [
-            sign
-            if coordinated and not sign.is_flag
-            else replace(sign, modes=tuple(mode for mode in sign.modes if mode != "coordinator"))
-            for sign in signs
-        ]
-    return tuple(signs)
+        return tuple(sign for sign in signs if sign.modes != _SERVED)
+    if any(sign.action.endswith("distribute.Server") for sign in signs):
+        return tuple(signs)
+    # The program has no ParameterServerStrategy. So its servers, if any, are those of TensorFlow 1,
+    # and no sign stands for mode coordinator.
+    return tuple(
+        replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
+        for sign in signs
+    )
 
 
 def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
@@ -131,10 +124,12 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     if (not certain and len(first) > 1) or first >= {("mirrored",), ("local",)}:
         return None
     modes = [mode for sign in considered or defined for mode in sign.modes]
-    mode = next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
     # A program with MultiWorkerMirroredStrategy may make TF_CONFIG from its flags.
-    fits = mode == "mirrored" or all(mode in each.modes for each in defined)
-    return mode if fits else None
+    accepted = [
+        *(each.modes for each in considered),
+        *((*each.modes, "mirrored") for each in defined),
+    ]
+    return next((mode for mode in modes if all(mode in each for each in accepted)), None)
 
 
 def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
@@ -195,29 +190,29 @@ def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterat
 
 def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
     modes: tuple[Mode, ...] = ("plain",)
-    hosts = {*_FIXED_HOST.findall(program.text)}
-    if hosts:
+    if hosts := {*_FIXED_HOST.findall(program.text)}:
         is_own = hosts <= {"localhost", "127.0.0.1"} and program.uses_any_name("spawn", "Process")
         modes = ("local", "plain") if is_own else ()
     for call in program.find(ast.Call):
         name = dotted_name(call.func)
         if f".{name}".endswith(_OF_OTHERS):
-            action = " with the host ".join((f"calls {name}", *sorted(hosts)))
+            action = " with the host ".join([f"calls {name}", *hosts])
             yield Sign(modes, action, place_of(call), id(call) in certain_nodes)
     for statement in program.imports:
         if library := _LIBRARIES.search(ast.unparse(statement)):
             modes = () if library["started"] else ("plain", "local")
             if library[0] == "lightning":
-                modes = _lightning_modes(program)
+                # Without num_nodes, it trains on one machine. `**settings` may contain num_nodes.
+                given = " ".join(_TRAINERS.findall(program.text)) or "**"
+                modes = () if "**" in given else ("local", "plain")
+                modes = ("plain", "local") if "num_nodes" in given else modes
             yield Sign(modes, f"imports {library[0]}", place_of(statement), certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     for node in program.find(ast.Constant):
+        is_needed = False
         match next(enclosing_nodes(node)):
-            case ast.Subscript(value, ctx=ast.Load()) as read:
-                is_read = dotted_name(value).endswith("environ")
-                is_needed = is_read and id(read) in certain_nodes
-            case _:
-                is_needed = False
+            case ast.Subscript(ast.Attribute(attr="environ"), ctx=ast.Load()) as read:
+                is_needed = id(read) in certain_nodes
         # Programs for all modes mention TF_CONFIG. So TF_CONFIG shows something about the mode only
         # if the program certainly needs this variable.
         variable = node.value if isinstance(node.value, str) else ""
@@ -225,19 +220,6 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
         if modes:
             action = f"reads the variable {variable}"
             yield Sign(modes, action, place_of(node), certain=is_needed)
-
-
-def _lightning_modes(program: Program) -> tuple[Mode, ...]:
-    given = {
-        each.arg
-        for call in program.find(ast.Call)
-        if last_name(call.func) == "Trainer"
-        for each in call.keywords
-    }
-    if "num_nodes" in given:
-        return "plain", "local"
-    # Without num_nodes, Lightning trains on one machine. `**settings` may contain num_nodes.
-    return () if None in given or not given else ("local", "plain")
 
 
 def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool) -> Iterator[Sign]:
@@ -248,7 +230,7 @@ def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool)
     """
     for node in program.find(ast.Constant):
         device = literal_text(node) or ""
-        if "/job:" not in device or not program.imports_tensorflow:
+        if "/job:" not in device or " " in device or not program.imports_tensorflow:
             continue
         outer = set(map(type, enclosing_nodes(node)))
         if not serves or outer & {ast.For, ast.ListComp}:

@@ -212,6 +212,15 @@ ADDRESSES = {
         "job_name=F.FLAGS.job_name)",
         ("--servers=a:1,b:2", "--machines=c:3", "--machines=d:4", "--job_name=worker"),
     ),
+    "options of click that are repeated": (
+        "import click, tensorflow as tf\n"
+        "@click.command()\n@click.option('--servers', multiple=True)\n"
+        "@click.option('--machines', multiple=True)\n@click.option('--job_name')\n"
+        "def main(servers, machines, job_name):\n"
+        "  tf.train.Server({'ps': list(servers), 'worker': list(machines)}, job_name=job_name)\n"
+        "main()",
+        ("--servers=a:1", "--servers=b:2", "--machines=c:3", "--machines=d:4", "--job_name=worker"),
+    ),
     "key by key, in a function": (
         addresses(TWO, "tf.train.ClusterSpec(spec(args))") .replace("import sys", "") +
         "\ndef spec(a):\n  c = {}\n  c['ps'] = a.servers.split(',')\n  c['worker'] = "

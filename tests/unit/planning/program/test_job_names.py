@@ -96,6 +96,17 @@ def test_chief_of_plan_is_called_master(make: Callable[..., Plan]) -> None:
     assert "the chief is called master in TF_CONFIG: train.py:9 looks for" in "\n".join(plan.notes)
 
 
+def test_first_worker_of_estimator_is_chief(job: Job) -> None:
+    text = "import tensorflow as tf\ntf.estimator.train_and_evaluate(e, t, v)\n"
+    program = source.read_program(("python", "train.py"), {"train.py": text})
+    planned = {"ps": ("n1:1",), "worker": ("n2:1", "n3:1")}
+    names = job_names.decide_job_names(job, program, planned)
+    assert names.cluster(planned) == {"ps": ("n1:1",), "chief": ("n2:1",), "worker": ("n3:1",)}
+    assert "tf.estimator.train_and_evaluate needs a chief (train.py:2)" in names.notes[0]
+    planned["chief"] = ("n4:1",)
+    assert job_names.decide_job_names(job, program, planned).cluster(planned) == planned
+
+
 @pytest.mark.parametrize(
     "asks",
     [

@@ -104,12 +104,16 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "synchronous by a flag that is on": (FLAGS + SYNC_ON + SERVER.replace("OPTIMIZER", BY_FLAG), "sync"),
     "coordinator, whose servers the program starts": (TUTORIAL, "coordinator"),
     "strategies by name, and a flag for addresses": (BY_NAME, None),
-    "estimator": (TF2 + ESTIMATOR, "coordinator"),
+    "estimator": (TF2 + ESTIMATOR, "async"),
     "estimator with a strategy": (MIRRORED + ESTIMATOR, "mirrored"),
     "estimator on several GPUs": (TF2 + "tf.distribute.MirroredStrategy()" + ESTIMATOR, "local"),
-    "estimator with flags for addresses": (FLAGS + ESTIMATOR, None),
+    "estimator with devices": (TF2 + "filters = ['/job:ps']" + ESTIMATOR, "async"),
     "estimator with another strategy to evaluate": (
         MIRRORED + "tf.distribute.MirroredStrategy()" + ESTIMATOR, None
+    ),
+    "server of TensorFlow 1 by TF_CONFIG": (
+        "import json, os\nimport tensorflow.compat.v1 as tf\nc = json.loads(os.environ['TF_CONFIG'])\n"
+        "tf.train.Server(c)", "async"
     ),
     "strategy by TF_CONFIG": (CONFIG, "mirrored"),
     "strategy by a setting": (CONFIG.replace("TF_CONFIG", "SETTINGS"), None),
@@ -132,6 +136,7 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "transformers without a trainer": ("from transformers import AutoModel\nAutoModel()", None),
     "mirrored": (MIRRORED, "mirrored"),
     "coordinator": (TF2 + "s = tf.distribute.experimental.ParameterServerStrategy(r)", "coordinator"),
+    "a sentence about devices": (TF2 + "'Each operation is on /job:worker'", None),
     "several GPUs": (TF2 + "with tf.distribute.MirroredStrategy().scope(): pass", "local"),
     "in-graph": (TF2 + 'for w in range(2):\n  with tf.device("/job:worker/task:%d" % w): pass', "ingraph"),
     "PyTorch": ("import torch.distributed as dist\ndist.init_process_group('gloo')", "plain"),
