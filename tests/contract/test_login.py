@@ -291,7 +291,7 @@ def test_required_second_factor_is_named_immediately(
     host = ssh_hosts.host("n1", f"AuthenticationMethods publickey,{second}", *allowed).host
     watch = Stopwatch()
     error = refused(fleet, host)
-    assert f"took the key and wants a second factor ({second})" in error.what
+    assert f"accepted the key, but wants a second factor ({second})" in error.what
     assert error.next and "AuthenticationMethods publickey" in error.next
     assert watch.seconds < 5
 

@@ -263,8 +263,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         methods = ", ".join(
             printable_line(method.encode()) for method in offer.required_methods[:4]
         )
-        what = f"{target.where} took the key and wants a second factor ({methods}): "
-        what += "tfdeploy answers no questions"
+        what = f"{target.where} accepted the key, but wants a second factor ({methods}): "
+        what += "tfdeploy cannot give a second factor"
         remedy = f"let {target.user} log in with only the key: in sshd_config of this host, write "
         return what, f"{remedy}`Match User {target.user}` and `AuthenticationMethods publickey`"
     parting = (attempt.disconnect_text,) if attempt.disconnect_text else ()
