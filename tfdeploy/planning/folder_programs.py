@@ -30,7 +30,8 @@ _FRAMEWORK = re.compile(
 _OTHER_TASKS = re.compile(
     r"(?i)\b(((global|local|node|machine)_)?rank|distributed|socket|subprocess|tpu|grpc|zmq|"
     r"launch\w*(?= *\()|parameter.server)\b|world_size|task_(index|id)|job_name|TF_CONFIG|SLURM|"
-    r"cluster_?(spec|resolver)|num_(nodes|machines|hosts)|_hosts\b|hostfile"
+    r"cluster_?(spec|resolver)|num_(nodes|machines|hosts|processes)|process_(index|count|id)|_hosts\b|"
+    r"hostfile"
 )
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")

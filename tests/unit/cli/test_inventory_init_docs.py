@@ -333,7 +333,15 @@ def test_init_proposes_single_process_if_program_names_no_other_machine(
     assert "(mode local: it names no other machine)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["import os", "import torch, socket", "import jax; launch(fit)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os",
+        "import torch, socket",
+        "import jax; launch(fit)",
+        "import jax; jax.process_index()",
+    ],
+)
 def test_init_says_that_single_process_is_a_guess(capsys, project_folder, text):
     (project_folder / "train.py").write_text(f"{text}\nprint(1)")
     assert main(["init", "--yes"]) == 0
