@@ -212,7 +212,8 @@ JOB = (
         "cluster), classic (--ps_hosts --worker_hosts --job_name --task_index), none (no flags)",
         "flags: auto",
         values.one_of("auto", "classic", "none"),
-        f"auto in {' and '.join(mode for mode in MODES if rules_of(mode).takes_flags)}, else none",
+        f"auto in {' and '.join(mode for mode in MODES if rules_of(mode).takes_flags)}; in other "
+        "modes, only flags whose meaning is certain",
     ),
     Key(
         "cluster",

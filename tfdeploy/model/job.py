@@ -148,7 +148,8 @@ class Job:
     keep: tuple[str, ...] = ()
     # the command's working directory, relative to the code folder; "" is the code folder itself
     cwd: str = ""
-    # None means "auto" in the modes async and sync, and "none" in the other modes.
+    # None means "auto" in the modes async and sync. In the other modes, only flags are appended
+    # whose meaning is certain.
     flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
