@@ -192,7 +192,7 @@ FAULTS = (
     Fault("n5", "logout", "KillUserProcesses", "loginctl enable-linger lab"),
     Fault("n5", "logout", "RemoveIPC", "loginctl enable-linger lab"),
     Fault("n6", "quota", "the quota of lab leaves", "quota -s"),
-    Fault("n6", "limits", "at most 200 open files", "lab - nofile 65536"),
+    Fault("n6", "limits", "the limit of open files is 200", "lab - nofile 65536"),
     Fault("n6", "limits", "killed after 90000 s", "lab - cpu unlimited"),
     Fault("n6", "environment", "http_proxy set", "/etc/environment"),
     Fault("n6", "environment", "TF_CONFIG set", "~/.bashrc"),
