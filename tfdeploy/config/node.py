@@ -76,7 +76,9 @@ class Node:
         actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
         if self.kind in SCALARS:
             actual = quoted_truncated(self.text)
-        return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
+        in_list = self.parent is not None and self.parent.kind == "list"
+        key = self.path.rpartition(".")[2] if in_list else self.key
+        return self.error(f"{key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
         """Return this node's text. Raises ConfigError unless the node is a text or a number."""

@@ -291,6 +291,7 @@ REFUSED = {
     'cwd: "{job_name}"': ("is not a folder inside the code", "cwd", "cwd: src"),
     "cwd: [src]": ("cwd must be text", "cwd", None),
     'cwd: ""': ("cwd must be a text", "cwd", None),
+    "keep: [ck, -rf]": ("keep[1] must be a text", "keep[1]", None),
     "roles: {wroker: {}}": ("unknown role 'wroker'", "roles.wroker", "worker?"),
     "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", "write ps: {count: 2}"),
     "roles: {worker: []}": ("must be a mapping such as", "roles.worker", "worker: [n2, n3] below"),
