@@ -77,17 +77,6 @@ def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
     assert all(reader.stopped_metrics == ["bad"] for reader in readers)
 
 
-def test_other_threads_match_own_patterns_only() -> None:
-    collected: list[object] = []
-    patterns = MetricPatterns({"bad": ENDLESS, "step": STEP}, own=["step"])
-    thread = threading.Thread(
-        target=lambda: collected.append(MetricReader(patterns).find_metrics(LINES, possible))
-    )
-    thread.start()
-    thread.join()
-    assert collected == [{"step": 7}]
-
-
 def test_the_cpu_time_of_other_threads_does_not_count() -> None:
     ended = threading.Event()
 

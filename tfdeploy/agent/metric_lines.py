@@ -1,5 +1,5 @@
 """Read metrics from the output of a program. Metrics are found by the regular expressions of the
-job, and in the forms that Keras prints. Pure. The hosts and the control machine use the same code.
+job, and in the forms that Keras prints. Pure.
 
 Messages of TensorFlow's C++ code are recognised by their prefix and ignored, because a line such as
 "Step 65783289095256262 cancelled" contains a random id. Messages of Python's logging belong to the

@@ -1,17 +1,15 @@
-"""Match a job's patterns against the lines that its tasks print, within a limit of CPU time. This
-is done on hosts and on the control machine.
+"""Match a job's patterns against the lines that its tasks print, within a limit of CPU time. Only
+hosts do this.
 
 A regular expression may need years for 40 characters. While Python's `re` matches, no other thread
-runs, and only the main thread handles signals. So the job's patterns are matched in the main
-thread, which a timer interrupts. Other threads match only the patterns of tfdeploy itself, which
-need time in proportion to the length of a line.
+runs, and only the main thread handles signals. So the patterns are matched in the main thread,
+which a timer interrupts.
 """
 
 from __future__ import annotations
 
 import gc
 import signal
-import threading
 import time
 
 from tfdeploy.agent.annotations import (
@@ -93,10 +91,8 @@ class MetricReader:
     """Reads metrics from the lines of one task. A pattern that uses too much CPU time is stopped,
     which means that it is not matched with later lines of this task."""
 
-    def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
-        self._patterns = (
-            patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
-        )
+    def __init__(self, patterns: MetricPatterns) -> None:
+        self._patterns = patterns
         self._stopped: Set[str] = set()
         self._most_s = CALL_CPU_S  # limits the CPU seconds of one pattern in the current call
         # CPU seconds that were left at the time `_refilled_at` (monotonic seconds)
@@ -119,6 +115,7 @@ class MetricReader:
         self, lines: Iterable[str], is_possible: Callable[[str, float], bool]
     ) -> Dict[str, float]:
         """Return metric -> newest number. If the CPU budget is used up, some metrics are missing.
+        Must be called in the main thread.
 
         `lines`: the lines to search; the newest comes first. `is_possible`: as in
         metric_lines.find_metric.
@@ -131,17 +128,11 @@ class MetricReader:
         self._lines += len(texts)
         self._most_s = max(CALL_CPU_S, LINE_CPU_S / 2 * len(texts))
         self._current, self._since = _KERAS, time.thread_time()
-        if threading.current_thread() is not threading.main_thread():
-            self._match_patterns(texts, self._patterns.own, is_possible, metrics)
-        else:
-            try:
-                limit_s = min(self._budget_s, max(SECOND_CPU_S, LINE_CPU_S * len(texts)))
-                call_with_cpu_limit(
-                    limit_s,
-                    lambda: self._match_patterns(texts, self._patterns, is_possible, metrics),
-                )
-            except CpuLimitReached:
-                self._switch_pattern(_KERAS)
+        try:
+            limit_s = min(self._budget_s, max(SECOND_CPU_S, LINE_CPU_S * len(texts)))
+            call_with_cpu_limit(limit_s, lambda: self._match_patterns(texts, is_possible, metrics))
+        except CpuLimitReached:
+            self._switch_pattern(_KERAS)
         if self._budget_s < _LEAST_CPU_S:
             self._stop_costliest_pattern()
         return metric_values(metrics)
@@ -156,15 +147,14 @@ class MetricReader:
     def _match_patterns(
         self,
         texts: List[str],
-        names: Iterable[str],
         is_possible: Callable[[str, float], bool],
         metrics: Found,
     ) -> None:
         metrics.update(find_standard_metrics(texts))
-        for name in names:
+        for name, pattern in self._patterns.items():
             if not self._is_pattern_stopped(name):
                 self._switch_pattern(name)
-                find_metric(texts, name, self._patterns[name], is_possible, metrics)
+                find_metric(texts, name, pattern, is_possible, metrics)
         self._switch_pattern(_KERAS)
 
     def _switch_pattern(self, name: str) -> None:

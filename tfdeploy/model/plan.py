@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from tfdeploy.agent.metric_patterns import OTHER_STEPS
-from tfdeploy.agent.metric_reader import compile_patterns
-from tfdeploy.model.job import DEFAULT_METRICS, Mode, Protection
+from tfdeploy.model.job import Mode, Protection
 from tfdeploy.model.typed import convert
 
 PLAN_VERSION = 1
@@ -129,8 +126,7 @@ class Plan:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
-    # True: a host sends a metric within a second of the line that contains it. False: version 0.1.0
-    # launched the run, so the operator's machine finds the metrics in the lines.
+    # True: a host sends a metric within a second of the line that contains it.
     hosts_tell_metrics: bool = False
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2"; None: the run starts anew
     # True: before the start, each host moves the content of its `keep` folders aside
@@ -181,14 +177,6 @@ class Plan:
     def host(self, name: str) -> HostPlan:
         """Return what the plan says about the host. Raises KeyError for an unknown host."""
         return {host.host: host for host in self.hosts}[name]
-
-
-def metric_patterns_of(plan: Plan) -> Mapping[str, re.Pattern[str]]:
-    """Return the patterns that find metrics in the lines of a run's tasks. If the run's hosts send
-    the metrics, this machine does not search the lines, and {} is returned."""
-    if plan.hosts_tell_metrics:
-        return {}
-    return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
 def without_ssh_settings(plan: Plan) -> Plan:

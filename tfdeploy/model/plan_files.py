@@ -153,9 +153,8 @@ def read_untrusted_plan(content: bytes, run: str, job: str, metrics: Mapping[str
     """Read a host's plan.json, of any version of the file. Return the plan of `run`, with only the
     fields that this machine may trust. Raises ValueError that says what is wrong with the file.
 
-    The tasks' commands and environments are left out. The file's regular expressions of metrics are
-    replaced by `metrics`, which come from this machine: matching a hostile expression could take
-    forever.
+    The tasks' commands and environments are left out. The file's metrics are replaced by `metrics`,
+    which come from this machine, so that no hostile regular expression is ever matched here.
     """
     plan = _decode_trusted_fields(content)
     if (plan.run, plan.job) != (run, job):

@@ -7,18 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
-from tfdeploy.model.answers.samples import TaskMetrics
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.plan import Plan, metric_patterns_of
+from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import RunView, find_informed_and_uninformed_hosts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.last_lines import last_lines
-from tfdeploy.operations.tasklogs.stored_lines import stored_lines
-from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Errors, Fleet
 
-TAIL_LINES = 40  # how many of a task's last log lines are searched for metrics
 SETTLE_S = 2.0  # seconds that hosts have for telling each other that the run has ended
 DEATH_LINES = 8  # how many log lines of the task that died first are shown
 
@@ -44,18 +40,12 @@ def status(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -
     """
     watch = Watch(fleet, plan, lambda event: None, only_hosts)
     watch.poll()
-    run_status = collect_task_metrics(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
     metrics = {
-        task: _sorted_metric_values(measures, order) for task, measures in run_status.items()
+        task: _sorted_metric_values(sample.values, order) for task, sample in watch.samples.items()
     }
-    unread = {
-        task: tuple(dict.fromkeys((*watch.stopped.get(task, ()), *measures.stopped_metrics)))
-        for task, measures in run_status.items()
-    }
-    view = watch.view(
-        metrics=metrics, unread={task: names for task, names in unread.items() if names}
-    )
+    unread = {task: tuple(names) for task, names in watch.stopped.items()}
+    view = watch.view(metrics=metrics, unread=unread)
     return Status(
         view, watch.errors, tuple(sorted(watch.processless_hosts)), _recheck_uninformed_hosts(watch)
     )
@@ -105,36 +95,10 @@ def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     )
 
 
-def collect_task_metrics(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, TaskMetrics]:
-    """Return {task: all metrics of the task that its host knows}.
-
-    For a run that tfdeploy 0.1.0 launched, the last lines of the logs are searched too.
-    """
-    patterns = metric_patterns_of(plan)
-    measures = {task.task: TaskMetrics(patterns) for task in plan.tasks}
-    for task, sample in watch.samples.items():
-        measures[task].take_sample(sample)
-    if patterns:
-        begun_tasks = {
-            name for name, status in watch.tasks.items() if status.log_bytes or status.started
-        }
-        readable_tasks = tuple(
-            task.task
-            for task in plan.tasks
-            if task.task in begun_tasks and task.host not in watch.errors
-        )
-        for line in stored_lines(
-            fleet, plan, LogQuery(readable_tasks, last=TAIL_LINES, within_s=PIECE_S), {}
-        ):
-            measures[line.task].add_line(line.time, line.line.decode("utf-8", "replace"))
-    return measures
-
-
-def _sorted_metric_values(measures: TaskMetrics, first: Iterable[str]) -> dict[str, float]:
+def _sorted_metric_values(values: dict[str, float], first: Iterable[str]) -> dict[str, float]:
     """Return {metric: value}, beginning with the metrics in `first`.
 
     Counters that serve only to compute rates are left out.
     """
-    values = measures.newest_values()
     others = (name for name in values if name not in OTHER_STEPS)
     return {name: values[name] for name in dict.fromkeys((*first, *others)) if name in values}

@@ -49,7 +49,7 @@ def show_summary(
     for task in progress.tasks.values() if progress.state == "succeeded" else ():
         if task.deciding and task.step is not None:
             loss = {} if task.loss is None else {"loss": task.loss}
-            values = labelled_values(task.measures.newest_values(), progress.job_metrics)
+            values = labelled_values(task.measures.newest_values, progress.job_metrics)
             figures = [
                 f"{name} {format_number(value)}" for name, value in {**loss, **values}.items()
             ]

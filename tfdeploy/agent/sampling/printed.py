@@ -40,7 +40,7 @@ class PrintedMetrics:
     ever printed. `step_times`: name of a step counter -> when it was last printed, in UTC seconds
     by this host's clock."""
 
-    def __init__(self, task_dir: str, patterns: Mapping[str, re.Pattern[str]]) -> None:
+    def __init__(self, task_dir: str, patterns: MetricPatterns) -> None:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
         # Inode of the log, and the offset up to which the log has been read.
         self._inode = self._size = 0

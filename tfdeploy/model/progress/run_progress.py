@@ -2,9 +2,8 @@
 known: `--steps=2000` in its command, or Keras's `Epoch 3/40`. The same events give the same state,
 live or replayed.
 
-This module reads no clock; its time is the time of the events. It takes about a microsecond to
-record a line, because step and loss are computed only when they are read. Texts are not sanitised:
-they are as the hosts sent them.
+This module reads no clock; its time is the time of the events. Texts are not sanitised: they are as
+the hosts sent them.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ import msgspec
 
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, last_progress_state
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import KEPT_CHARS, NewestSamples, Patterns, extra_metrics
+from tfdeploy.model.answers.samples import KEPT_CHARS, NewestSamples, extra_metrics
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Plan, metric_patterns_of, plan_from_json
+from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.progress.task_progress import HostProgress, TaskProgress, Transfer
 from tfdeploy.model.row_values import stall_words
 from tfdeploy.model.status.task_status import (
@@ -69,7 +68,6 @@ class RunProgress:
         # a task's line is the step of the whole run.
         self.shares_step = False
         self._cause: str | None = None
-        self._patterns: Patterns = {}
         if plan is not None:
             self.set_plan(plan)
 
@@ -82,7 +80,6 @@ class RunProgress:
 
     def set_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
-        self._patterns = metric_patterns_of(plan)
         # If only some hosts are shown, `plan.tasks` has only their tasks. `plan.cluster` still has
         # the tasks of all hosts.
         shown = sum(task.role in TRAINERS for task in plan.tasks)
@@ -91,7 +88,7 @@ class RunProgress:
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
             name = planned.task
-            task = known.get(name) or TaskProgress(name, planned.host, self._patterns)
+            task = known.get(name) or TaskProgress(name, planned.host)
             for field in ("host", "gpus", "deciding", "address"):
                 setattr(task, field, getattr(planned, field))
             self.tasks[name] = task
@@ -138,7 +135,7 @@ class RunProgress:
         """Return the highest step of all tasks that train, or None if no step is known. If a task
         prints both the shared counter and its own steps, the shared counter is used."""
         trainers = (
-            task.measures.newest_values()
+            task.measures.newest_values
             for task in self.tasks.values()
             if task.task.partition(":")[0] in TRAINERS
         )
@@ -160,7 +157,7 @@ class RunProgress:
     def extra_metrics(self) -> list[str]:
         """Return names of metrics: first those that the job file defines, then those that only the
         tasks print or write. The second group is sorted by importance."""
-        names = (name for task in self.tasks.values() for name in task.measures.seen_names())
+        names = (name for task in self.tasks.values() for name in task.measures.newest_values)
         shown = extra_metrics(dict.fromkeys((*self.job_metrics, *names)))
         return sort_metrics(shown, self.job_metrics)
 
@@ -220,7 +217,7 @@ class RunProgress:
         """Return the task of that name. If the name is not known yet, add such a task first."""
         task = self.tasks.get(name)
         if task is None:
-            task = self.tasks[name] = TaskProgress(name, host or "?", self._patterns)
+            task = self.tasks[name] = TaskProgress(name, host or "?")
         return task
 
     def take_lines(
@@ -232,11 +229,10 @@ class RunProgress:
         writer.lines += count
         writer.last_time = time
         self.latest = max(self.latest or 0.0, time)
-        for line in filter(None, newest):
+        if line := next(filter(None, reversed(newest)), ""):
             writer.last_raw = (
                 line if len(line) <= KEPT_CHARS else last_progress_state(line)[:KEPT_CHARS]
             )
-            writer.measures.add_line(time, writer.last_raw)
 
     def _apply_step(self, event: Event) -> None:
         self.steps[event.data["step"]] = event.data.get("state", "begin")
@@ -353,7 +349,7 @@ def run_completion(progress: RunProgress) -> RunCompletion | None:
     lead = progress.lead_task
     if lead is None:
         return None
-    values = lead.measures.newest_values()
+    values = lead.measures.newest_values
     epoch, epochs = values.get(EPOCH), values.get(EPOCHS)
     if epoch and epochs and epoch <= epochs:
         batch, batches = values.get(BATCH, 0.0), values.get(BATCHES, 0.0)

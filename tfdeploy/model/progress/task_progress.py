@@ -1,5 +1,5 @@
-"""Hold the progress of one task (what its host reports, and what its lines contain) and of one
-host: its connection, and the transfers to it with their bytes, rate and remaining time.
+"""Hold the progress of one task (what its host reports, and its last line) and of one host: its
+connection, and the transfers to it with their bytes, rate and remaining time.
 
 Pure: this module reads no clock, but takes the time from the events. Texts are not sanitised: they
 are as the hosts sent them.
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfdeploy.agent.metric_lines import last_progress_state
-from tfdeploy.model.answers.samples import Patterns, TaskMetrics, TaskSample
+from tfdeploy.model.answers.samples import TaskMetrics, TaskSample
 from tfdeploy.model.events import TaskFields, TransferFields
 from tfdeploy.model.status.task_status import DEATHS
 
@@ -27,7 +27,6 @@ class TaskProgress:
 
     task: str
     host: str
-    patterns: InitVar[Patterns]
     gpus: tuple[int, ...] = ()
     deciding: bool = False
     address: str = ""  # the endpoint to which other tasks connect
@@ -50,9 +49,7 @@ class TaskProgress:
     last_time: float | None = None
     cpu: float | None = None  # cores in use; None: not measured
     memory: int | None = None  # bytes in use; None: not measured
-
-    def __post_init__(self, patterns: Patterns) -> None:
-        self.measures = TaskMetrics(patterns)
+    measures: TaskMetrics = field(default_factory=TaskMetrics)
 
     @property
     def restarts(self) -> int:

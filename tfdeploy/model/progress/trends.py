@@ -142,7 +142,7 @@ class Trends:
                     _find_or_add_trend(self.used, name, use).prepend(points)
 
     def _add_task(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
-        for metric, value in task.measures.newest_values().items():
+        for metric, value in task.measures.newest_values.items():
             if metric in (STEP, LOSS) or metric not in STANDARD_METRICS:
                 _find_or_add_trend(self.printed, name, metric).add(now, value)
         busy, memory = progress.gpu_use(task)
@@ -158,7 +158,7 @@ class Trends:
             STEP: progress.highest_step,
             RATE: progress.run_steps_per_s(),
             DONE: done.fraction if done else None,
-            LOSS: lead.measures.newest_values().get(LOSS) if lead else None,
+            LOSS: lead.measures.newest_values.get(LOSS) if lead else None,
         }
         for name, value in figures.items():
             if value is not None:

@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.console import Console
 
-from tfdeploy.model.answers.samples import LINES_PER_BUCKET
 from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.row_values import unread_metrics_text
 from tfdeploy.model.status.task_status import end_event_of
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
 from tfdeploy.ui.dashboard.bell import WakePipe
@@ -122,8 +120,6 @@ class Dashboard:
         # Task -> (the number of its lines and steps, the time of `clock` when this number last
         # changed).
         self._last_signs: dict[str, tuple[int, float]] = {}
-        # Notes about metrics that are no longer read. Each note is shown once.
-        self._unread_notes: set[str] = set()
 
     def __call__(self, event: Event | _LineBatch) -> None:
         self._queue.append(event)
@@ -221,31 +217,15 @@ class Dashboard:
         return count > 0
 
     def _apply(self, event: Event) -> None:
-        if event.kind == "note" and event.data["text"] in self._unread_notes:
-            # `_note_unread_metrics` has already added a note with this text. This note, from the
-            # task's host, repeats it.
-            return
         self.progress.apply_event(event)
         text, style = self.happenings.add(event)
         if text and event.kind != "step":
             self.ring.add(OURS, "", text, style or "bold", event.task or "")
 
-    def _note_unread_metrics(self) -> None:
-        """Add a note for each metric that this machine no longer reads, because matching its
-        regular expression takes too long (see agent/metric_reader.py)."""
-        for name, task in self.progress.tasks.items():
-            text = f"{name}: {unread_metrics_text(task.measures.stopped_metrics)}"
-            if task.measures.stopped_metrics and text not in self._unread_notes:
-                if all(text != known_text for _, _, known_text in self.progress.notes):
-                    data = {"level": "warning", "text": text}
-                    self._apply(Event("note", self._now(), self.progress.run, data=data))
-                self._unread_notes.add(text)
-
     def _apply_lines(self, batch: _LineBatch) -> None:
         _, task, host, *_ = last = batch.kept[-1]
         texts = [_decode_line(line.line) for line in batch.kept]
-        newest = texts[-LINES_PER_BUCKET:]
-        self.progress.take_lines(task, host, last.time, newest, batch.total)
+        self.progress.take_lines(task, host, last.time, texts, batch.total)
         self.ring.add_many(task, host, texts, batch.total)
 
     def _draw_until_left(self) -> Literal["left", "ended"]:
@@ -315,7 +295,6 @@ class Dashboard:
     def draw(self, screen: Screen, width: int, height: int) -> None:
         self.ring.record_arrivals(self._clock())
         self._measure_silence()
-        self._note_unread_metrics()
         screen.draw(compose_frame(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:

@@ -75,7 +75,7 @@ def _title_row(task: TaskProgress, mark: TaskTrouble) -> Row:
 
 def _fact_rows(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]:
     progress, width = frame.scene.progress, frame.width
-    values = task.measures.newest_values()
+    values = task.measures.newest_values
     busy, used = progress.gpu_use(task)
     rate, is_running = progress.own_steps_per_s(task), task.state == "running"
     figures = [

@@ -137,7 +137,7 @@ class TaskTable:
         column steps/s has values; if so, that column already shows global_step/sec."""
         if has_rates and name.endswith(PRINTED_RATE):
             return False
-        values = (task.measures.newest_values().get(name) for task in self.progress.tasks.values())
+        values = (task.measures.newest_values.get(name) for task in self.progress.tasks.values())
         job_metrics = self.progress.job_metrics
         return any(has_value_to_show(name, value, job_metrics) for value in values)
 
@@ -338,7 +338,7 @@ def _state_style(mark: TaskTrouble) -> str:
 def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     """Return the metrics of a task, 'accuracy 0.91 ▁▃▆█, lr 0.001 █▆▃▁': as many metrics as fit
     into `room` columns, but at least one."""
-    shown, values = "", task.measures.newest_values()
+    shown, values = "", task.measures.newest_values
     for name in table.metrics if room else ():
         if has_value_to_show(name, values.get(name), table.progress.job_metrics):
             label = clean(metric_label(name), 40)

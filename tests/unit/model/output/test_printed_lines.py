@@ -1,5 +1,5 @@
 """Test that the right step and the right loss are read from printed lines. The lines come from
-public programs.
+public programs and from TensorFlow.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ import math
 
 import pytest
 
-from tfdeploy.agent.metric_reader import compile_patterns
-from tfdeploy.model.answers.samples import TaskMetrics
+from support.recorded import PrintedMetrics
+from tfdeploy.agent.metric_lines import is_possible_step, strip_cpp_message
+from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.model.job import DEFAULT_METRICS
 
-PATTERNS = compile_patterns(DEFAULT_METRICS)
 LINES: list[tuple[str, int | None, float | None]] = [
     # The program counts in floats: get_variable("global_step", [])
     ("Step: 100.0", 100, None),
@@ -146,19 +146,141 @@ LINES: list[tuple[str, int | None, float | None]] = [
 ]  # fmt: skip
 
 
-def measure_line(line: str) -> TaskMetrics:
-    measures = TaskMetrics(PATTERNS)
-    measures.add_line(100.0, line)
-    return measures
+ABORTED = (
+    "local_rendezvous.cc:412] Local rendezvous is aborting with status: ABORTED: Step "
+    "123937220698374316 cancelled."
+)
+TENSORFLOW = [
+    f"W0000 00:00:1795343521.219564   29562 {ABORTED}  Cancelling rendezvous. "
+    "[type.googleapis.com/tensorflow.DerivedStatus='']",
+    "I0000 00:00:1795343518.398355   28225 grpc_server_lib.cc:467] Started server with target: "
+    "grpc://127.0.0.1:58935",
+    "E0000 00:00:1795343518.383044   28225 cuda_platform.cc:52] failed call to cuInit: step: 303",
+    "W1122 10:00:00.123456   28225 local_rendezvous.cc:412] ABORTED: Step 65783289095256262 "
+    "cancelled.",
+    "E1122 10:00:00.123456789   12345 server_chttp2.cc:40] step 12",
+    "2026-11-22 10:00:00.123456: W tensorflow/core/framework/local_rendezvous.cc:404] Step "
+    "65783289095256262 cancelled",
+    "2026-11-22 10:00:00.123456: I "
+    "external/local_xla/xla/stream_executor/cuda/cuda_executor.cc:998] step: 4 of 9",
+    "E tensorflow/core/client/tensor_c_api.cc:485] Step 6578 cancelled",
+]
+PROGRAMS = [
+    ("step 1200 loss 0.31", 1200, 0.31),
+    ("INFO:tensorflow:loss = 0.3, step = 100 (0.5 sec)", 100, 0.3),
+    (
+        "I1122 10:00:00.123456 139955 basic_session_run_hooks.py:262] loss = 0.5, step = 300",
+        300,
+        0.5,
+    ),
+    ("2026-11-22 10:00:00.123456: I train.py:12] step 8", 8, None),
+    ("2026-11-22 10:00:00,123 INFO train.py:12] step: 7", 7, None),
+    ("1480: Worker 0: training step 120 done (global step: 240)", 240, None),
+    (
+        "step 5 2026-11-22 10:00:00.123456: W tensorflow/core/x.cc:4] Step 65783289095256262 "
+        "cancelled",
+        5,
+        None,
+    ),
+]
 
 
-@pytest.mark.parametrize(("line", "step", "loss"), LINES)
+def read_lines(*lines: str) -> PrintedMetrics:
+    """Return the metrics in lines that a task prints one second apart."""
+    printed = PrintedMetrics()
+    for second, line in enumerate(lines):
+        printed.read_line(line, 100.0 + second)
+    return printed
+
+
+def step_and_loss(*lines: str) -> tuple[float | None, float | None]:
+    known = read_lines(*lines).known
+    return known.get("step"), known.get("loss")
+
+
+@pytest.mark.parametrize(("line", "step", "loss"), [*LINES, *PROGRAMS])
 def test_step_and_loss_in_line(line: str, step: int | None, loss: float | None) -> None:
-    measures = measure_line(line)
-    assert (measures.step, measures.loss) == (step, pytest.approx(loss, nan_ok=True))
+    assert step_and_loss(line) == (step, pytest.approx(loss, nan_ok=True))
 
 
 def test_nan_loss_replaces_previous_loss() -> None:
-    measures = measure_line("step 1 loss 0.5")
-    measures.add_line(101.0, "step 2 loss nan")
-    assert math.isnan(measures.newest_values()["loss"]) and measures.step == 2
+    step, loss = step_and_loss("step 1 loss 0.5", "step 2 loss nan")
+    assert step == 2 and loss is not None and math.isnan(loss)
+
+
+@pytest.mark.parametrize("line", TENSORFLOW)
+def test_tensorflow_log_line_is_no_measure(line: str) -> None:
+    assert strip_cpp_message(line) == ""
+    assert read_lines(line).known == {}
+    assert read_lines("step 12 loss 0.5", line).known == {"step": 12, "loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Step 65783289095256262 was cancelled", "CancelledError: Step 123937220698374316 cancelled"],
+)
+def test_impossible_step_is_ignored(line: str) -> None:
+    assert step_and_loss(line)[0] is None
+    assert step_and_loss("step 10", line, "step 11")[0] == 11
+
+
+def test_impossible_step_does_not_hide_step_of_same_time() -> None:
+    newest_first = ["Step 65783289095256262 cancelled", "step 42", "step 41"]
+    reader = MetricReader(compile_patterns(DEFAULT_METRICS))
+    found = reader.find_metrics(newest_first, lambda name, value: is_possible_step(value, None, 0))
+    assert found == {"step": 42}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (1_000_000, 1_000_100),  # the program resumes from a checkpoint
+        # The program prints a line before it reads its checkpoint.
+        (0, 1_000_000),
+        (0, 10_000, 20_000),
+        (900, 10),  # the program starts again
+        (10**12,),
+    ],
+)
+def test_first_step_and_rate_may_be_large(steps: tuple[int, ...]) -> None:
+    assert step_and_loss(*(f"step {step}" for step in steps))[0] == steps[-1]
+
+
+def test_step_that_jumps_too_far_is_ignored() -> None:
+    assert step_and_loss("step 1200", "step 9000000000000")[0] == 1200
+
+
+def test_serving_ps_has_no_measures() -> None:
+    assert read_lines(*TENSORFLOW).known == {}
+
+
+def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
+    printed = read_lines(
+        "Epoch 2/3",
+        "50/100 - 2s - accuracy: 0.5 - loss: 0.7",
+        "100/100 - 4s - accuracy: 0.6 - loss: 0.6",
+        "saving",
+    )
+    assert printed.known == {
+        "epoch": 2,
+        "epochs": 3,
+        "batch": 100,
+        "batches": 100,
+        "accuracy": 0.6,
+        "loss": 0.6,
+        "step": 200,
+    }
+    assert printed.step_times == {"step": 102.0}
+
+
+def test_printed_rate_is_found() -> None:
+    known = read_lines("INFO:tensorflow:global_step/sec: 102.5", "saving").known
+    assert known == {"global_step/sec": 102.5}
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "loss"),
+    [("Loss for final step: 0.25.", None, 0.25), ("step: 0.5", None, None), ("step 5.", 5, None)],
+)
+def test_final_step_is_ignored(line: str, step: int | None, loss: float | None) -> None:
+    assert step_and_loss(line) == (step, loss)

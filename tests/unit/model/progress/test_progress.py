@@ -159,7 +159,7 @@ def test_figures_of_task() -> None:
     task = fold(a_run()[:-2]).tasks["worker:0"]
     assert (task.step, task.loss, task.lines, task.gpus, task.pid) == (597, 0.005, 200, (0,), 42)
     assert task.steps_per_s == pytest.approx(30, rel=0.05)
-    assert task.measures.newest_values()["accuracy"] == 0.5
+    assert task.measures.newest_values["accuracy"] == 0.5
 
 
 def test_replay_gives_same_progress_and_reading_changes_nothing() -> None:
@@ -347,7 +347,7 @@ def test_metrics_of_event_files_stay_until_newer_ones_arrive() -> None:
         data = {"host": {"time": 1.0}, "tasks": {"worker:0": {"time": 1.0, "printed": printed}}}
         progress.apply_event(Event(kind="sample", time=1.0, host="n2", data=data))
     assert progress.extra_metrics[-1] == "train/epoch_loss"
-    assert progress.tasks["worker:0"].measures.newest_values() == {"train/epoch_loss": 0.5}
+    assert progress.tasks["worker:0"].measures.newest_values == {"train/epoch_loss": 0.5}
 
 
 @pytest.mark.parametrize(
