@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING
 
 from tfdeploy.errors import HostFailed, UsageError
 from tfdeploy.lab import folder, processes, starter
@@ -15,16 +15,8 @@ from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
 from tfdeploy.lab.state import HostState, LabState
 
-
-class HostStatus(TypedDict):
-    """One row of `lab status`."""
-
-    host: str
-    address: str
-    port: int
-    state: str  # "up", "off" or "cut"
-    pid: int | None  # the host's first process; None: the host is off
-    python: str  # the interpreter of the training programs
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import LabHostRow
 
 
 class Lab(ABC):
@@ -101,7 +93,7 @@ class Lab(ABC):
             aside = folder.rename_for_removal(self.root)
         folder.delete_renamed_lab_and_leftovers(aside)
 
-    def status(self) -> list[HostStatus]:
+    def status(self) -> list[LabHostRow]:
         """Return one row for each host."""
         self.read_state_again()
         return [

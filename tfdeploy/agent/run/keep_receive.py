@@ -54,7 +54,7 @@ def move_received_into_keep(
     missing = [
         path
         for path, size, mtime_ns in files
-        if not _is_complete_file(os.path.join(folder, path), size, mtime_ns)
+        if not is_complete_file(os.path.join(folder, path), size, mtime_ns)
     ]
     if missing:
         return missing
@@ -101,7 +101,9 @@ def _make_empty_file(path: str, mtime_ns: int) -> None:
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def _is_complete_file(path: str, size: int, mtime_ns: int) -> bool:
+def is_complete_file(path: str, size: int, mtime_ns: int) -> bool:
+    """Return whether there is a regular file of this size and time. The times are compared in whole
+    seconds."""
     try:
         file_stat = os.lstat(path)
     except OSError:

@@ -48,7 +48,6 @@ _members: Dict[str, Member] = {}
 # Id of a broadcast -> (listing of the files that this session can send as a source, the folder that
 # holds these files).
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
-_SECOND_NS = 10**9
 
 
 @requires_job_lock
@@ -331,24 +330,20 @@ def _locate_keep_files(call: Call) -> BroadcastFiles:
     """Return the files in `keep` folders that the call names. A file is not received again if this
     host has a file of the same size whose time, rounded down to seconds, is the same."""
     from tfdeploy.agent.run.keep_folders import check_keep_paths
-    from tfdeploy.agent.run.keep_receive import check_inside_keep, incoming_folder
+    from tfdeploy.agent.run.keep_receive import check_inside_keep, incoming_folder, is_complete_file
 
     keep = check_keep_paths(call.rows("keep"))
     root = layout.keep_dir(call.workdir, call.job, "")
     files = []
     for path, size, mtime_ns in _file_rows(call):
-        current = _stat_regular_file(os.path.join(root, check_inside_keep(path, keep)))
-        same = (
-            current is not None
-            and current.st_size == size
-            and current.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
-        )
+        kept = os.path.join(root, check_inside_keep(path, keep))
+        current = _stat_regular_file(kept)
         files.append(
             BroadcastFile(
                 os.fsencode(path),
                 size,
                 mtime_ns,
-                lacking=not same,
+                lacking=not is_complete_file(kept, size, mtime_ns),
                 old=current.st_size if current else 0,
             )
         )

@@ -204,8 +204,8 @@ class LabHostRow(TypedDict):
     address: str
     port: int
     state: Annotated[str, Meta(extra_json_schema={"enum": ["up", "off", "cut"]})]
-    pid: int | None
-    python: str
+    pid: int | None  # the host's first process; None: the host is off
+    python: str  # the interpreter of the training programs
 
 
 class LabAnswer(TypedDict):
