@@ -233,5 +233,6 @@ def _keep_host_error(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...])
         f"{full if kept.host in role_hosts else foreign}: {task} would start from zero",
         where=f"host {kept.host}",
         next=f"add {kept.host} to the role {role}, or copy this `keep`: `tfdeploy fetch --keep "
-        f"--onto {default.host}`, or start from zero: `tfdeploy launch --fresh`",
+        f"--onto {default.host}`, or continue from what {default.host} has: "
+        "`tfdeploy launch --ignore-keep`, or start from zero: `tfdeploy launch --fresh`",
     )
