@@ -52,12 +52,15 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     """Return (paths of the code files relative to `root`, warnings).
 
     Git lists the paths. Python environments, caches, and paths that .tfdeployignore or `exclude`
-    names are left out. A file that git tracks is listed even if the file was deleted.
+    names are left out, and so are files into which the shell redirects the output of this process,
+    because they change all the time. A file that git tracks is listed even if the file was deleted.
     Raises Refused.
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
     left_out = {path.rstrip("/") for path in exclude} | _find_python_environments(listed_paths)
+    outputs = (os.path.realpath(f"/proc/self/fd/{number}") for number in (1, 2))
+    left_out |= {os.path.relpath(path, os.path.realpath(root)) for path in outputs}
     return sorted(path for path in listed_paths if not _is_left_out(path, left_out)), warnings
 
 

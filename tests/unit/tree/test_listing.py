@@ -3,6 +3,8 @@ must stay on this machine.
 """
 
 import os
+import subprocess
+import sys
 
 from support.files.code_tree import git, paths, put
 from tfdeploy.tree import read_tree
@@ -59,6 +61,17 @@ def test_environments_and_caches_and_git_folder_are_left_out(root):
     put(root, "pkg/__pycache__/a.pyc")
     put(root, ".mypy_cache/x")
     assert paths(root) == ["train.py"]
+
+
+def test_output_of_own_process_is_left_out(root):
+    """The shell writes the output of tfdeploy to a file of the code, as nohup does."""
+    put(root, "train.py")
+    code = f"from tfdeploy.tree.listing import list_code; print(list_code({str(root)!r}))"
+    with open(root / "nohup.out", "w") as output:
+        subprocess.run(
+            [sys.executable, "-c", code], stdout=output, stderr=subprocess.STDOUT, check=True
+        )
+    assert (root / "nohup.out").read_text() == "(['train.py'], [])\n"
 
 
 def test_excluded_path_is_whole_folder_or_file(root):
