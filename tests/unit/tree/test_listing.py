@@ -67,7 +67,7 @@ def test_output_of_own_process_is_left_out(root):
     """The shell writes the output of tfdeploy to a file of the code, as nohup does."""
     put(root, "train.py")
     code = f"from tfdeploy.tree.listing import list_code; print(list_code({str(root)!r}))"
-    with open(root / "nohup.out", "w") as output:
+    with (root / "nohup.out").open("w") as output:
         subprocess.run(
             [sys.executable, "-c", code], stdout=output, stderr=subprocess.STDOUT, check=True
         )
