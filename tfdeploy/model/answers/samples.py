@@ -129,7 +129,6 @@ SAMPLES = StreamingVerb("samples", SampledTask, SampledHost)
 
 WINDOW_S = 30.0  # steps per second are averaged over this time
 _MOST_POINTS = 121  # the most steps of a counter that are kept: four per second in WINDOW_S
-KEPT_CHARS = 4096  # the most characters of a line that are kept for display
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
 PRINTED_RATE = "global_step/sec"  # the rate that is used if a program prints no steps

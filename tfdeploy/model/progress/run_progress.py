@@ -19,7 +19,7 @@ import msgspec
 
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, last_progress_state
 from tfdeploy.agent.metric_names import sort_metrics
-from tfdeploy.model.answers.samples import KEPT_CHARS, NewestSamples, extra_metrics
+from tfdeploy.model.answers.samples import NewestSamples, extra_metrics
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, plan_from_json
@@ -230,9 +230,7 @@ class RunProgress:
         writer.last_time = time
         self.latest = max(self.latest or 0.0, time)
         if line := next(filter(None, reversed(newest)), ""):
-            writer.last_raw = (
-                line if len(line) <= KEPT_CHARS else last_progress_state(line)[:KEPT_CHARS]
-            )
+            writer.last_line = last_progress_state(line)
 
     def _apply_step(self, event: Event) -> None:
         self.steps[event.data["step"]] = event.data.get("state", "begin")

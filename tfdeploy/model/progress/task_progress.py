@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfdeploy.agent.metric_lines import last_progress_state
 from tfdeploy.model.answers.samples import TaskMetrics, TaskSample
 from tfdeploy.model.events import TaskFields, TransferFields
 from tfdeploy.model.status.task_status import DEATHS
@@ -45,7 +44,7 @@ class TaskProgress:
     ended: float | None = None
     lines: int = 0
     written_steps: int = 0  # number of samples with a new step that came from an event file
-    last_raw: str = ""
+    last_line: str = ""  # for a progress bar, its last state
     last_time: float | None = None
     cpu: float | None = None  # cores in use; None: not measured
     memory: int | None = None  # bytes in use; None: not measured
@@ -76,11 +75,6 @@ class TaskProgress:
             if self.state in ("ended", "lost")
             else self.measures.steps_per_s(self.last_time, name)
         )
-
-    @property
-    def last_line(self) -> str:
-        """Return the task's last line; for a progress bar, its last state."""
-        return last_progress_state(self.last_raw)
 
     @property
     def is_dead(self) -> bool:

@@ -29,7 +29,7 @@ from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
 from tfdeploy.ui.dashboard.bell import WakePipe
 from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.dashboard.keyboard import Keyboard
-from tfdeploy.ui.dashboard.log_buffer import OURS, PER_TASK, LogBuffer
+from tfdeploy.ui.dashboard.log_buffer import KEPT_CHARS, OURS, PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.scene import Scene
 from tfdeploy.ui.dashboard.view_state import Question, ViewState
 from tfdeploy.ui.screen import Screen
@@ -48,8 +48,6 @@ LINGER_S = 1.0
 # The maximum number of lines in the queue, which grows while the terminal blocks. Further lines are
 # only counted.
 QUEUED_LINES = 20_000
-# The maximum number of characters that are kept of a line.
-LINE_CHARS = 4096
 
 
 class _LineBatch(NamedTuple):
@@ -321,11 +319,11 @@ class Dashboard:
 
 
 def _decode_line(line: bytes) -> str:
-    if len(line) > LINE_CHARS:
+    if len(line) > KEPT_CHARS:
         line = line.rstrip(b"\r\x08")
         # A character has at most four bytes in UTF-8.
-        line = line[line.rfind(b"\r") + 1 :][: 4 * LINE_CHARS]
-    return line.decode("utf-8", "surrogateescape")[:LINE_CHARS]
+        line = line[line.rfind(b"\r") + 1 :][: 4 * KEPT_CHARS]
+    return line.decode("utf-8", "surrogateescape")[:KEPT_CHARS]
 
 
 def _ignore_signal(signum: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
 """Keep the newest lines of every task for the dashboard, in bounded memory. If a task writes much,
 only lines of the same task are evicted.
 
-Text is kept as received (cut to 4096 characters) and sanitised when it is shown.
+Text is kept as received (cut to KEPT_CHARS characters) and sanitised when it is shown.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.answers.samples import KEPT_CHARS
 from tfdeploy.model.loglines import last_progress_state
 
 # The maximum number of lines that are kept of a task.
 PER_TASK = 1000
+# The maximum number of characters that are kept of a line.
+KEPT_CHARS = 4096
 # In the log, tfdeploy's own messages have this name in place of a task's name.
 OURS = "tfdeploy"
 # A task gets its share of the log's rows if its last line is younger than this many seconds.
