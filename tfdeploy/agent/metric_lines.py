@@ -194,10 +194,10 @@ def is_possible_step(step: float, last: Optional[float], passed_s: float) -> boo
     return abs(step) <= MOST_STEPS and step <= most
 
 
-def keras_step(metrics: Mapping[str, float]) -> Optional[float]:
+def keras_step(value_by_metric: Mapping[str, float]) -> Optional[float]:
     """Return the step that Keras's `fit` has reached, counted over all epochs. Return None if Keras
     has not printed its progress."""
-    batch, batches = metrics.get(BATCH), metrics.get(BATCHES)
+    batch, batches = value_by_metric.get(BATCH), value_by_metric.get(BATCHES)
     if batch is None or batches is None:
         return None
-    return (max(1.0, metrics.get(EPOCH, 1.0)) - 1) * batches + batch
+    return (max(1.0, value_by_metric.get(EPOCH, 1.0)) - 1) * batches + batch

@@ -126,14 +126,14 @@ def is_builtin_pattern(text: str) -> bool:
     return text in _WORDS
 
 
-def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
+def compile_metrics(regex_by_metric: Mapping[str, str]) -> Dict[str, Pattern]:
     """Compile the expressions of a plan. Some are left out: those that do not compile or have no
     group, and expressions of a job with more than MOST_CHARS characters."""
     patterns = {}
     with warnings.catch_warnings():
         # Warnings of `re`, for example about `[[a`, would appear in the middle of the output.
         warnings.simplefilter("ignore")
-        for name, text in metrics.items():
+        for name, text in regex_by_metric.items():
             if is_builtin_pattern(text):
                 # Without (?i), matching takes half the time. `search` converts the text to lower
                 # case for such an expression.

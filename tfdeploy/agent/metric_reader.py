@@ -78,12 +78,12 @@ class MetricPatterns(_ByName):
         self.stops: Dict[str, int] = {}
 
 
-def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
+def compile_patterns(regex_by_metric: Mapping[str, str]) -> MetricPatterns:
     """Compile the expressions of a plan. The same expressions are left out as in
     compile_metrics."""
-    patterns = compile_metrics(metrics)
+    patterns = compile_metrics(regex_by_metric)
     return MetricPatterns(
-        patterns, own=[name for name in patterns if is_builtin_pattern(metrics[name])]
+        patterns, own=[name for name in patterns if is_builtin_pattern(regex_by_metric[name])]
     )
 
 

@@ -116,7 +116,7 @@ def choose_run(
         wanted=flags.run_prefix,
         job=job_name,
         live_first=live_first,
-        metrics=metrics,
+        regex_by_metric=metrics,
         plan_errors=plan_errors,
         warnings=warnings,
     )

@@ -108,8 +108,8 @@ def topic_sections(topic: str) -> list[TopicSection]:
     ]
 
 
-def _section(title: str, texts: dict[str, str]) -> TopicSection:
-    return {"title": title, "rows": name_and_text_rows(texts)}
+def _section(title: str, text_by_name: dict[str, str]) -> TopicSection:
+    return {"title": title, "rows": name_and_text_rows(text_by_name)}
 
 
 def _mode_sections() -> list[TopicSection]:

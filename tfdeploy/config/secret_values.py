@@ -49,11 +49,13 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
     }
 
 
-def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
+def refuse_shown_secrets(
+    job: Job, secrets: Mapping[str, Secret], value_by_flag: Mapping[str, str]
+) -> None:
     """Raise UsageError if a secret's value stands in a text that other people can read.
 
     All users of a host can read the command of a task. The plan shows `env`, `data`, `keep`,
-    `metrics` and the flags. `flags`: {flag: its value}.
+    `metrics` and the flags. `value_by_flag`: {flag: its value}.
     """
     roles, sources = job.roles.items(), job.data.items()
     shown = [
@@ -63,7 +65,7 @@ def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping
         *((f"data.{name}", text) for name, each in sources for text in (name, each.path)),
         *((f"keep[{n}]", path) for n, path in enumerate(job.keep)),
         *((f"metrics.{name}", text) for name, text in job.metrics.items()),
-        *flags.items(),
+        *value_by_flag.items(),
     ]
     for name, secret in secrets.items():
         for place, text in shown:

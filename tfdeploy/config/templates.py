@@ -24,7 +24,7 @@ def job_text(
     mode: str,
     command: Iterable[str],
     keep: Iterable[str] = (),
-    data: Mapping[str, str] | None = None,
+    data_paths: Mapping[str, str] | None = None,
 ) -> str:
     """Return a job file with these keys, and all other keys as comments with their defaults."""
     stated = {
@@ -34,8 +34,10 @@ def job_text(
     }
     if folders := [*keep]:
         stated["keep"] = f"keep: [{', '.join(map(quoted, folders))}]"
-    if data:
-        stated["data"] = "data:" + "".join(f"\n  {key}: {quoted(data[key])}" for key in data)
+    if data_paths:
+        stated["data"] = "data:" + "".join(
+            f"\n  {key}: {quoted(data_paths[key])}" for key in data_paths
+        )
     head = (
         "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
     )
@@ -64,18 +66,18 @@ def roles_text(roles: Mapping[str, Iterable[str]]) -> str:
 
 
 def inventory_text(
-    hosts: Mapping[str, Mapping[str, str]], roles: Mapping[str, Iterable[str]] | None = None
+    host_settings: Mapping[str, Mapping[str, str]], roles: Mapping[str, Iterable[str]] | None = None
 ) -> str:
     """Return the text of an inventory with these hosts. If `roles` is None, the text has only an
     example of roles in a comment, because the mode decides which roles hosts have by default.
 
-    `hosts`: {name: {key: value as YAML}}.
+    `host_settings`: {name: {key: value as YAML}}.
     """
     lines = "\n".join(
         f"  {name}: {{{', '.join(f'{key}: {text}' for key, text in keys.items())}}}"
-        for name, keys in hosts.items()
+        for name, keys in host_settings.items()
     )
-    names = list(hosts)
+    names = list(host_settings)
     example = roles_text({"ps": names[:1], "worker": names[1:] or names})
     stated_roles = roles_text(roles) if roles else "#" + example.replace("\n", "\n#")
     defaults = "\n".join(
@@ -102,7 +104,7 @@ def quoted(word: str) -> str:
     return word if is_plain else json.dumps(word, ensure_ascii=False)
 
 
-def _commented_key(key: Key, stated: Mapping[str, str]) -> str:
+def _commented_key(key: Key, yaml_by_key: Mapping[str, str]) -> str:
     default = f" (default: {key.default})" if key.default else ""
     commented = "\n".join("#" + line for line in key.example.splitlines())
-    return f"\n# {key.text}{default}\n{stated.get(key.name, commented)}\n"
+    return f"\n# {key.text}{default}\n{yaml_by_key.get(key.name, commented)}\n"

@@ -282,13 +282,13 @@ def rate(node: Node) -> int:
 
 
 def _number_with_unit(
-    node: Node, wanted: str, units: dict[str, int] | dict[str, float], hint: str
+    node: Node, wanted: str, factor_by_unit: dict[str, int] | dict[str, float], hint: str
 ) -> float:
     given = node.scalar(wanted)
     match = _AMOUNT.match(given)
-    if match is None or match[2] not in units:
+    if match is None or match[2] not in factor_by_unit:
         raise node.wrong_value(wanted, hint)
-    return float(match[1]) * units[match[2]]
+    return float(match[1]) * factor_by_unit[match[2]]
 
 
 def unfold_name_list(node: Node) -> list[tuple[str, Node]]:

@@ -121,14 +121,14 @@ def find_missing_capabilities(*names: str, command: str) -> list[MissingCapabili
     return lacks
 
 
-def _remedy(name: str, results: dict[str, str], command: str) -> str:
+def _remedy(name: str, failure_by_trial: dict[str, str], command: str) -> str:
     """Return what the user can type so that the trial `name` succeeds."""
     for program, package in PACKAGES.items():
-        if results[name] == f"{program} is not installed":
+        if failure_by_trial[name] == f"{program} is not installed":
             return f"apt-get install {package}"
-    if results["other accounts"]:
+    if failure_by_trial["other accounts"]:
         return f"sudo {command}"
-    if name == "overlay" and not results["mounts"]:
+    if name == "overlay" and not failure_by_trial["mounts"]:
         return "export XDG_STATE_HOME=FOLDER  # on ext4, xfs or tmpfs"
     return _DOCKER
 

@@ -108,19 +108,19 @@ def enable_forwarding() -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
-def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
+def neighbour_lines(root: str, address_by_host: dict[str, str]) -> list[str]:
     """Return the `ip` lines that create a permanent ARP entry for each address.
 
     Return [] if there are at most MANY_HOSTS addresses, which need no permanent entries.
-    `addresses`: {name: address}. The kernel limits the number of ARP entries that are not
+    `address_by_host`: {name: address}. The kernel limits the number of ARP entries that are not
     permanent, and all labs share this limit. If each of 64 hosts has an entry for each other host,
     these 4,032 entries are four times the limit.
     """
-    if len(addresses) <= MANY_HOSTS:
+    if len(address_by_host) <= MANY_HOSTS:
         return []
     return [
         f"neigh replace {address} lladdr {mac_address(root, name)} dev {INTERFACE} nud permanent"
-        for name, address in addresses.items()
+        for name, address in address_by_host.items()
     ]
 
 

@@ -68,8 +68,8 @@ def pack_value(word: str, shared_texts: Iterable[str]) -> str | list[str | int]:
     return word if parts == [word] else parts
 
 
-def pack_values(words: Mapping[str, str], shared_texts: Iterable[str]) -> dict[str, Any]:
-    return {name: pack_value(word, shared_texts) for name, word in words.items()}
+def pack_values(word_by_name: Mapping[str, str], shared_texts: Iterable[str]) -> dict[str, Any]:
+    return {name: pack_value(word, shared_texts) for name, word in word_by_name.items()}
 
 
 def plan_to_file(plan: Plan) -> dict[str, Any]:
@@ -149,12 +149,15 @@ _PLAN_FIELDS: dict[str, Any] = {
 }
 
 
-def read_untrusted_plan(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
+def read_untrusted_plan(
+    content: bytes, run: str, job: str, regex_by_metric: Mapping[str, str]
+) -> Plan:
     """Read a host's plan.json, of any version of the file. Return the plan of `run`, with only the
     fields that this machine may trust. Raises ValueError that says what is wrong with the file.
 
-    The tasks' commands and environments are left out. The file's metrics are replaced by `metrics`,
-    which come from this machine, so that no hostile regular expression is ever matched here.
+    The tasks' commands and environments are left out. The file's metrics are replaced by
+    `regex_by_metric`, which comes from this machine, so that no hostile regular expression is ever
+    matched here.
     """
     plan = _decode_trusted_fields(content)
     if (plan.run, plan.job) != (run, job):
@@ -177,7 +180,7 @@ def read_untrusted_plan(content: bytes, run: str, job: str, metrics: Mapping[str
         resume=None if plan.resume is None else to_printable_line(plan.resume),
         restart=to_printable_line(plan.restart),
         notes=tuple(to_printable_line(note) for note in plan.notes[:MOST_NOTES]),
-        metrics=dict(metrics),
+        metrics=dict(regex_by_metric),
         protect=replace(plan.protect, why=to_printable_line(plan.protect.why)),
     )
 

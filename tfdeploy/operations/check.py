@@ -124,16 +124,16 @@ def _make_needs(
 
 
 def _combine_host_checks(
-    checks: tuple[Check, ...], error: TfdeployError | None, taken_ports: Mapping[int, str] | None
+    checks: tuple[Check, ...], error: TfdeployError | None, why_by_port: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
     """Return all checks of a host: of its connection, the given `checks`, and of its ports.
 
-    `taken_ports` maps a port to the reason why the host could not listen on it.
+    `why_by_port` maps a port to the reason why the host could not listen on it.
     """
-    if taken_ports:
+    if why_by_port:
         problem = "; ".join(
             f"port {port} was taken while it was checked: {why}"
-            for port, why in taken_ports.items()
+            for port, why in why_by_port.items()
         )
         checks = (*checks, Check("ports", False, "warning", problem, "`tfdeploy check`"))
     return (*(unreachable_host_checks(error) if error else (Check("ssh"), Check("agent"))), *checks)

@@ -137,12 +137,12 @@ class _Setup:
         return None
 
     def make_environments(
-        self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]
+        self, lock: HostLocks, pins_by_python_version: Mapping[str, Mapping[str, str]]
     ) -> Outcomes[Environment]:
         """Make the environment on the locked hosts.
 
-        `pins` is {Python version: {package: the version that the environment must have}}.
-        """
+        `pins_by_python_version` is {Python version: {package: the version that the environment must
+        have}}."""
         began = time.monotonic()
         sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 
@@ -151,7 +151,9 @@ class _Setup:
             # Another setup may have made the environment while this setup waited for the lock.
             made = not state.ready
             if made:
-                state = self._make_environment(session, pins.get(state.python_version, {}))
+                state = self._make_environment(
+                    session, pins_by_python_version.get(state.python_version, {})
+                )
             lock.release_host(session)
             seconds, name = time.monotonic() - began, session.host.name
             packages = format_count(len(state.packages), "package")
@@ -180,7 +182,9 @@ class _Setup:
             self.fleet, hosts, self.job.name, {WHEELS: DataSet(self.recipe.wheels)}, self.emit
         )
 
-    def _make_environment(self, session: Session, pins: Mapping[str, str]) -> EnvState:
+    def _make_environment(
+        self, session: Session, version_by_package: Mapping[str, str]
+    ) -> EnvState:
         """Make the environment on one host. Emit the output of uv or pip as `detail` notes."""
         host, recipe = session.host.name, self.recipe
         emit_note(
@@ -194,7 +198,7 @@ class _Setup:
             "files": recipe.files,
             "main": recipe.main_file,
             "wheels": wheels,
-            "pins": pins,
+            "pins": version_by_package,
         }
         weight, give_up = 0, time.monotonic() + MAKE_S
         with closing(session.agent().stream(ENV_MAKE, args, silence_s=MAKE_S)) as stream:

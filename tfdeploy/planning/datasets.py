@@ -71,7 +71,7 @@ def refuse_split_without_workers(job: Job) -> None:
 
 
 def part_placeholders(
-    job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
+    job: Job, path_by_data_set: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
     """Return the task's values of the placeholders {data.NAME}, for data sets that are split.
 
@@ -83,7 +83,7 @@ def part_placeholders(
         if seat.role != "worker" and job.data[name].others == "all":
             continue
         part = str(seat.index) if seat.role == "worker" else layout.NO_PART
-        _, _, file = data[name].removeprefix("data/").partition("/")
+        _, _, file = path_by_data_set[name].removeprefix("data/").partition("/")
         values[f"data.{name}"] = posixpath.join(
             layout.parts_dir(workdir, job.name, run, seat.host, name), part, file
         ).rstrip("/")
@@ -112,28 +112,30 @@ def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...
     return dict.fromkeys(split_data_names(job), parts)
 
 
-def with_part_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
+def with_part_sizes(
+    plan: Plan, part_sizes_by_data_set: Mapping[str, Sequence[tuple[int, int]]]
+) -> Plan:
     """Return the plan with the size of each part of the split data sets.
 
-    `sizes`: data set -> (number of files, bytes) of each part.
+    `part_sizes_by_data_set`: data set -> (number of files, bytes) of each part.
     """
     parts = {
         name: tuple(
             replace(part, files=files, bytes=size)
-            for part, (files, size) in zip(parts, sizes[name], strict=True)
+            for part, (files, size) in zip(parts, part_sizes_by_data_set[name], strict=True)
         )
         for name, parts in plan.parts.items()
     }
     return replace(plan, parts=parts)
 
 
-def folder_placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
+def folder_placeholders(job: Job, path_by_data_set: dict[str, str], workdir: str) -> dict[str, str]:
     """Return the values of the placeholders {data.NAME} and {keep.NAME} on a host.
 
     The values are paths below the host's workdir.
     """
     folder = layout.job_dir(workdir, job.name)
     return {
-        **{f"data.{name}": posixpath.join(folder, path) for name, path in data.items()},
+        **{f"data.{name}": posixpath.join(folder, path) for name, path in path_by_data_set.items()},
         **{f"keep.{path}": layout.keep_dir(workdir, job.name, path) for path in job.keep},
     }

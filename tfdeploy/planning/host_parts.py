@@ -23,19 +23,18 @@ _SAME_IN_PLAN = """
 """
 
 
-def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
+def host_parts(plan: Plan, ahead_s_by_host: Mapping[str, float]) -> dict[str, wire.HostPart]:
     """Return host -> the part of the plan that the verb run.prepare sends to this host.
 
-    Secrets, certificates and the result of `shared_part` are added later. `ahead_s`: host -> how
-    many seconds its clock is ahead of the run's clock.
-    """
+    Secrets, certificates and the result of `shared_part` are added later. `ahead_s_by_host`: host
+    -> how many seconds its clock is ahead of the run's clock."""
     digest, texts = plan.digest, shared_texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
     for task in plan.tasks:
         tasks[task.host].append(task)
     return {
         host.host: _host_part(
-            plan, host, tasks[host.host], texts, digest, ahead_s.get(host.host, 0.0)
+            plan, host, tasks[host.host], texts, digest, ahead_s_by_host.get(host.host, 0.0)
         )
         for host in plan.hosts
     }

@@ -263,7 +263,9 @@ def _why_not_provided(level: Level, facts: HostFacts, filter_length: int) -> str
     return own.hindrance_to(level) or own.peers or (too_long if filter_length > most else "")
 
 
-def _first_reason(whys: Mapping[str, str]) -> str:
-    name, why = next(iter(whys.items()))
-    others = format_count(len(whys) - 1, "more host")
-    return f"on {name}, {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")
+def _first_reason(reason_by_host: Mapping[str, str]) -> str:
+    name, why = next(iter(reason_by_host.items()))
+    others = format_count(len(reason_by_host) - 1, "more host")
+    return f"on {name}, {why}" + (
+        f"; {others} cannot do it either" if len(reason_by_host) > 1 else ""
+    )

@@ -79,10 +79,10 @@ def _show_versions(terminal: Terminal, versions: Mapping[str, Any]) -> None:
     _show_section(terminal, {key: key for key in keys}, rows)
 
 
-def _show_section(terminal: Terminal, columns: Mapping[str, str], rows: Rows) -> None:
-    """Write a table of the rows. `columns`: header -> key of the rows."""
-    cells = [[row.get(key) for key in columns.values()] for row in rows]
-    _show_rows(terminal, list(columns), cells)
+def _show_section(terminal: Terminal, key_by_header: Mapping[str, str], rows: Rows) -> None:
+    """Write a table of the rows. `key_by_header`: header -> key of the rows."""
+    cells = [[row.get(key) for key in key_by_header.values()] for row in rows]
+    _show_rows(terminal, list(key_by_header), cells)
 
 
 def _show_rows(

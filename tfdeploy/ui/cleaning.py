@@ -19,10 +19,10 @@ MOST_NAMES = 10
 def show_removed_items(
     terminal: Terminal,
     items_by_host: Mapping[str, Iterable[CleanItem]],
-    record_bytes: Mapping[str, int],
+    record_bytes_by_run: Mapping[str, int],
 ) -> None:
-    """Write a table of the items that are removed. `items_by_host`: host -> items. `record_bytes`:
-    run -> bytes of the run's record on this machine."""
+    """Write a table of the items that are removed. `items_by_host`: host -> items.
+    `record_bytes_by_run`: run -> bytes of the run's record on this machine."""
     sizes = group_by_key(
         ((item.kind, item.job, item.name), (clean(host), item.bytes))
         for host, items in items_by_host.items()
@@ -32,13 +32,13 @@ def show_removed_items(
         (*item, format_bytes(sum(size for _, size in hosts)), fold_names(host for host, _ in hosts))
         for item, hosts in sizes.items()
     ]
-    if record_bytes:
+    if record_bytes_by_run:
         rows.append(
             (
                 "record",
                 "",
-                format_count(len(record_bytes), "run"),
-                format_bytes(sum(record_bytes.values())),
+                format_count(len(record_bytes_by_run), "run"),
+                format_bytes(sum(record_bytes_by_run.values())),
                 "this machine",
             )
         )

@@ -21,16 +21,17 @@ NAME_CELLS = 24
 
 
 def draw_feed_tree(
-    feeds: Iterable[tuple[str, str]],
+    parent_child_pairs: Iterable[tuple[str, str]],
     *,
     width: int,
     max_lines: int,
     important_hosts: Collection[str] = (),
 ) -> list[str]:
-    """Return at most `max_lines` lines of at most `width` columns. `feeds`: (parent, child) for
-    each pair of hosts in which the parent sends data to the child; the parent "" is this machine.
-    All pairs belong to one stripe, a share of the data that is sent along a tree of its own."""
-    tree = _FeedTree(feeds)
+    """Return at most `max_lines` lines of at most `width` columns. `parent_child_pairs`: (parent,
+    child) for each pair of hosts in which the parent sends data to the child; the parent "" is this
+    machine. All pairs belong to one stripe, a share of the data that is sent along a tree of its
+    own."""
+    tree = _FeedTree(parent_child_pairs)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
     # The first pass shows all of `important_hosts`. If these do not fit, the second pass may leave

@@ -38,11 +38,11 @@ class HostCountLine:
         self._next = now + (EVERY_S if self._terminal.width is None else EVERY_ON_TERMINAL_S)
         self._write(f"{self.text} ...", stays=self._terminal.width is None)
 
-    def report_retry(self, hosts: dict[str, str]) -> None:
+    def report_retry(self, reasons: dict[str, str]) -> None:
         """Write that these hosts are asked once more. The line has only the reason of the first
-        host. `hosts`: host -> reason."""
-        first, why = next(iter(hosts.items()))
-        others = f" and {format_count(len(hosts) - 1, 'more host')}" if len(hosts) > 1 else ""
+        host. `reasons`: host -> reason."""
+        first, why = next(iter(reasons.items()))
+        others = f" and {format_count(len(reasons) - 1, 'more host')}" if len(reasons) > 1 else ""
         self._write(f"{self.text}; trying {first}{others} again: {clean(why)}", stays=True)
 
     def erase(self) -> None:

@@ -241,15 +241,15 @@ def show_forecast(
     terminal: Terminal,
     hosts: Sequence[SyncRow],
     broadcasts: Sequence[ExpectedRow],
-    sent: Mapping[str, Mapping[str, int]],
+    sent_bytes_by_host: Mapping[str, Mapping[str, int]],
 ) -> None:
     """Write what a sync would send: a row for each host, then which host would send to which.
-    `sent`: host -> name of the code or data set -> bytes."""
+    `sent_bytes_by_host`: host -> name of the code or data set -> bytes."""
     rows = [
         (
             h["host"],
             format_bytes(h["bytes_sent"]),
-            _sent_parts(sent.get(h["host"], {})),
+            _sent_parts(sent_bytes_by_host.get(h["host"], {})),
             _sender_name(h["from"]) or "here",
             "",
         )
@@ -283,10 +283,12 @@ def _folded_errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
     return fold_errors({h["host"]: h["error"] or "" for h in hosts if not h["ok"]}).items()
 
 
-def _sent_parts(sent: Mapping[str, int]) -> str:
+def _sent_parts(sent_bytes_by_item: Mapping[str, int]) -> str:
     """Return what a host would receive: 'code', or for several items 'code 8.0 kB, data digits 3.1
     MB'."""
-    parts = {what: f"{what} {format_bytes(size)}" for what, size in sent.items() if size}
+    parts = {
+        what: f"{what} {format_bytes(size)}" for what, size in sent_bytes_by_item.items() if size
+    }
     return ", ".join(parts if len(parts) < 2 else parts.values())
 
 

@@ -23,16 +23,16 @@ class SamplerProcess:
         self._next = 0.0  # the earliest time of the next start, in monotonic seconds
         self._reads = True
 
-    def start_if_dead(self, now: float, reaped: Mapping[int, int]) -> None:
-        """Start the sampler if it is not alive. `reaped`: pid -> wait status, for the children that
-        the minder has reaped."""
+    def start_if_dead(self, now: float, wait_status_by_pid: Mapping[int, int]) -> None:
+        """Start the sampler if it is not alive. `wait_status_by_pid`: pid -> wait status, for the
+        children that the minder has reaped."""
         child = self._child
-        if child is not None and child.pid in reaped:
+        if child is not None and child.pid in wait_status_by_pid:
             # Popen must not wait for this process, because the minder has reaped it already.
-            child.returncode = reaped[child.pid]
+            child.returncode = wait_status_by_pid[child.pid]
             if (
-                os.WIFSIGNALED(reaped[child.pid])
-                and os.WTERMSIG(reaped[child.pid]) == signal.SIGPROF
+                os.WIFSIGNALED(wait_status_by_pid[child.pid])
+                and os.WTERMSIG(wait_status_by_pid[child.pid]) == signal.SIGPROF
             ):
                 # A regular expression took too long, so the next sampler reads no output of tasks.
                 self._reads = False

@@ -38,13 +38,16 @@ _MOST_STEPS = 1 << 53  # largest number that counts as a step
 
 
 def describe_keep_folders(
-    workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None
+    workdir: str, job: str, paths: List[str], name_by_path: Optional[Mapping[str, str]] = None
 ) -> List[Answer]:
-    """Return one model.facts.KeepFolderFact for each path that holds at least one file. `renamed`:
-    {path: current name} of folders that a launch has renamed. Raises VerbError bad_name."""
+    """Return one model.facts.KeepFolderFact for each path that holds at least one file.
+    `name_by_path`: {path: current name} of folders that a launch has renamed. Raises VerbError
+    bad_name."""
     facts: List[Answer] = []
     for path in check_keep_paths(paths):
-        files = scan_keep_folder(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
+        files = scan_keep_folder(
+            layout.keep_dir(workdir, job, (name_by_path or {}).get(path, path))
+        )
         if files.newest_mtime is not None:
             checkpoint = _read_checkpoint_name(files.record_path) if files.record_path else None
             facts.append(

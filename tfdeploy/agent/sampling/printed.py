@@ -27,11 +27,11 @@ MOST_METRICS, MOST_NAME_CHARS = 32, 64
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
-def compile_short_named(metrics: Mapping[str, str]) -> MetricPatterns:
+def compile_short_named(regex_by_metric: Mapping[str, str]) -> MetricPatterns:
     """Return the compiled patterns of the metrics whose names have at most MOST_NAME_CHARS
     characters."""
     return compile_patterns(
-        {name: text for name, text in metrics.items() if len(name) <= MOST_NAME_CHARS}
+        {name: text for name, text in regex_by_metric.items() if len(name) <= MOST_NAME_CHARS}
     )
 
 

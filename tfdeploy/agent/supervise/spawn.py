@@ -36,13 +36,13 @@ def build_environment(
     paths: RunPaths,
     spec: wire.TaskSpec,
     attempt: int,
-    inherited: Mapping[str, str],
-    secrets: Mapping[str, str],
+    inherited_env: Mapping[str, str],
+    secret_by_variable: Mapping[str, str],
 ) -> Dict[str, str]:
     """Return all environment variables for the program of the task."""
     env = {
         name: text
-        for name, text in inherited.items()
+        for name, text in inherited_env.items()
         if name not in _FOREIGN and not name.startswith("TFDEPLOY_")
     }
     env["PWD"] = paths.task_cwd(spec)
@@ -50,7 +50,7 @@ def build_environment(
         # With this option, TensorFlow can bind the port although the minder holds it.
         env["TF_GRPC_REUSE_PORT"] = "true"
     env.update(spec.env)
-    env.update(secrets)
+    env.update(secret_by_variable)
     if not env.get("GRPC_FAIL_FAST", "-"):
         del env["GRPC_FAIL_FAST"]  # TensorFlow aborts if this variable is empty
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])

@@ -125,15 +125,17 @@ def _ask_for_consent(flags: Flags) -> None:
         raise UsageError("nothing was removed", next="answer yes, or add -y")
 
 
-def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[str, int]) -> _Rows:
+def _make_rows(
+    items: Mapping[str, Iterable[CleanItem]], record_bytes_by_run: Mapping[str, int]
+) -> _Rows:
     """Return {host: rows}, with one row for each item to remove and for each run recorded on this
     machine.
 
-    `record_sizes`: {run: bytes of its record on this machine}.
+    `record_bytes_by_run`: {run: bytes of its record on this machine}.
     """
     records: list[CleanRow] = [
         {"kind": "record", "job": "", "name": run, "bytes": size}
-        for run, size in record_sizes.items()
+        for run, size in record_bytes_by_run.items()
     ]
     rows = {host: [copy_fields(CleanRow, item) for item in each] for host, each in items.items()}
     return {**rows, THIS_MACHINE: records}

@@ -101,14 +101,14 @@ def find_staying_runs(
 
 
 def select_kept_runs(
-    ended: Mapping[tuple[str, str], float], rules: CleanRules, now: float
+    ended_at: Mapping[tuple[str, str], float], rules: CleanRules, now: float
 ) -> set[tuple[str, str]]:
-    """Return (job, run) of the ended runs that the rules keep. `ended`: (job, run) -> time in
+    """Return (job, run) of the ended runs that the rules keep. `ended_at`: (job, run) -> time in
     UTC seconds at which the last host of the run ended it."""
-    recent = {key for key, when in ended.items() if now - when < rules.min_age_s}
-    for job_name in {job for job, _ in ended}:
+    recent = {key for key, when in ended_at.items() if now - when < rules.min_age_s}
+    for job_name in {job for job, _ in ended_at}:
         runs = sorted(
-            (key for key in ended if key[0] == job_name), key=ended.__getitem__, reverse=True
+            (key for key in ended_at if key[0] == job_name), key=ended_at.__getitem__, reverse=True
         )
         recent.update(runs[: rules.newest_kept])
     return recent

@@ -237,14 +237,14 @@ def metric_label(name: str) -> str:
 
 
 def labelled_values(
-    values: Mapping[str, float], job_metrics: Collection[str] = ()
+    metrics: Mapping[str, float], job_metrics: Collection[str] = ()
 ) -> dict[str, float]:
     """Return label -> value of the metrics that tables show. If several rates have one label, a
     rate from lines takes precedence over one from event files."""
     shown: dict[str, float] = {}
     for name in sorted(
-        metrics_for_tables(values, job_metrics), key=lambda name: is_rate(name) and name.count("/")
+        metrics_for_tables(metrics, job_metrics), key=lambda name: is_rate(name) and name.count("/")
     ):
-        if has_value_to_show(name, values[name], job_metrics):
-            shown.setdefault(metric_label(name), values[name])
+        if has_value_to_show(name, metrics[name], job_metrics):
+            shown.setdefault(metric_label(name), metrics[name])
     return shown

@@ -228,12 +228,12 @@ def _lines_per_s(task: TaskProgress, trends: Trends) -> float | None:
     return lines.slope(OVER_S)
 
 
-def _slower_than_median(rates: Mapping[str, float], basis: str) -> dict[str, SlowTask]:
-    if len(rates) < FEWEST:
+def _slower_than_median(rate_by_task: Mapping[str, float], basis: str) -> dict[str, SlowTask]:
+    if len(rate_by_task) < FEWEST:
         return {}
-    usual = median(rates.values())
-    factors = {task: usual / rate for task, rate in rates.items() if rate > 0}
-    than = f"slower than the median of {len(rates)} tasks{basis}"
+    usual = median(rate_by_task.values())
+    factors = {task: usual / rate for task, rate in rate_by_task.items() if rate > 0}
+    than = f"slower than the median of {len(rate_by_task)} tasks{basis}"
     return {
         task: SlowTask(times, f"{times:.1f}x slower", f"{times:.1f}x {than}")
         for task, times in factors.items()

@@ -157,10 +157,10 @@ def run_view(
     )
 
 
-def _valid_callers(reported: Iterable[tuple[str, str, str]]) -> tuple[UnplannedCaller, ...]:
+def _valid_callers(reported_callers: Iterable[tuple[str, str, str]]) -> tuple[UnplannedCaller, ...]:
     """Return the reported callers (host, address, member) whose address is an IP address and whose
     member has a valid name."""
-    known = (UnplannedCaller(*each) for each in reported)
+    known = (UnplannedCaller(*each) for each in reported_callers)
     return tuple(each for each in known if is_ip(each.address) and is_name(each.member))
 
 

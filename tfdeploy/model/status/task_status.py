@@ -76,7 +76,7 @@ def task_view(
     status: TaskStatus | None,
     states: list[HostRunState],
     unreachable: bool,
-    measured: Mapping[str, float],
+    value_by_metric: Mapping[str, float],
     unread: tuple[str, ...],
 ) -> TaskView:
     """Return the view of the task: from `status`, which the task's own host reports, or else from
@@ -97,9 +97,9 @@ def task_view(
         gpus=planned.gpus,
         health="unreachable" if unreachable and status.state != "ended" else status.health,
         restarts=max(0, status.attempt - 1),
-        step=int(measured["step"]) if "step" in measured else None,
-        loss=measured.get("loss"),
-        metrics={name: value for name, value in measured.items() if name not in SHOWN_APART},
+        step=int(value_by_metric["step"]) if "step" in value_by_metric else None,
+        loss=value_by_metric.get("loss"),
+        metrics={name: value for name, value in value_by_metric.items() if name not in SHOWN_APART},
         reason=(
             f"the run's files on {planned.host} were removed"
             if host_state is None and status.outcome == "lost" and not unreachable
@@ -281,22 +281,22 @@ def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
 
 
 def merge_recorded_attempts(
-    by_key: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
+    known_attempts: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
-    """Add the attempts that hosts have recorded to `by_key`. `recorded`: task -> its attempts.
-    `by_key`: (task, number of the attempt) -> attempt. A recorded end replaces the end that a
-    status reported.
+    """Add the attempts that hosts have recorded to `known_attempts`. `recorded`: task -> its
+    attempts. `known_attempts`: (task, number of the attempt) -> attempt. A recorded end replaces
+    the end that a status reported.
 
     Return the attempts whose end was not known before.
     """
     ended = []
     for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
         key = task, each.number
-        known = by_key.get(key)
+        known = known_attempts.get(key)
         if known is None:
-            by_key[key] = each
+            known_attempts[key] = each
         elif each.ended is not None:
-            by_key[key] = replace(each, last_line=known.last_line)
+            known_attempts[key] = replace(each, last_line=known.last_line)
         if each.ended is not None and (known is None or known.ended is None):
             ended.append(each)
     return ended

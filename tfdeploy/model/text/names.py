@@ -60,14 +60,16 @@ def group_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     return [(tuple(names), content) for content, names in names_by_content.items()]
 
 
-def fold_errors(errors: Mapping[str, str]) -> dict[str, str]:
+def fold_errors(error_by_host: Mapping[str, str]) -> dict[str, str]:
     """Return {names of hosts, folded into one text: their error}. If the errors of several hosts
     differ only in the host's own name and address, they are merged into one error without an
-    address. `errors`: host -> error."""
-    groups = group_equal({host: replace_own_name(text, host) for host, text in errors.items()})
+    address. `error_by_host`: host -> error."""
+    groups = group_equal(
+        {host: replace_own_name(text, host) for host, text in error_by_host.items()}
+    )
     folded = ((names, fold_names(names), text) for names, text in groups)
     return {
-        shown: text.replace(_HOST, shown) if len(names) > 1 else errors[names[0]]
+        shown: text.replace(_HOST, shown) if len(names) > 1 else error_by_host[names[0]]
         for names, shown, text in folded
     }
 

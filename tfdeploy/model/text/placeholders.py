@@ -58,11 +58,13 @@ def check_placeholders(text: str, known_names: Iterable[str]) -> None:
             raise _unknown_placeholder_error(name, text, existing)
 
 
-def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, value_by_placeholder: Mapping[str, str]) -> str:
     """Return the text with every placeholder replaced. Raises UsageError as `check_placeholders`
-    does; the known names are those of `values`."""
-    check_placeholders(text, values)
-    return _TOKEN.sub(lambda token: token[0][0] if token[1] is None else values[token[1]], text)
+    does; the known names are those of `value_by_placeholder`."""
+    check_placeholders(text, value_by_placeholder)
+    return _TOKEN.sub(
+        lambda token: token[0][0] if token[1] is None else value_by_placeholder[token[1]], text
+    )
 
 
 def _unpaired_brace_error(brace: str, text: str) -> UsageError:

@@ -258,14 +258,14 @@ class _FolderFetch:
             if stamp is not None and stamp == listed.get(file.path):
                 self.verified_files[file.path] = stamp
 
-    def _verify_or_delete_files(self, files: list[tuple[str, int]]) -> None:
+    def _verify_or_delete_files(self, paths_and_sizes: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the files of the host, by their hashes.
 
-        `files`: pairs (path, size in `staging`). The host hashes only that many bytes of its file,
-        which may have grown. Each equal file is marked as checked, and the others are deleted.
-        """
-        for start in range(0, len(files), SUMS_PER_REQUEST):
-            batch = dict(files[start : start + SUMS_PER_REQUEST])
+        `paths_and_sizes`: pairs (path, size in `staging`). The host hashes only that many bytes of
+        its file, which may have grown. Each equal file is marked as checked, and the others are
+        deleted."""
+        for start in range(0, len(paths_and_sizes), SUMS_PER_REQUEST):
+            batch = dict(paths_and_sizes[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _read_size_and_mtime(self.staging, path)
@@ -325,19 +325,19 @@ class _FolderFetch:
 
 
 def _host_checksums(
-    agent: AgentChannel, source: FetchSource, lengths: dict[str, int]
+    agent: AgentChannel, source: FetchSource, length_by_path: dict[str, int]
 ) -> dict[str, str]:
-    """Return {path: the host's sha256 of the file's first `lengths[path]` bytes}.
+    """Return {path: the host's sha256 of the file's first `length_by_path[path]` bytes}.
 
     Shorter and missing files are left out.
     """
-    args = {**source.request_args, "files": [[path, size] for path, size in lengths.items()]}
+    args = {**source.request_args, "files": [[path, size] for path, size in length_by_path.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
     digests: dict[str, str] = {}
     try:
-        for item, _ in islice(stream, len(lengths)):
+        for item, _ in islice(stream, len(length_by_path)):
             path, sha256 = item.sum
-            if sha256 is not None and path in lengths:
+            if sha256 is not None and path in length_by_path:
                 digests[path] = sha256
     finally:
         stream.close()

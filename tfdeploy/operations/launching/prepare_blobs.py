@@ -20,14 +20,13 @@ from tfdeploy.planning.host_parts import host_parts, shared_part
 
 
 def prepare_blobs(
-    plan: Plan, secrets: Mapping[str, Secret], ahead_s: Mapping[str, float]
+    plan: Plan, secrets: Mapping[str, Secret], ahead_s_by_host: Mapping[str, float]
 ) -> Callable[[str], bytes]:
     """Return a function that takes the name of a host and returns the bytes for that host.
 
-    The function raises Refused if the plan is longer than a host accepts. `ahead_s` tells how many
-    seconds each host's clock is ahead of the run's clock.
-    """
-    parts = host_parts(plan, ahead_s)
+    The function raises Refused if the plan is longer than a host accepts. `ahead_s_by_host` tells
+    how many seconds each host's clock is ahead of the run's clock."""
+    parts = host_parts(plan, ahead_s_by_host)
     certs = make_certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}
     shared = _to_json({"plan": plan_to_file(without_ssh_settings(plan)), "part": shared_part(plan)})

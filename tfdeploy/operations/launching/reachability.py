@@ -95,13 +95,13 @@ def _local_address_towards(host: HostPlan) -> str | None:
 def unreachable_error(
     closed_ports: Mapping[str, Sequence[UnreachablePort]],
     hosts: Sequence[Host],
-    tries: Mapping[str, int],
+    tries_by_host: Mapping[str, int],
 ) -> Refused:
     """Return the error for hosts that do not reach each other.
 
     The error has one line for each host that no other host reaches, and one line for each further
     pair of hosts of which one does not reach the other. `closed_ports`: {host: ports of other hosts
-    that this host does not reach}. `tries`: {host: how many hosts tried to reach it}.
+    that this host does not reach}. `tries_by_host`: {host: how many hosts tried to reach it}.
     """
     pairs = group_by_key(
         ((seen_from, each.host), each)
@@ -114,7 +114,7 @@ def unreachable_error(
     isolated = [
         name
         for name in hosts_by_name
-        if 1 < tries.get(name, 0) == sum(to == name for _, to in pairs)
+        if 1 < tries_by_host.get(name, 0) == sum(to == name for _, to in pairs)
     ]
     lines = [
         f"no other host reaches {name}: {_describe_ports(ports_by_target[name])}"

@@ -161,8 +161,10 @@ class _LinkTest:
                 if pair in working_links or pair[::-1] in working_links
             )
 
-            def measure(session: Session, targets: Mapping[str, str] = targets) -> LinkMeasurement:
-                host, to = session.host.name, targets[session.host.name]
+            def measure(
+                session: Session, target_by_host: Mapping[str, str] = targets
+            ) -> LinkMeasurement:
+                host, to = session.host.name, target_by_host[session.host.name]
                 args = {"link": self._listener_target(to, working_links[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 

@@ -160,16 +160,16 @@ def find_run(
     wanted: str | None,
     job: str | None,
     live_first: bool = False,
-    metrics: Mapping[str, str] | None = None,
+    regex_by_metric: Mapping[str, str] | None = None,
     plan_errors: Errors | None = None,
     warnings: list[str] | None = None,
 ) -> Plan:
     """Return the plan of the wanted run. If `wanted` is None, return the plan of the newest run.
 
     `live_first` (set by `stop`): prefer a live run. If the plan is read from hosts, also add to it
-    those hosts that do not answer but may hold the run. `metrics`: the metrics in this machine's
-    job file, used for a plan that is read from hosts. `plan_errors` receives {host: why its plan
-    could not be used}. `warnings` receives a sentence for each run whose start time is not
+    those hosts that do not answer but may hold the run. `regex_by_metric`: the metrics in this
+    machine's job file, used for a plan that is read from hosts. `plan_errors` receives {host: why
+    its plan could not be used}. `warnings` receives a sentence for each run whose start time is not
     believed.
 
     Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
@@ -200,7 +200,7 @@ def find_run(
             next=next_line,
         )
     plan = store.plan(chosen.run, chosen.job)
-    request = _plan_request(hosts, chosen, metrics)
+    request = _plan_request(hosts, chosen, regex_by_metric)
     if plan is None and live_first:
         plan = add_missing_hosts(
             make_stop_plan(fleet, request, hosts_named(hosts, silent)),
@@ -309,10 +309,10 @@ def _choose_newer(
 
 
 def _plan_request(
-    hosts: Hosts, run: FoundRun, metrics: Mapping[str, str] | None = None
+    hosts: Hosts, run: FoundRun, regex_by_metric: Mapping[str, str] | None = None
 ) -> PlanRequest:
     holders = hosts_named(hosts, run.holders)
-    return PlanRequest(run.run, run.job, holders, hosts, metrics or {})
+    return PlanRequest(run.run, run.job, holders, hosts, regex_by_metric or {})
 
 
 def hosts_of(plan: Plan, only_hosts: Collection[str] | None = None) -> Hosts:

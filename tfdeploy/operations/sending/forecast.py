@@ -159,14 +159,13 @@ class _Forecast:
             )
 
     def _add_broadcast(
-        self, subject: str, lacking: Mapping[str, int], total: int, lender: str
+        self, subject: str, lacking_bytes_by_host: Mapping[str, int], total: int, lender: str
     ) -> None:
         """Add a broadcast that a sync would run.
 
-        `lacking`: {host: bytes that it lacks}. `total`: all bytes of the broadcast. `lender`: the
-        host that sends the data first; "" stands for this machine.
-        """
-        counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
+        `lacking_bytes_by_host`: {host: bytes that it lacks}. `total`: all bytes of the broadcast.
+        `lender`: the host that sends the data first; "" stands for this machine."""
+        counts = {**({lender: 0} if lender in self._sessions else {}), **lacking_bytes_by_host}
         members = [
             MemberSession(self._sessions[name], count, total, port=A_PORT)
             for name, count in counts.items()

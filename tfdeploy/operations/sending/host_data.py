@@ -62,20 +62,21 @@ def add_data_splits(
     fleet: Fleet,
     job: Job,
     hosts: Hosts,
-    tasks: Mapping[str, str],
+    host_by_task: Mapping[str, str],
 ) -> Shipment:
     """Choose which host gets which files of each split data set, and return the new shipment.
 
-    `hosts` are all hosts that may already hold some of the files. `tasks` is {task: its host}.
-    Raises UsageError if there are fewer files than workers.
-    """
+    `hosts` are all hosts that may already hold some of the files. `host_by_task` is {task: its
+    host}. Raises UsageError if there are fewer files than workers."""
     split_data = {}
     for name in split_data_names(job):
-        workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
+        workers = [
+            (task, host) for task, host in host_by_task.items() if task.startswith("worker:")
+        ]
         workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
         others = job.data[name].others == "all"
         whole = frozenset(
-            host for task, host in tasks.items() if others and not task.startswith("worker:")
+            host for task, host in host_by_task.items() if others and not task.startswith("worker:")
         )
         ask = SplitRequest(
             job.name,

@@ -24,9 +24,9 @@ class Forest:
         feeds: Iterable[Feed],
         stripes: int,
         members: Mapping[str, Member],
-        shut: frozenset[tuple[str, str]],
+        forbidden_pairs: frozenset[tuple[str, str]],
     ) -> None:
-        self.members, self.stripes, self._shut = members, stripes, shut
+        self.members, self.stripes, self._shut = members, stripes, forbidden_pairs
         self.parents: list[dict[str, str]] = [{} for _ in range(stripes)]
         for feed in feeds:
             if feed.child in members and not members[feed.child].is_complete:
@@ -34,7 +34,9 @@ class Forest:
         # The parents before the plan was changed, including hosts that may no longer send.
         self.former_parents = [dict(parents) for parents in self.parents]
         self._serving = {name for name, member in members.items() if member.serves}
-        self._missed = Counter(child for child, parent in shut if parent in self._serving)
+        self._missed = Counter(
+            child for child, parent in forbidden_pairs if parent in self._serving
+        )
 
     def can_send(self, parent: str, child: str) -> bool:
         """Return whether the child can connect to the parent, and the parent can send data."""

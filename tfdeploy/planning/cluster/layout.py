@@ -61,7 +61,7 @@ def ports_needed(mode: ModeRules, seats: Seats, hosts: Mapping[str, object]) -> 
 def lay_out(
     mode: ModeRules,
     seats: Seats,
-    addresses: Mapping[str, str],
+    address_by_host: Mapping[str, str],
     ports_by_host: Mapping[str, tuple[int, ...]],
 ) -> Layout:
     """Return the cluster with a port for each task that listens.
@@ -72,14 +72,18 @@ def lay_out(
     free = {host: iter(ports) for host, ports in ports_by_host.items()}
     listening = [seat for seat in seats if _task_listens(mode, seat)]
     ports = {seat.task: next(free[seat.host]) for seat in listening}
-    endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}
+    endpoints = {
+        seat.task: endpoint(address_by_host[seat.host], ports[seat.task]) for seat in listening
+    }
     mesh = {host: next(ports) for host, ports in free.items()}
     cluster = {
         role: tuple(endpoints[seat.task] for seat in listening if seat.role == role)
         for role in dict.fromkeys(seat.role for seat in listening)
         if role not in mode.portless_roles
     }
-    return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding_tasks(mode, seats))
+    return Layout(
+        seats, address_by_host, ports, endpoints, mesh, cluster, deciding_tasks(mode, seats)
+    )
 
 
 def _task_listens(mode: ModeRules, seat: Seat) -> bool:

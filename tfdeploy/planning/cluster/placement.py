@@ -45,13 +45,12 @@ def place_tasks(
     requested: RoleRequests,
     hosts: HostsByName,
     facts: FactsByHost,
-    first_hosts: Mapping[str, str],
+    first_host_by_role: Mapping[str, str],
 ) -> Seats:
     """Return every task with its host, in the order of ROLES.
 
-    `first_hosts`: role -> host that must get task 0 of the role. Raises Refused if requested GPUs
-    are missing, and ConfigError if tasks are requested for a role without hosts.
-    """
+    `first_host_by_role`: role -> host that must get task 0 of the role. Raises Refused if requested
+    GPUs are missing, and ConfigError if tasks are requested for a role without hosts."""
     free = {
         name: list(gpus.usable_gpus(hosts[name], facts[name]))
         for role, request in requested.items()
@@ -61,7 +60,9 @@ def place_tasks(
     had = {name: len(free[name]) for name in free}
     seats: list[Seat] = []
     for role, request in sorted(requested.items(), key=lambda item: _gpu_sort_key(item[1])):
-        seats += _RolePlacement(request, hosts, facts, free, had, first_hosts.get(role)).seats()
+        seats += _RolePlacement(
+            request, hosts, facts, free, had, first_host_by_role.get(role)
+        ).seats()
     return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 
 

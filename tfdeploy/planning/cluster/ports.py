@@ -18,10 +18,10 @@ _SHOWN = 8  # limits the number of ports that a message lists
 
 
 def assign_ports(
-    needed: Mapping[str, int],
+    port_count_by_host: Mapping[str, int],
     hosts: HostsByName,
     facts: FactsByHost,
-    addresses: Mapping[str, str],
+    address_by_host: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
     """Return host -> its ports in ascending order, as many as the host needs.
 
@@ -31,19 +31,23 @@ def assign_ports(
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
-    for name in sorted(needed, key=lambda name: (hosts[name].ports[1], hosts[name].ports[0])):
-        by_others = spent.setdefault(shared_port_key(addresses[name]), {})
+    for name in sorted(
+        port_count_by_host, key=lambda name: (hosts[name].ports[1], hosts[name].ports[0])
+    ):
+        by_others = spent.setdefault(shared_port_key(address_by_host[name]), {})
         low, high = hosts[name].ports
         free = [
             port
             for port in sorted(set(facts[name].free_ports))
             if low <= port <= high and port not in by_others
         ]
-        if len(free) < needed[name]:
-            raise _too_few_ports_error(hosts[name], facts[name], needed[name], free, by_others)
-        given[name] = tuple(free[: needed[name]])
+        if len(free) < port_count_by_host[name]:
+            raise _too_few_ports_error(
+                hosts[name], facts[name], port_count_by_host[name], free, by_others
+            )
+        given[name] = tuple(free[: port_count_by_host[name]])
         by_others.update((port, name) for port in given[name])
-    return {name: given[name] for name in needed}
+    return {name: given[name] for name in port_count_by_host}
 
 
 def shared_port_key(address: str) -> str:
@@ -79,11 +83,11 @@ def _taken_ports_text(facts: HostFacts, low: int, high: int) -> str:
 
 
 def _too_few_ports_error(
-    host: Host, facts: HostFacts, needed: int, free: list[int], by_others: Mapping[int, str]
+    host: Host, facts: HostFacts, needed: int, free: list[int], user_by_port: Mapping[int, str]
 ) -> Refused:
     low, high = host.ports
     planned = [
-        f"{port} by {name}" for port, name in sorted(by_others.items()) if low <= port <= high
+        f"{port} by {name}" for port, name in sorted(user_by_port.items()) if low <= port <= high
     ]
     at_address = f"used at the same address: {list_first(planned, _SHOWN)}" if planned else ""
     reasons = filter(None, [_taken_ports_text(facts, low, high), at_address])

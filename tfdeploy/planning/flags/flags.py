@@ -147,17 +147,16 @@ def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | N
     return replace(named, template=template) if is_pair else None
 
 
-def _complete_sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
+def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) -> tuple[str, str]:
     """Return the flag's values for async and sync training.
 
-    `words`: the same two values, but one of them may be "", if it is not known. It is replaced by
-    the first of these values that exists: another choice of the flag, the flag's default, or
-    "not-<the known value>".
-    """
-    known = words[0] or words[1]
+    `async_and_sync_values`: the same two values, but one of them may be "", if it is not known. It
+    is replaced by the first of these values that exists: another choice of the flag, the flag's
+    default, or "not-<the known value>"."""
+    known = async_and_sync_values[0] or async_and_sync_values[1]
     others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]
     other = next(iter(others), f"not-{known}")
-    return (words[0] or other, words[1] or other)
+    return (async_and_sync_values[0] or other, async_and_sync_values[1] or other)
 
 
 def _add_unusual_flags(

@@ -33,14 +33,13 @@ def clock(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def seconds_ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
+def seconds_ahead(skew_s_by_host: Mapping[str, float]) -> dict[str, float]:
     """Return host -> seconds by which its clock is ahead of the clocks of most hosts.
 
-    `skews_s`: host -> seconds by which its clock is ahead of this machine's clock, which may be
-    wrong.
-    """
-    usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
-    return {host: skew_s - usual for host, skew_s in skews_s.items()}
+    `skew_s_by_host`: host -> seconds by which its clock is ahead of this machine's clock, which may
+    be wrong."""
+    usual = statistics.median_low(skew_s_by_host.values()) if len(skew_s_by_host) > 2 else 0.0
+    return {host: skew_s - usual for host, skew_s in skew_s_by_host.items()}
 
 
 def compare_protection(

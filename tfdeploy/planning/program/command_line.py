@@ -49,17 +49,20 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
     }
 
 
-def renamed_role_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def renamed_role_values(
+    layout: Layout, name_by_role: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
     """Return role -> the values of those placeholders that contain names of roles.
 
     The values contain the program's own names for the roles. Only flags that the program defines
-    get these values. `names`: role -> the program's own name for the role. If `names` is empty, the
-    result is empty too.
-    """
-    cluster = cluster_json({names.get(role, role): each for role, each in layout.cluster.items()})
+    get these values. `name_by_role`: role -> the program's own name for the role. If `name_by_role`
+    is empty, the result is empty too."""
+    cluster = cluster_json(
+        {name_by_role.get(role, role): each for role, each in layout.cluster.items()}
+    )
     return {
-        role: {"job_name": names.get(role, role), "cluster": cluster}
-        for role in (ROLES if names else ())
+        role: {"job_name": name_by_role.get(role, role), "cluster": cluster}
+        for role in (ROLES if name_by_role else ())
     }
 
 

@@ -107,14 +107,14 @@ def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
     return tuple(texts)
 
 
-def _addresses_per_job(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
+def _addresses_per_job(node: ast.Dict, list_sizes: Mapping[str, int]) -> dict[str, int] | None:
     """Return job name -> number of addresses, for a dictionary that describes a cluster.
 
     Returns None unless every key is a text and every value is a list of addresses.
     """
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
-        count = lists.get(value.id) if isinstance(value, ast.Name) else _count_addresses(value)
+        count = list_sizes.get(value.id) if isinstance(value, ast.Name) else _count_addresses(value)
         job = literal_text(key)
         if job is None or not count:
             return None

@@ -35,12 +35,14 @@ _LOSSES = """
 _OPTIMIZERS = "Adadelta Adagrad Adam Adamax Ftrl Nadam RMSprop SGD"
 
 
-def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
+def _qualify_keras_names(names_by_part: Mapping[str, str]) -> frozenset[str]:
     """Return the full names, in the form "keras.PART.NAME".
 
-    `parts`: part of Keras -> its names, separated by blanks. The part "" stands for keras itself.
-    """
-    full = (f"keras.{part}.{name}" for part, names in parts.items() for name in names.split())
+    `names_by_part`: part of Keras -> its names, separated by blanks. The part "" stands for keras
+    itself."""
+    full = (
+        f"keras.{part}.{name}" for part, names in names_by_part.items() for name in names.split()
+    )
     return frozenset(name.replace("..", ".") for name in full)
 
 

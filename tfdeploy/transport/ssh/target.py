@@ -177,7 +177,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
 
 
 def _resolve_route(
-    host: Host, answers: ssh_config.SshSettings, tokens: dict[str, str]
+    host: Host, answers: ssh_config.SshSettings, value_by_token: dict[str, str]
 ) -> tuple[Target | None, str | None]:
     """Return (jump host, proxy command) of the host. At least one of them is None."""
     if host.jump is not None:
@@ -190,7 +190,7 @@ def _resolve_route(
     command = _last_value(answers, "proxycommand", "none")
     if command == "none":
         return None, None
-    quoted_tokens = {token: shlex.quote(text) for token, text in tokens.items()}
+    quoted_tokens = {token: shlex.quote(text) for token, text in value_by_token.items()}
     return None, _expand_tokens(command, quoted_tokens)
 
 
@@ -243,15 +243,15 @@ def _agent_socket(setting: str) -> str:
     )
 
 
-def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
+def _expand_tokens(text: str, value_by_token: dict[str, str]) -> str:
     """Replace those %-tokens of ssh_config(5) that `ssh -G` leaves in its output.
 
     Raises ConfigError for an unknown token.
     """
 
     def expand_token(match: re.Match[str]) -> str:
-        if match[1] in tokens:
-            return tokens[match[1]]
+        if match[1] in value_by_token:
+            return value_by_token[match[1]]
         functions = {
             "%": lambda: "%",
             "d": lambda: os.path.expanduser("~"),
@@ -268,22 +268,23 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     return re.sub("%(.?)", expand_token, text)
 
 
-def _identities(answers: ssh_config.SshSettings, tokens: dict[str, str]) -> tuple[str, ...]:
+def _identities(answers: ssh_config.SshSettings, value_by_token: dict[str, str]) -> tuple[str, ...]:
     """Return the existing identity files that ssh's configuration names.
 
     If the configuration names no existing file, return the existing default files.
     """
-    named = _key_files(answers, "identityfile", tokens)
+    named = _key_files(answers, "identityfile", value_by_token)
     defaults = map(_absolute_path, DEFAULT_IDENTITIES)
     return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
 
 
 def _key_files(
-    answers: ssh_config.SshSettings, key: str, tokens: dict[str, str]
+    answers: ssh_config.SshSettings, key: str, value_by_token: dict[str, str]
 ) -> tuple[str, ...]:
     """Return the paths that ssh's configuration gives for `key`, with %-tokens replaced."""
     return tuple(
-        _absolute_path(_expand_tokens(name, tokens)) for name in _configured_values(answers, key)
+        _absolute_path(_expand_tokens(name, value_by_token))
+        for name in _configured_values(answers, key)
     )
 
 

@@ -250,13 +250,13 @@ def _plan_table(report: RunReport) -> str:
     return html_table([], cells)
 
 
-def _versions_table(versions: Mapping[str, Mapping[str, str]]) -> str:
-    programs = list(dict.fromkeys(chain.from_iterable(versions.values())))
+def _versions_table(versions_by_host: Mapping[str, Mapping[str, str]]) -> str:
+    programs = list(dict.fromkeys(chain.from_iterable(versions_by_host.values())))
     rows = (
         f"<tr><td>{html_text(host)}</td>{''.join(f'<td>{html_text(installed.get(name, str()))}</td>' for name in programs)}</tr>"
-        for host, installed in versions.items()
+        for host, installed in versions_by_host.items()
     )
-    return html_table(["host", *programs], rows) if versions else ""
+    return html_table(["host", *programs], rows) if versions_by_host else ""
 
 
 def html_table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[str] = ()) -> str:

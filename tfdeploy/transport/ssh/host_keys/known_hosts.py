@@ -108,23 +108,25 @@ class KnownFile:
             keys += self._find_with_openssh(lines, name)
         return sorted(keys, key=lambda key: key.line)
 
-    def _find_with_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
+    def _find_with_openssh(self, line_by_number: dict[int, bytes], name: str) -> list[KnownKey]:
         """Return the keys of `name` that OpenSSH finds in these lines.
 
-        `lines`: {line number: line}.
+        `line_by_number`: {line number: line}.
         """
         _, output = ssh_keygen.run_keygen(
             # With -l, ssh-keygen prints only the lines that have a valid key.
             *("-l", "-F", name, "-f", "/dev/stdin"),
-            stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
-            file=f"{self._path}:{min(lines)}",
+            stdin=b"".join(
+                line_by_number.get(n, b"") + b"\n" for n in range(1, max(line_by_number) + 1)
+            ),
+            file=f"{self._path}:{min(line_by_number)}",
             remedy="install OpenSSH's client, or write lines without markers and patterns",
         )
         keys = []
         for number, marker_name in _MATCHED.findall(output):
             marker = _MARKERS[marker_name]
             # OpenSSH also treats NUL as a blank.
-            columns = re.split(rb"[ \t\0]+", lines[int(number)].lstrip(b" \t"))
+            columns = re.split(rb"[ \t\0]+", line_by_number[int(number)].lstrip(b" \t"))
             key = base64.b64decode(columns[3 if marker else 2])
             keys.append(KnownKey(keytype_of(key), key, self._path, int(number), marker))
         return keys
