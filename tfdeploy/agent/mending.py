@@ -19,20 +19,20 @@ _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 
 
 def describe_problem(
-    why: str, path: str, workdir: str, about: Optional[os.stat_result]
+    why: str, path: str, workdir: str, file_stat: Optional[os.stat_result]
 ) -> Tuple[str, str, Dict[str, object]]:
     """Return (description of the problem, name of a text in model/answers/failures.py, details for
     that text). `why`: UntrustedPath.why, which says what is wrong with the path."""
-    if about is None:
+    if file_stat is None:
         return "%s is not the agent that tfdeploy installed" % path, "install_agent_again", {}
-    if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
+    if why == "mapped" or (why == "owner" and _is_mapped(file_stat.st_uid)):
         text = (
             "%s seems to belong to %s, and so do your own files: the file server changes the "
-            "owners of files" % (path, _describe_user(about.st_uid))
+            "owners of files" % (path, _describe_user(file_stat.st_uid))
         )
         return text, "mend_mapping", {}
-    owner = "belongs to " + _describe_user(about.st_uid)
-    mode = "may be written to by others (mode %04o)" % stat.S_IMODE(about.st_mode)
+    owner = "belongs to " + _describe_user(file_stat.st_uid)
+    mode = "may be written to by others (mode %04o)" % stat.S_IMODE(file_stat.st_mode)
     problem = {
         "endless": "is a link that leads to itself",
         "owner above": "%s, so %s may be replaced" % (owner, workdir),
@@ -45,28 +45,28 @@ def describe_problem(
         "names": "has a hard link, so the same file has a second name",
     }[why]
     is_above = why.endswith((" above", "endless"))
-    return ("%s %s" % (path, problem), *_choose_advice(about, path, workdir, is_above))
+    return ("%s %s" % (path, problem), *_choose_advice(file_stat, path, workdir, is_above))
 
 
 def _choose_advice(
-    about: os.stat_result, path: str, workdir: str, is_above: bool
+    file_stat: os.stat_result, path: str, workdir: str, is_above: bool
 ) -> Tuple[str, Dict[str, object]]:
     """Return (name of a text in model/answers/failures.py, details for that text). `is_above`: True
     if `path` is above the workdir."""
-    is_own = about.st_uid == os.geteuid()
+    is_own = file_stat.st_uid == os.geteuid()
     within = [] if is_above else path[len(workdir) :].split("/")[1:3]
     if within[:1] == [AGENTS]:
         # After the user has removed this folder, the next session installs the agent again.
         agent = "/".join([workdir] + within)
         return ("remove_agent", {"agent": agent}) if is_own else _advise_set_aside(agent)
     # A folder with the sticky bit, such as /tmp, must keep its mode, because other users need it.
-    if stat.S_ISDIR(about.st_mode) and is_own and not about.st_mode & stat.S_ISVTX:
+    if stat.S_ISDIR(file_stat.st_mode) and is_own and not file_stat.st_mode & stat.S_ISVTX:
         return "close_folder", {"path": path}
     if is_above:
         return _OWN_WORKDIR
     if within:
         return _advise_set_aside(path)
-    if stat.S_ISLNK(about.st_mode) and about.st_uid in (os.geteuid(), 0):
+    if stat.S_ISLNK(file_stat.st_mode) and file_stat.st_uid in (os.geteuid(), 0):
         return "real_workdir", {"workdir": os.path.realpath(path)}
     return _advise_set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _OWN_WORKDIR
 

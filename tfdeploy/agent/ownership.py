@@ -137,10 +137,10 @@ def check_agent(folder: str) -> None:
         raise UntrustedPath("damaged", folder, workdir)
 
 
-def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
+def check_owner(file_stat: os.stat_result, path: str, workdir: str) -> None:
     """Check that `path` belongs to this user or root, and that no other user may write to it.
     `path` may be of any type. Raises UntrustedPath."""
-    _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode), "names")
+    _check_entry(file_stat, path, workdir, stat.S_IFMT(file_stat.st_mode), "names")
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
@@ -235,27 +235,27 @@ def _open_checked(
 
 
 def _check_entry(
-    about: os.stat_result, path: str, workdir: str, kind: int, accepted_fault: str = ""
+    file_stat: os.stat_result, path: str, workdir: str, kind: int, accepted_fault: str = ""
 ) -> None:
-    why = _find_fault(about, kind)
+    why = _find_fault(file_stat, kind)
     if why not in ("", accepted_fault):
-        raise UntrustedPath(why, path, workdir, about)
+        raise UntrustedPath(why, path, workdir, file_stat)
 
 
-def _find_fault(about: os.stat_result, kind: int) -> str:
+def _find_fault(file_stat: os.stat_result, kind: int) -> str:
     """Return what is wrong with an entry of a folder, or "". The entry must be of the type `kind`
     and belong to this user or root, and no other user may write to it. A file must not have a
     second name (hard link)."""
-    file_kind, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
+    file_kind, is_ours = stat.S_IFMT(file_stat.st_mode), _is_trusted(file_stat.st_uid)
     if file_kind == stat.S_IFLNK:
         return "" if file_kind == kind and is_ours else "link"
     if not is_ours:
         return "owner"
     if file_kind != kind:
         return "no folder" if kind == stat.S_IFDIR else "no file"
-    if about.st_mode & OTHERS_WRITE:
+    if file_stat.st_mode & OTHERS_WRITE:
         return "mode"
-    return "names" if about.st_nlink > 1 and kind != stat.S_IFDIR else ""
+    return "names" if file_stat.st_nlink > 1 and kind != stat.S_IFDIR else ""
 
 
 def _is_trusted(uid: int) -> bool:

@@ -113,12 +113,12 @@ def folders_above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
             path = "/" if target.startswith("/") else os.path.dirname(path)
 
 
-def can_others_replace_entries(about: os.stat_result) -> bool:
+def can_others_replace_entries(folder_stat: os.stat_result) -> bool:
     """Return whether a user other than the folder's owner may replace entries of the folder."""
     return bool(
-        about.st_mode & OTHERS_WRITE
-        and not about.st_mode & stat.S_ISVTX
-        and not stat.S_ISLNK(about.st_mode)
+        folder_stat.st_mode & OTHERS_WRITE
+        and not folder_stat.st_mode & stat.S_ISVTX
+        and not stat.S_ISLNK(folder_stat.st_mode)
     )
 
 

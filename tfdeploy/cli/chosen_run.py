@@ -113,7 +113,7 @@ def choose_run(
         fleet,
         scope.hosts,
         open_run_store(),
-        wanted=flags.run_prefix,
+        prefix=flags.run_prefix,
         job=job_name,
         live_first=live_first,
         regex_by_metric=metrics,

@@ -52,18 +52,20 @@ def remember_plan(plan: Plan) -> None:
     """Store the run and the names of its tasks, so that the shell can complete them in this
     folder."""
     store_completion_names({"tasks": [task.task for task in plan.tasks]})
-    store_completion_names({"runs": [plan.run]}, add=True)
+    store_completion_names({"runs": [plan.run]}, keep_stored_names=True)
 
 
-def store_completion_names(names: Mapping[Kind, Iterable[str]], *, add: bool = False) -> None:
+def store_completion_names(
+    names: Mapping[Kind, Iterable[str]], *, keep_stored_names: bool = False
+) -> None:
     """Store names that the shell can complete in this folder. Do nothing if the state folder cannot
     be used.
 
-    `add`: True to keep the names that are stored already.
+    `keep_stored_names`: True to keep the names that are stored already.
     """
     from tfdeploy.store.names import store_completion_names as remember
 
     with suppress(Refused, OSError):
         root, folder = state_folder(), Path.cwd()
         for kind, each in names.items():
-            remember(root, folder, kind, each, add=add)
+            remember(root, folder, kind, each, keep_stored_names=keep_stored_names)

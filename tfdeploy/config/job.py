@@ -10,7 +10,7 @@ from typing import Any
 
 from tfdeploy.config import reference
 from tfdeploy.config.foreign.host_list import is_host_list
-from tfdeploy.config.jobvalues import do_overlap
+from tfdeploy.config.jobvalues import do_folders_overlap
 from tfdeploy.config.node import Node, nearest_hint
 from tfdeploy.config.schema import LocatedValue, read_keys
 from tfdeploy.config.search import FolderSearch, FoundFile
@@ -209,7 +209,7 @@ def _refuse_overlapping_folders(job: Job, given: dict[str, LocatedValue]) -> Non
                 f"data set {name} is the code folder itself", "name a folder or file in it"
             )
         for kept in job.keep:
-            if do_overlap(inside, kept):
+            if do_folders_overlap(inside, kept):
                 raise node.error(
                     f"data set {name} and keep folder {kept} overlap",
                     "use separate folders for the data and for what the program writes",

@@ -224,9 +224,9 @@ def _path_inside_code(node: Node, example: str, *refused_paths: str) -> str:
     return path
 
 
-def do_overlap(one: str, other: str) -> bool:
+def do_folders_overlap(folder: str, other: str) -> bool:
     """Return whether two normalised folders are the same, or one is inside the other."""
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+    return f"{folder}/".startswith(f"{other}/") or f"{other}/".startswith(f"{folder}/")
 
 
 @accepts("array", items={"type": ["string"], "pattern": _INSIDE_PATTERN}, maxItems=MOST_KEPT)
@@ -245,7 +245,7 @@ def keep(node: Node) -> tuple[str, ...]:
     for item in items:
         path = _path_inside_code(item, "[checkpoints]", ".")
         for other, named in folders.items():
-            if do_overlap(path, other):
+            if do_folders_overlap(path, other):
                 raise item.error(
                     f"{item.text!r} and {named.text!r} (line {named.line}) overlap",
                     "remove one of them",

@@ -27,28 +27,28 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
     )
 
 
-def _check(wanted: LabState, count: int) -> None:
+def _check(wanted_lab: LabState, count: int) -> None:
     """Raise UsageError for invalid settings, and Refused if this machine cannot run such a lab."""
     isolated, most = "add --kind isolated", network.MOST_HOSTS
-    is_loopback = wanted.kind == "loopback"
+    is_loopback = wanted_lab.kind == "loopback"
     mistakes = [
         (
-            wanted.kind not in KINDS,
-            f"unknown kind of lab {wanted.kind!r}",
+            wanted_lab.kind not in KINDS,
+            f"unknown kind of lab {wanted_lab.kind!r}",
             "--kind",
             f"one of: {', '.join(KINDS)}",
         ),
-        (is_loopback and wanted.rate, "a loopback lab cannot limit rates", "--rate", isolated),
+        (is_loopback and wanted_lab.rate, "a loopback lab cannot limit rates", "--rate", isolated),
         (
-            is_loopback and wanted.rootfs != "/",
+            is_loopback and wanted_lab.rootfs != "/",
             "hosts of a loopback lab share this machine's root file system",
             "rootfs",
             isolated,
         ),
-        (is_loopback and wanted.sites != 1, "a loopback lab has one site", "--sites", isolated),
+        (is_loopback and wanted_lab.sites != 1, "a loopback lab has one site", "--sites", isolated),
         (
             # In a shared workdir, a host name must identify one host: the holder of a lock.
-            is_loopback and wanted.shared_workdir,
+            is_loopback and wanted_lab.shared_workdir,
             "the hosts of a loopback lab all have this machine's name, so they cannot share a "
             "workdir",
             "--shared-workdir",
@@ -61,7 +61,7 @@ def _check(wanted: LabState, count: int) -> None:
                 flag,
                 f"write {flag} 100mbit",
             )
-            for flag, rate in (("--rate", wanted.rate), ("--between", wanted.between))
+            for flag, rate in (("--rate", wanted_lab.rate), ("--between", wanted_lab.between))
         ),
         (
             not 1 <= count <= most,
@@ -70,13 +70,13 @@ def _check(wanted: LabState, count: int) -> None:
             "`tfdeploy lab up 3`",
         ),
         (
-            not 1 <= wanted.sites <= count,
-            f"{count} hosts can be at 1 to {count} sites, not {wanted.sites}",
+            not 1 <= wanted_lab.sites <= count,
+            f"{count} hosts can be at 1 to {count} sites, not {wanted_lab.sites}",
             "--sites",
             "add --sites 2",
         ),
         (
-            wanted.between and wanted.sites == 1,
+            wanted_lab.between and wanted_lab.sites == 1,
             "a lab of one site has no link between sites",
             "--between",
             "add --sites 2",
@@ -89,29 +89,31 @@ def _check(wanted: LabState, count: int) -> None:
         capabilities.require_isolated(count)
 
 
-def _create(root: Path, wanted: LabState, count: int) -> LabState:
+def _create(root: Path, wanted_lab: LabState, count: int) -> LabState:
     """Plan the hosts of a new lab, make its folder, and return its state.
 
     Raises Refused if the interpreter does not run on this machine. It would not run on the hosts
     either, because they boot from this machine's root.
     """
-    if wanted.rootfs == "/":
-        interpreter.interpreter_folders(wanted.python)
+    if wanted_lab.rootfs == "/":
+        interpreter.interpreter_folders(wanted_lab.python)
     hosts = (
         loopback.plan_hosts(root, count)
-        if wanted.kind == "loopback"
-        else IsolatedLab.plan_hosts(root, count, wanted.sites)
+        if wanted_lab.kind == "loopback"
+        else IsolatedLab.plan_hosts(root, count, wanted_lab.sites)
     )
     root.mkdir(mode=0o755, exist_ok=True)
-    return replace(wanted, hosts=hosts)
+    return replace(wanted_lab, hosts=hosts)
 
 
-def _refuse_other_settings(existing: LabState, wanted: LabState, count: int) -> None:
+def _refuse_other_settings(existing: LabState, wanted_lab: LabState, count: int) -> None:
     """Raise UsageError if the existing lab has other settings than the wanted ones."""
     changes = [("hosts", len(existing.hosts), count)]
-    for each in fields(wanted):
+    for each in fields(wanted_lab):
         if each.name not in ("hosts", "networks"):
-            changes.append((each.name, getattr(existing, each.name), getattr(wanted, each.name)))
+            changes.append(
+                (each.name, getattr(existing, each.name), getattr(wanted_lab, each.name))
+            )
     for key, current, requested in changes:
         if current != requested:
             raise UsageError(

@@ -142,7 +142,8 @@ class _Setup:
         """Make the environment on the locked hosts.
 
         `pins_by_python_version` is {Python version: {package: the version that the environment must
-        have}}."""
+        have}}.
+        """
         began = time.monotonic()
         sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 

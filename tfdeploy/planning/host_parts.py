@@ -27,7 +27,8 @@ def host_parts(plan: Plan, ahead_s_by_host: Mapping[str, float]) -> dict[str, wi
     """Return host -> the part of the plan that the verb run.prepare sends to this host.
 
     Secrets, certificates and the result of `shared_part` are added later. `ahead_s_by_host`: host
-    -> how many seconds its clock is ahead of the run's clock."""
+    -> how many seconds its clock is ahead of the run's clock.
+    """
     digest, texts = plan.digest, shared_texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
     for task in plan.tasks:

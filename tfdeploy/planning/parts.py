@@ -30,12 +30,12 @@ class HeldFiles:
 
 
 def assign_files(
-    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, HeldFiles]
+    sizes: Sequence[int], worker_folders: Sequence[str], held_by_folder: Mapping[str, HeldFiles]
 ) -> array[int]:
     """Return for each file the number of the worker that gets it.
 
-    `sizes`: bytes of each file. `folders`: for each worker, the folder in which its host has the
-    data set; workers of one host have the same folder. There must be at least as many files as
+    `sizes`: bytes of each file. `worker_folders`: for each worker, the folder in which its host has
+    the data set; workers of one host have the same folder. There must be at least as many files as
     workers.
 
     Files are assigned in the order of their size, the largest first. A file goes to the worker that
@@ -43,11 +43,11 @@ def assign_files(
     mean number of bytes times TOLERANCE, or the mean plus the size of the largest file, whichever
     is more. Every worker gets at least one file.
     """
-    keepers = _workers_with_file(sizes, folders, held)
+    keepers = _workers_with_file(sizes, worker_folders, held_by_folder)
     owners = array("i", [NOBODY]) * len(sizes)
-    loads, empty = [0] * len(folders), len(folders)
-    smallest = [(0, worker) for worker in range(len(folders))]
-    limit = TOLERANCE * sum(_bytes_at_least_one(size) for size in sizes) / len(folders)
+    loads, empty = [0] * len(worker_folders), len(worker_folders)
+    smallest = [(0, worker) for worker in range(len(worker_folders))]
+    limit = TOLERANCE * sum(_bytes_at_least_one(size) for size in sizes) / len(worker_folders)
     largest_first = sorted(range(len(sizes)), key=lambda file: -_bytes_at_least_one(sizes[file]))
     for placed, file in enumerate(largest_first):
         while smallest[0][0] != loads[smallest[0][1]]:
@@ -66,7 +66,7 @@ def assign_files(
 
 
 def _workers_with_file(
-    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, HeldFiles]
+    sizes: Sequence[int], worker_folders: Sequence[str], held_by_folder: Mapping[str, HeldFiles]
 ) -> array[int]:
     """Return for each file a worker whose host already has the file, or NOBODY.
 
@@ -74,11 +74,15 @@ def _workers_with_file(
     the worker with the fewest bytes so far is chosen.
     """
     keepers = array("i", [NOBODY]) * len(sizes)
-    loads = [0] * len(folders)
+    loads = [0] * len(worker_folders)
     by_folder: defaultdict[str, list[int]] = defaultdict(list)
-    for worker, folder in enumerate(folders):
+    for worker, folder in enumerate(worker_folders):
         by_folder[folder].append(worker)
-    present = [(workers, held[folder]) for folder, workers in by_folder.items() if folder in held]
+    present = [
+        (workers, held_by_folder[folder])
+        for folder, workers in by_folder.items()
+        if folder in held_by_folder
+    ]
     own = bytearray(len(sizes))
     for workers, held_files in present:
         for file, part in zip(held_files.files, held_files.former_workers, strict=True):

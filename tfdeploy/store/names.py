@@ -23,13 +23,13 @@ MAX_FILES = 100
 
 
 def store_completion_names(
-    root: Path, folder: Path, kind: Kind, names: Iterable[str], *, add: bool = False
+    root: Path, folder: Path, kind: Kind, names: Iterable[str], *, keep_stored_names: bool = False
 ) -> None:
     """Store names that a command has read while it ran in `folder`.
 
-    `root`: the state folder, below which the names are stored. `add`: if True, the names that the
-    file has already are kept, after `names`. Names that could harm a terminal or look like a flag
-    are left out. A failed write is ignored.
+    `root`: the state folder, below which the names are stored. `keep_stored_names`: if True, the
+    names that the file has already are kept, after `names`. Names that could harm a terminal or
+    look like a flag are left out. A failed write is ignored.
     """
     # Imported only here, so that commands that store no names do not load the module.
     from tfdeploy.machine.private_files import make_private_folder, write_private_file
@@ -37,7 +37,7 @@ def store_completion_names(
     path = root / FOLDER / f"{kind}{str(folder).replace('/', '%')}"
     with contextlib.suppress(OSError, ValueError):
         stored = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        unique_names = dict.fromkeys([*names, *(stored.splitlines() if add else ())])
+        unique_names = dict.fromkeys([*names, *(stored.splitlines() if keep_stored_names else ())])
         text = "".join(
             f"{name}\n" for name in islice(filter(_is_safe_name, unique_names), MAX_NAMES)
         )

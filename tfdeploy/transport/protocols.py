@@ -103,11 +103,11 @@ Pipes = tuple[int, int, int]  # file descriptors: standard input, output and err
 class RemoteCommand(Protocol):
     """A command that has been started on a host."""
 
-    def relay_until_end(self, pipes: Pipes, mark: bytes = b"") -> int:
+    def relay_until_end(self, pipes: Pipes, drop_up_to: bytes = b"") -> int:
         """Copy bytes between the command and the local descriptors `pipes` until the command ends.
 
         Return the exit code, or 255 if the connection was lost. Output of the command up to and
-        including `mark` is dropped.
+        including `drop_up_to` is dropped.
         """
 
     def close(self) -> None:

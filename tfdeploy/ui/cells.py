@@ -40,13 +40,13 @@ def fit_row(row: Row, width: int) -> Row:
     return fitted
 
 
-def pad_or_cut(text: str, width: int, *, right: bool = False) -> str:
-    """Return the text cut or padded to exactly `width` columns. `right`: align the text to the
-    right."""
+def pad_or_cut(text: str, width: int, *, align_right: bool = False) -> str:
+    """Return the text cut or padded to exactly `width` columns. `align_right`: align the text to
+    the right."""
     if (free := width - cell_width(text)) < 0:
         text = cut_to_width(text, width)
         free = width - cell_width(text)
-    return " " * free + text if right else text + " " * free
+    return " " * free + text if align_right else text + " " * free
 
 
 def task_style(task: str) -> str:

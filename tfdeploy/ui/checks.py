@@ -91,9 +91,9 @@ def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
 
 
 def _show_problem(
-    terminal: Terminal, subject: str, is_error: bool, what: str, fixes: Iterable[str]
+    terminal: Terminal, subject: str, is_error: bool, problem: str, fixes: Iterable[str]
 ) -> None:
-    write_wrapped(terminal, f"{subject}: ", what, "red" if is_error else "yellow")
+    write_wrapped(terminal, f"{subject}: ", problem, "red" if is_error else "yellow")
     for fix in filter(None, fixes):
         write_wrapped(terminal, "    fix: ", fix)
 

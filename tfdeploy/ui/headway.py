@@ -36,14 +36,14 @@ class HostCountLine:
         if now < self._next or len(self._done) == self._total:
             return
         self._next = now + (EVERY_S if self._terminal.width is None else EVERY_ON_TERMINAL_S)
-        self._write(f"{self.text} ...", stays=self._terminal.width is None)
+        self._write(f"{self.text} ...", is_permanent=self._terminal.width is None)
 
     def report_retry(self, reasons: dict[str, str]) -> None:
         """Write that these hosts are asked once more. The line has only the reason of the first
         host. `reasons`: host -> reason."""
         first, why = next(iter(reasons.items()))
         others = f" and {format_count(len(reasons) - 1, 'more host')}" if len(reasons) > 1 else ""
-        self._write(f"{self.text}; trying {first}{others} again: {clean(why)}", stays=True)
+        self._write(f"{self.text}; trying {first}{others} again: {clean(why)}", is_permanent=True)
 
     def erase(self) -> None:
         """Erase the line about the progress from the terminal."""
@@ -55,10 +55,11 @@ class HostCountLine:
     def text(self) -> str:
         return f"{self._verb} {len(self._done)} of {format_count(self._total, 'host')}"
 
-    def _write(self, text: str, *, stays: bool) -> None:
+    def _write(self, text: str, *, is_permanent: bool) -> None:
         self.erase()
         width = self._terminal.width
         self._terminal.write(
-            (text if width is None or stays else text[: width - 1]) + ("\n" if stays else "")
+            (text if width is None or is_permanent else text[: width - 1])
+            + ("\n" if is_permanent else "")
         )
-        self._shown = not stays
+        self._shown = not is_permanent

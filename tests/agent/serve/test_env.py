@@ -191,9 +191,9 @@ def test_without_a_package_index_it_says_how_to_bring_wheels(
 )
 def test_lines_of_pip_and_uv_that_name_a_missing_source(line: str) -> None:
     offline = "distribution" in line or "package locations" in line
-    assert env_install.lacks_package_source([line], offline=offline)
-    assert not env_install.lacks_package_source(["error: command 'gcc' failed"], offline=offline)
-    assert env_install.lacks_package_source([line], offline=False) != offline
+    assert env_install.lacks_package_source([line], is_offline=offline)
+    assert not env_install.lacks_package_source(["error: command 'gcc' failed"], is_offline=offline)
+    assert env_install.lacks_package_source([line], is_offline=False) != offline
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_unusual_name_is_left_out(name: str, tmp_path: Path) -> None:
 
 def test_added_names_come_first_and_replaced_names_are_dropped(tmp_path: Path) -> None:
     for name in ("a", "b", "a"):
-        store_completion_names(tmp_path, Path("/srv"), "runs", [name], add=True)
+        store_completion_names(tmp_path, Path("/srv"), "runs", [name], keep_stored_names=True)
     assert read_stored_names(tmp_path) == {"runs%srv": ["a", "b"]}
     store_completion_names(tmp_path, Path("/srv"), "runs", ["c"])
     assert read_stored_names(tmp_path) == {"runs%srv": ["c"]}
@@ -65,7 +65,7 @@ def test_unchanged_names_are_not_written_again(tmp_path: Path) -> None:
 def test_damaged_file_is_replaced(content: bytes, tmp_path: Path) -> None:
     store_completion_names(tmp_path, Path("/srv"), "runs", ["a"])
     (tmp_path / "completion" / "runs%srv").write_bytes(content)
-    store_completion_names(tmp_path, Path("/srv"), "runs", ["b"], add=True)
+    store_completion_names(tmp_path, Path("/srv"), "runs", ["b"], keep_stored_names=True)
     assert read_stored_names(tmp_path) == {"runs%srv": ["b"]}
 
 

@@ -101,7 +101,9 @@ class PieceFiles:
         """Return the bitmap of the segment's pieces that this host already has."""
         new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):
-            if self._find_or_copy(piece, pieces.leaf_at(leaves, index), piece[0][0] not in new):
+            if self._is_found_or_copied(
+                piece, pieces.leaf_at(leaves, index), piece[0][0] not in new
+            ):
                 present_pieces |= 1 << index
         return present_pieces
 
@@ -130,10 +132,10 @@ class PieceFiles:
                 changed.add(file)
         return changed
 
-    def _find_or_copy(self, piece: Piece, leaf: bytes, in_old: bool) -> bool:
+    def _is_found_or_copied(self, piece: Piece, leaf: bytes, may_be_in_old_file: bool) -> bool:
         """True if this host already has the piece: in a partial file, as a hole in a sparse file,
         or in the old file at the same position. A piece that is found in the old file is copied to
-        the staging folder. If `in_old` is False, the old file is not searched."""
+        the staging folder. If `may_be_in_old_file` is False, the old file is not searched."""
         moved = [self._broadcast_file(extent[0]) for extent in piece]
         is_lacking = any(each.lacking for each in moved)
         is_new_and_sparse = is_lacking and all(each.sparse and not each.partial for each in moved)
@@ -152,7 +154,7 @@ class PieceFiles:
         if not is_lacking:
             self._copy_to_staging(piece)
             return False
-        if in_old and all(
+        if may_be_in_old_file and all(
             not each.lacking or each.old >= extent[1] + extent[2]
             for each, extent in zip(moved, piece)  # noqa: B905 - Python 3.8 knows no strict
         ):
@@ -186,11 +188,11 @@ class PieceFiles:
 
     # --- reading and writing one file
 
-    def _path_of(self, moved: BroadcastFile) -> bytes:
-        return os.path.join(self._new if moved.lacking else self._old, moved.path)
+    def _path_of(self, file: BroadcastFile) -> bytes:
+        return os.path.join(self._new if file.lacking else self._old, file.path)
 
-    def _old_path_of(self, moved: BroadcastFile) -> bytes:
-        return os.path.join(self._old, moved.path)
+    def _old_path_of(self, file: BroadcastFile) -> bytes:
+        return os.path.join(self._old, file.path)
 
     def _content_if_right(
         self, piece: Piece, path_of: Callable[[BroadcastFile], bytes], leaf: bytes
@@ -247,7 +249,7 @@ class PieceFiles:
                 path = self._path_of(moved)
                 if whole:
                     os.utime(path, ns=(moved.mtime_ns, moved.mtime_ns))
-                self._write_back.note_write(path, length, whole=whole, size=moved.size)
+                self._write_back.note_write(path, length, is_complete=whole, file_size=moved.size)
 
 
 def split_at_holes(content: memoryview) -> "List[tuple[int, int]]":

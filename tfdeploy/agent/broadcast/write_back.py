@@ -22,11 +22,13 @@ class WriteBack:
         self._unflushed: Dict[bytes, int] = {}
         start_thread(self._run)
 
-    def note_write(self, path: bytes, count: int, *, whole: bool, size: int) -> None:
-        if size < SMALL_BYTES:
+    def note_write(
+        self, path: bytes, byte_count: int, *, is_complete: bool, file_size: int
+    ) -> None:
+        if file_size < SMALL_BYTES:
             return
-        total = self._unflushed.get(path, 0) + count
-        due = whole or total >= EVERY_BYTES
+        total = self._unflushed.get(path, 0) + byte_count
+        due = is_complete or total >= EVERY_BYTES
         self._unflushed[path] = 0 if due else total
         if due:
             self._due.put(path)

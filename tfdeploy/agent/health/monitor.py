@@ -87,17 +87,17 @@ class Monitor:
 
     # --- methods that the minder calls
 
-    def update(self, known: KnownRunState, active: bool) -> None:
+    def update(self, known: KnownRunState, is_observing: bool) -> None:
         """Store the state of the run that the minders share, as far as this minder knows it. If
-        `active` is False, the tasks are not observed."""
+        `is_observing` is False, the tasks are not observed."""
         if not self._part.stall_after_s:
             return
         was_active = self._active
-        self._known, self._active = known, active
-        if active and not self._is_started:
+        self._known, self._active = known, is_observing
+        if is_observing and not self._is_started:
             start_thread(self._check_repeatedly)
             self._is_started = True
-        if was_active and not active:
+        if was_active and not is_observing:
             self._publish({})
 
     def health(self) -> Dict[str, Stall]:
@@ -170,12 +170,12 @@ class Monitor:
                 )
         return signs
 
-    def _extend_facts(self, facts: StallFacts, late: Set[str], now: float) -> StallFacts:
+    def _extend_facts(self, facts: StallFacts, late_tasks: Set[str], now: float) -> StallFacts:
         """Return the facts, extended by the signs of life from other hosts and by problems in the
         connections to these hosts."""
         # The order in which to ask about the tasks of other hosts: first the tasks for which a
         # stalled task waits, then servers, then the others.
-        awaited = {task for stalled in late for task in facts.signs[stalled].waits}
+        awaited = {task for stalled in late_tasks for task in facts.signs[stalled].waits}
         ordered_peers = sorted(
             (peer for peer in self._part.peers if peer.host != facts.host),
             key=lambda peer: (peer.task not in awaited, diagnose.is_training(peer), peer.task),
@@ -205,7 +205,7 @@ class Monitor:
                 for task, address in addresses.items()
                 if address in loopback
             },
-            proxies=self._find_proxies(late, list(addresses.values())),
+            proxies=self._find_proxies(late_tasks, list(addresses.values())),
         )
 
     def _hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
@@ -220,9 +220,9 @@ class Monitor:
             hosts = first + others[self._turn :] + others[: self._turn]
         return hosts
 
-    def _find_proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
+    def _find_proxies(self, late_tasks: Set[str], addresses: List[str]) -> Dict[str, str]:
         read_processes, proxies = lru_cache(None)(processes.all_processes), {}
-        for task in late:
+        for task in late_tasks:
             for pid in sorted(activity.living_pids(self._paths.status(task), read_processes)):
                 name = reach.find_proxy_variable(processes.read_environment(pid), addresses)
                 if name is not None:

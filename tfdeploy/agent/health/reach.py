@@ -65,8 +65,8 @@ def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[s
     return reasons
 
 
-def _describe_answer(answer: port_probe.Answer, guarded: bool) -> str:
-    if guarded and answer.error == errno.ECONNRESET:
+def _describe_answer(answer: port_probe.Answer, is_guarded: bool) -> str:
+    if is_guarded and answer.error == errno.ECONNRESET:
         return "%s, from %s" % (TURNED_AWAY, answer.source)
     if answer.connected:
         return CLOSED if answer.ended else OPEN

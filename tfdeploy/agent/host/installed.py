@@ -99,14 +99,14 @@ class StartedProgram:
                 return None, "", "no answer within %g s" % TIMEOUT_S
         return self._process.returncode, _decode_output(out), _decode_output(err)
 
-    def read_marked_line(self, mark: str) -> Tuple[Optional[str], str]:
-        """Find the line of the output that begins with `mark`, and return (the text after the mark,
-        ""). If there is no such line, return (None, the last line that the program printed, or its
-        exit code)."""
+    def read_marked_line(self, marker: str) -> Tuple[Optional[str], str]:
+        """Find the line of the output that begins with `marker`, and return (the text after the
+        marker, ""). If there is no such line, return (None, the last line that the program printed,
+        or its exit code)."""
         code, out, err = self.read_output()
         for line in out.splitlines():
-            if line.startswith(mark):
-                return line[len(mark) :], ""
+            if line.startswith(marker):
+                return line[len(marker) :], ""
         last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
         return None, last[0][:300]
 
@@ -138,18 +138,18 @@ def start_python_query(
 
 
 def read_python_facts(
-    program: Optional[StartedProgram], wanted: str
+    program: Optional[StartedProgram], python: str
 ) -> Tuple[Answer, Optional[str]]:
     """Return (facts, error or None). The facts are the versions of Python, TensorFlow, tf_keras,
     Keras and NumPy, and which modules could be imported."""
     versions: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
     versions.update(cpu_only=False, modules={})
     if program is None:
-        return versions, "there is no program %s here" % wanted
+        return versions, "there is no program %s here" % python
     printed, problem = program.read_marked_line("=tfdeploy-python=")
     if printed is not None:
         return json.loads(printed), None
-    return versions, "%s does not run Python here: %s" % (wanted, problem)
+    return versions, "%s does not run Python here: %s" % (python, problem)
 
 
 def start_rsync_query() -> StartedProgram:

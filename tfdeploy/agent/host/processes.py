@@ -226,10 +226,10 @@ def send_signals(pids: Iterable[int], table: Dict[int, Process], signum: int) ->
             send_signal(target, signal.SIGCONT)
 
 
-def become_subreaper(wanted: bool = True) -> None:
+def become_subreaper(is_on: bool = True) -> None:
     """Make orphans among this process's descendants become its children, even if they have their
-    own session. If `wanted` is False, turn this off again."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
+    own session. If `is_on` is False, turn this off again."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:

@@ -57,11 +57,11 @@ def disk_usage(path: str) -> int:
     return total + sum(size for count, links, size in names.values() if count >= links)
 
 
-def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
+def _list_children(folder: str, folder_stat: os.stat_result) -> List[Tuple[str, os.stat_result]]:
     """Return (path, status) of each entry of the folder. A program may have changed the folder's
     mode so that its owner cannot enter it. In that case the mode is changed first."""
-    if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
-        os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
+    if folder_stat.st_mode & stat.S_IRWXU != stat.S_IRWXU and folder_stat.st_uid == os.geteuid():
+        os.chmod(folder, stat.S_IMODE(folder_stat.st_mode) | stat.S_IRWXU)
     children = []
     for name in os.listdir(folder):
         path = os.path.join(folder, name)

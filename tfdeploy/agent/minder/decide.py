@@ -123,8 +123,8 @@ def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
     return []
 
 
-def _seconds_since(view: HostRunView, mark: str) -> float:
-    return view.now - view.marks.get(mark, view.now)
+def _seconds_since(view: HostRunView, event: str) -> float:
+    return view.now - view.marks.get(event, view.now)
 
 
 def _is_orphaned(own: LocalTask) -> bool:

@@ -91,9 +91,9 @@ def _rename_folders(workdir: str, job: str, names: Dict[str, str]) -> None:
         os.rename(layout.keep_dir(workdir, job, path), layout.keep_dir(workdir, job, aside))
 
 
-def _restore_folder_name(paths: RunPaths, path: str, aside: str) -> None:
+def _restore_folder_name(paths: RunPaths, path: str, renamed_folder: str) -> None:
     root = layout.keep_dir(paths.workdir, paths.job, "")
-    folder, before = root + path, root + aside
+    folder, before = root + path, root + renamed_folder
     if not os.path.lexists(before):
         return  # an earlier call has put the folder back
     if os.path.lexists(folder) and not keep_links.remove_if_empty(folder):

@@ -155,9 +155,10 @@ def _move_aside_with_date(source: str, target: str) -> str:
     return aside
 
 
-def unused_name(folder: str, wanted: str) -> str:
-    """Return `wanted`, with a number at its end if `folder` already has an entry of that name."""
-    names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
+def unused_name(folder: str, preferred_name: str) -> str:
+    """Return `preferred_name`, with a number at its end if `folder` already has an entry of that
+    name."""
+    names = [preferred_name] + ["%s-%d" % (preferred_name, number) for number in range(2, 1000)]
     return next(name for name in names if not os.path.lexists(os.path.join(folder, name)))
 
 

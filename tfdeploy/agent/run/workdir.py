@@ -108,20 +108,21 @@ def _copy_tree(source: str, target: str, raise_if_unwanted: Callable[[], None]) 
                 clone = _copy_file(entry.path, copy, clone)
 
 
-def _copy_file(source: str, target: str, clone: bool) -> bool:
-    """Copy the content, time and executable bit of a file. `clone`: try to share the file's blocks
-    (reflink). Return False if sharing is impossible, so that it is not tried for the next file."""
+def _copy_file(source: str, target: str, try_reflink: bool) -> bool:
+    """Copy the content, time and executable bit of a file. `try_reflink`: try to share the file's
+    blocks (reflink). Return False if sharing is impossible, so that it is not tried for the next
+    file."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
-        if clone:
+        if try_reflink:
             try:
                 fcntl.ioctl(new.fileno(), FICLONE, old.fileno())
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                clone = False
-        if not clone:
+                try_reflink = False
+        if not try_reflink:
             shutil.copyfileobj(old, new, 1 << 20)
     os.chmod(target, 0o700 if about.st_mode & stat.S_IXUSR else 0o600)
     os.utime(target, ns=(about.st_mtime_ns, about.st_mtime_ns))
-    return clone
+    return try_reflink

@@ -55,22 +55,22 @@ class PrintedMetrics:
         self.known: Dict[str, float] = {}
         self.step_times: Dict[str, float] = {}
 
-    def read_new(self, ended: bool = False) -> bool:
+    def read_new_metrics(self, attempt_ended: bool = False) -> bool:
         """Read what the task has printed since the last call. Return True if this output contains a
         metric.
 
-        `ended`: True if an attempt has ended since the last call.
+        `attempt_ended`: True if an attempt has ended since the last call.
         """
-        lines = self._read_new_lines_newest_first(ended)
+        lines = self._read_new_lines_newest_first(attempt_ended)
         metrics: Dict[str, float] = {}
-        for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
+        for begin in range(0, len(lines) if attempt_ended else min(1, len(lines)), MOST_LINES):
             metrics = dict(
                 self._reader.find_metrics(lines[begin : begin + MOST_LINES], self._is_possible),
                 **metrics,
             )
             if "step" in metrics:
                 break
-        if "step" in metrics or ended:
+        if "step" in metrics or attempt_ended:
             self._unsearched = None
         elif self._unsearched is None and (len(lines) > MOST_LINES or self._began > self._last):
             self._unsearched = self._last
@@ -143,11 +143,11 @@ class PrintedMetrics:
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
         return [line for line in reversed(lines) if line.strip()]
 
-    def _is_unchanged(self, about: os.stat_result) -> bool:
+    def _is_unchanged(self, file_stat: os.stat_result) -> bool:
         before = self._seen
         return before is not None and (before.st_ino, before.st_size) == (
-            about.st_ino,
-            about.st_size,
+            file_stat.st_ino,
+            file_stat.st_size,
         )
 
     def _is_possible(self, name: str, value: float) -> bool:

@@ -108,7 +108,9 @@ class Sampler:
         """Read new lines of the tasks' output, and add the metrics in them to the newest
         samples."""
         newest = self._newest
-        changed_tasks = [task for task, printed in self._printed.items() if printed.read_new()]
+        changed_tasks = [
+            task for task, printed in self._printed.items() if printed.read_new_metrics()
+        ]
         if not changed_tasks or newest is None:
             return
         for task in changed_tasks:
@@ -165,7 +167,7 @@ class Sampler:
         self._attempts[task] = status.attempt
         printed: Dict[str, float] = {}
         if task in self._printed:
-            self._printed[task].read_new(ended)
+            self._printed[task].read_new_metrics(ended)
             printed = self._printed[task].take_new_values()
         written = self._events.read_new_values() if task == self._writer else {}
         return _merge_metrics(

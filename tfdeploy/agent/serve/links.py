@@ -100,7 +100,7 @@ def _find_failing_addresses(
         port_probe.Target(row, targets[index].port, MOST_TOKEN, ANSWER_S)
         for index, row in socket_addresses.items()
     ]
-    answers = port_probe.probe(probed, CONNECT_S, reset=True)
+    answers = port_probe.probe(probed, CONNECT_S, close_with_reset=True)
     failures: Dict[int, PortFailure] = {}
     for index, answer in zip(socket_addresses, answers):  # noqa: B905 - Python 3.8 lacks strict=
         line, newline, _ = answer.data.partition(b"\n")

@@ -83,10 +83,10 @@ def serve_tensorboard(call: Call) -> Answer:
             raise VerbError("tensorboard", what, where=paths.cwd)
 
 
-def _find_tensorboard_python(wanted: str) -> str:
-    python = find_program(wanted)
+def _find_tensorboard_python(python_setting: str) -> str:
+    python = find_program(python_setting)
     if python is None:
-        raise VerbError("no_python", "there is no program %s here" % wanted)
+        raise VerbError("no_python", "there is no program %s here" % python_setting)
     code, _, errors = StartedProgram([python, "-c", _FIND]).read_output()
     if code == 3:
         raise VerbError(

@@ -301,17 +301,19 @@ def _write_new_file(folder: Path, name: str, text: str) -> bool:
     return is_new
 
 
-def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
+def _print_result(
+    flags: Flags, written_files: list[Path], existing_files: list[Path], next_step: str
+) -> None:
     if flags.json:
         answer: InitAnswer = {
-            "written": [str(path) for path in written],
-            "kept": [str(path) for path in kept],
+            "written": [str(path) for path in written_files],
+            "kept": [str(path) for path in existing_files],
         }
         print_json(answer)
         return
-    for path in written:
+    for path in written_files:
         print(path)
-    for path in kept:
+    for path in existing_files:
         old = shlex.quote(str(path))
         print_message(
             f"{path} exists already and was not changed; to get a new one, type "
@@ -320,12 +322,12 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
         if flags.hosts is not None and path.name == Path(INVENTORY).name:
             print_message(f"the hosts of --hosts were not written: add them to {old}")
     above = find_job_above(Path(flags.folder).resolve())
-    if written and above is not None and not flags.quiet:
+    if written_files and above is not None and not flags.quiet:
         print_message(
             f"{os.path.relpath(above)} exists too, but tfdeploy does not use it in the folder of "
             "the new job file"
         )
-    if written and not flags.quiet:
+    if written_files and not flags.quiet:
         print_message(f"next: {next_step}")
 
 

@@ -28,7 +28,7 @@ def run(flags: Flags) -> int:
         job = None if flags.all or scope.job is None else scope.job.name
         rows, errors = list_runs(fleet, scope.hosts, open_run_store(), job)
     is_partial = bool(errors or scope.unselected_host_names)
-    store_completion_names({"runs": [row["run"] for row in rows]}, add=is_partial)
+    store_completion_names({"runs": [row["run"] for row in rows]}, keep_stored_names=is_partial)
     total, rows = len(rows), select_rows(rows, flags.state or (), flags.since)
     if flags.json:
         keys = KnownRunRow.__annotations__

@@ -84,7 +84,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         keys_to_record = _confirm_keys(flags, keys_to_record, what, "Replace the key on record?")
     for each in keys_to_record:
         replace_key(each)
-    row = _make_row(key, keys_to_record, done="renewed")
+    row = _make_row(key, keys_to_record, done_state="renewed")
     is_good = row["state"] in ("known", "renewed")
     if flags.json:
         answer: TrustAnswer = {"ok": is_good and not old_key_places(row), "hosts": [row]}
@@ -99,11 +99,11 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
 
 
 def _filter_by_fingerprints(
-    flags: Flags, asked: list[HostKeyScan]
+    flags: Flags, scans: list[HostKeyScan]
 ) -> tuple[list[HostKeyScan], list[HostKeyScan]]:
     """Return (keys that may be recorded, keys that differ from the file of --fingerprints)."""
     if not flags.fingerprints:
-        return asked, []
+        return scans, []
 
     try:
         known = read_fingerprints(Path(flags.fingerprints).read_text())
@@ -115,11 +115,11 @@ def _filter_by_fingerprints(
         ) from error
     good = [
         key
-        for key in asked
+        for key in scans
         if not isinstance(key.outcome, TfdeployError)
         and key.outcome.fingerprint in (known.get(key.host), known.get(key.outcome.name))
     ]
-    return good, [key for key in asked if key not in good]
+    return good, [key for key in scans if key not in good]
 
 
 def _print_refused(flags: Flags, refused: list[HostKeyScan]) -> None:
@@ -149,13 +149,15 @@ def _confirm_keys(
     return keys if confirm(f"{question} First compare the keys with those on the hosts") else []
 
 
-def _make_row(key: HostKeyScan, recorded: list[HostKeyScan], done: str = "recorded") -> TrustRow:
+def _make_row(
+    key: HostKeyScan, recorded: list[HostKeyScan], done_state: str = "recorded"
+) -> TrustRow:
     scanned = key.outcome
     if isinstance(scanned, TfdeployError):
         return copy_fields(
             TrustRow, host=key.host, state=key.state, on_record=[], error=scanned.what
         )
-    state = done if key.host in {each.host for each in recorded} else key.state
+    state = done_state if key.host in {each.host for each in recorded} else key.state
     on_record = [
         copy_fields(
             KnownKeyRow,

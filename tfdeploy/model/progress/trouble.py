@@ -52,14 +52,14 @@ def _classify_task(
     progress: RunProgress,
     task: TaskProgress,
     slow: SlowTask | None,
-    first: bool,
-    ended: bool,
+    failed_first: bool,
+    run_has_ended: bool,
     now: float | None,
 ) -> TaskTrouble:
     why = task.reason or ""
     is_running = task.state == "running"
     if task.outcome and task.state in ("ended", "lost"):
-        rank = FIRST if first else DEAD if task.is_dead and not ended else DONE
+        rank = FIRST if failed_first else DEAD if task.is_dead and not run_has_ended else DONE
         outcome = outcome_words(task.outcome, task.exit_code, task.signal)
         return TaskTrouble(
             rank, outcome, why or (short_error(task.last_line) if task.is_dead else "")

@@ -74,10 +74,10 @@ def fold_errors(error_by_host: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def replace_own_name(error: str, host: str, mark: str = _HOST) -> str:
-    """Return the error of a host without the host's address, and with `mark` as its name."""
+def replace_own_name(error: str, host: str, replacement: str = _HOST) -> str:
+    """Return the error of a host without the host's address, and with `replacement` as its name."""
     own_name = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
-    return own_name.sub(mark, without_address(error))
+    return own_name.sub(replacement, without_address(error))
 
 
 def without_address(error: str) -> str:

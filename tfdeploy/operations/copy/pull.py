@@ -263,7 +263,8 @@ class _FolderFetch:
 
         `paths_and_sizes`: pairs (path, size in `staging`). The host hashes only that many bytes of
         its file, which may have grown. Each equal file is marked as checked, and the others are
-        deleted."""
+        deleted.
+        """
         for start in range(0, len(paths_and_sizes), SUMS_PER_REQUEST):
             batch = dict(paths_and_sizes[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)

@@ -25,7 +25,8 @@ def prepare_blobs(
     """Return a function that takes the name of a host and returns the bytes for that host.
 
     The function raises Refused if the plan is longer than a host accepts. `ahead_s_by_host` tells
-    how many seconds each host's clock is ahead of the run's clock."""
+    how many seconds each host's clock is ahead of the run's clock.
+    """
     parts = host_parts(plan, ahead_s_by_host)
     certs = make_certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}

@@ -157,14 +157,14 @@ def find_run(
     hosts: Hosts,
     store: RunStore,
     *,
-    wanted: str | None,
+    prefix: str | None,
     job: str | None,
     live_first: bool = False,
     regex_by_metric: Mapping[str, str] | None = None,
     plan_errors: Errors | None = None,
     warnings: list[str] | None = None,
 ) -> Plan:
-    """Return the plan of the wanted run. If `wanted` is None, return the plan of the newest run.
+    """Return the plan of the wanted run. If `prefix` is None, return the plan of the newest run.
 
     `live_first` (set by `stop`): prefer a live run. If the plan is read from hosts, also add to it
     those hosts that do not answer but may hold the run. `regex_by_metric`: the metrics in this
@@ -175,12 +175,12 @@ def find_run(
     Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
     found and hosts do not answer.
     """
-    if wanted is not None and (local := store.plan(wanted, job)) is not None:
+    if prefix is not None and (local := store.plan(prefix, job)) is not None:
         return local
     runs, silent = find_runs(fleet, hosts, job)
     runs = newest_first(runs, store)
-    if wanted is not None:
-        chosen = _choose_named(runs, store, wanted)
+    if prefix is not None:
+        chosen = _choose_named(runs, store, prefix)
     else:
         chosen = _choose_newest([run for run in runs if run.is_readable], job, live_first, store)
         if silent and not (chosen and chosen.live):
@@ -192,8 +192,8 @@ def find_run(
     if chosen is None:
         if silent:
             raise combine_errors("asking for runs", silent, len(hosts))
-        problem = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
-        next_line = "`tfdeploy runs`" if wanted or runs else "`tfdeploy launch` starts one"
+        problem = f"no run {prefix!r}" if prefix else "no run of this job" if job else "no run"
+        next_line = "`tfdeploy runs`" if prefix or runs else "`tfdeploy launch` starts one"
         raise UsageError(
             f"{problem} on these hosts",
             where=f"{format_count(len(hosts), 'host')} asked",
@@ -212,7 +212,7 @@ def find_run(
             plan_errors.update(errors)
     if (
         live_first
-        and wanted is None
+        and prefix is None
         and not chosen.live
         and silent
         and not any(host.host in silent for host in plan.hosts)
@@ -235,21 +235,21 @@ def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, run: FoundRun) -> Pla
         return None
 
 
-def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
-    """Return the run that has the id or the unique prefix `wanted`; None if it is unknown.
+def _choose_named(runs: list[FoundRun], store: RunStore, prefix: str) -> FoundRun | Plan | None:
+    """Return the run that has the id or the unique prefix `prefix`; None if it is unknown.
 
     The result is a run that hosts report, or a plan from this machine's store.
     """
     runs_by_id = {each.run: each for each in runs}
-    names = [name for name in {*runs_by_id, *store.run_ids()} if name.startswith(wanted)]
-    if len(names) > 1 and wanted not in names:
+    names = [name for name in {*runs_by_id, *store.run_ids()} if name.startswith(prefix)]
+    if len(names) > 1 and prefix not in names:
         raise UsageError(
-            f"{len(names)} runs begin with {wanted!r}: {', '.join(sorted(names)[:10])}",
+            f"{len(names)} runs begin with {prefix!r}: {', '.join(sorted(names)[:10])}",
             next="give more of the id",
         )
     if not names:
         return None
-    name = wanted if wanted in names else names[0]
+    name = prefix if prefix in names else names[0]
     choice = runs_by_id.get(name)
     if choice is not None and not choice.is_readable:
         host, why = next(iter(choice.damaged.items()))

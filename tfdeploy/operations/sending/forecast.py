@@ -159,19 +159,20 @@ class _Forecast:
             )
 
     def _add_broadcast(
-        self, subject: str, lacking_bytes_by_host: Mapping[str, int], total: int, lender: str
+        self, subject: str, lacking_bytes_by_host: Mapping[str, int], total: int, source: str
     ) -> None:
         """Add a broadcast that a sync would run.
 
         `lacking_bytes_by_host`: {host: bytes that it lacks}. `total`: all bytes of the broadcast.
-        `lender`: the host that sends the data first; "" stands for this machine."""
-        counts = {**({lender: 0} if lender in self._sessions else {}), **lacking_bytes_by_host}
+        `source`: the host that sends the data first; "" stands for this machine.
+        """
+        counts = {**({source: 0} if source in self._sessions else {}), **lacking_bytes_by_host}
         members = [
             MemberSession(self._sessions[name], count, total, port=A_PORT)
             for name, count in counts.items()
         ]
         plan = first_plan([member.to_planner_member() for member in members], total)
-        feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
+        feeds = [(feed.parent or source, feed.child, feed.stripe) for feed in plan.feeds]
         for parent, child, _ in feeds:
             self.expected[child].source = parent
         self.broadcasts.append(

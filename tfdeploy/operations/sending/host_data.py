@@ -67,7 +67,8 @@ def add_data_splits(
     """Choose which host gets which files of each split data set, and return the new shipment.
 
     `hosts` are all hosts that may already hold some of the files. `host_by_task` is {task: its
-    host}. Raises UsageError if there are fewer files than workers."""
+    host}. Raises UsageError if there are fewer files than workers.
+    """
     split_data = {}
     for name in split_data_names(job):
         workers = [

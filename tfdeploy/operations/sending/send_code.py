@@ -69,9 +69,9 @@ def send_code(
             return outcomes[name]
         return send(begun)
 
-    def send(begun: ReadyHost) -> SyncResult:
-        _send_missing_and_commit(begun, shipment, outcomes[begun.session.host.name], emit)
-        return commit_and_release(begun.session)
+    def send(ready: ReadyHost) -> SyncResult:
+        _send_missing_and_commit(ready, shipment, outcomes[ready.session.host.name], emit)
+        return commit_and_release(ready.session)
 
     def put_in_place(session: Session) -> None:
         """Commit the release on a host that has received the whole broadcast."""
@@ -128,17 +128,17 @@ def _begin_release(session: Session, shipment: Shipment, outcome: SyncResult) ->
 
 
 def _send_missing_and_commit(
-    begun: ReadyHost, shipment: Shipment, outcome: SyncResult, emit: Emit
+    ready: ReadyHost, shipment: Shipment, outcome: SyncResult, emit: Emit
 ) -> None:
     """Send the missing files from this machine. Raises CodeChanged if the code has changed."""
-    code, session, missing = shipment.code, begun.session, begun.missing_paths
+    code, session, missing = shipment.code, ready.session, ready.missing_paths
     total = code.size_bytes(missing)
     if not missing:
-        _commit_release(begun, shipment)
+        _commit_release(ready, shipment)
     elif total <= MOST_BYTES:
         with transfer_events(emit, session.host.name, "code", total):
             contents = code.packed_contents(missing)
-            _commit_release(begun, shipment, contents)
+            _commit_release(ready, shipment, contents)
         outcome.bytes_sent += len(contents)
     else:
         from tfdeploy.operations.copy.push_files import push_files
@@ -150,19 +150,19 @@ def _send_missing_and_commit(
 
         with transfer_events(emit, host, "code", total):
             outcome.bytes_sent += push_files(
-                session, code.root, names, begun.staging, total, emit, report_progress
+                session, code.root, names, ready.staging, total, emit, report_progress
             )
         code.check_unchanged(missing)
-        _commit_release(begun, shipment)
+        _commit_release(ready, shipment)
 
 
-def _commit_release(begun: ReadyHost, shipment: Shipment, contents: bytes = b"") -> None:
+def _commit_release(ready: ReadyHost, shipment: Shipment, contents: bytes = b"") -> None:
     """Commit the release. `contents`: those files that are sent in this call.
 
     Raises CodeChanged if the code has changed.
     """
-    args = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
-    answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
-    changed = check_requested_paths(shipment.code.paths, answer.changed, begun.session.host.name)
+    args = {"job": shipment.job, "release": shipment.manifest.release, "staging": ready.staging}
+    answer = ready.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
+    changed = check_requested_paths(shipment.code.paths, answer.changed, ready.session.host.name)
     if changed:
         raise shipment.code.code_changed_error(changed)

@@ -116,7 +116,7 @@ class _MatchesWithContext:
         for line, selected, begins in chain.from_iterable(map(selector.decide, batch)):
             if selected:
                 group = [*self._before, line]
-                if self._gaps and self._needs_separator(begins=begins):
+                if self._gaps and self._needs_separator(begins_match=begins):
                     text = b"%s attempt %d, %s" % (
                         GAP,
                         line.attempt,
@@ -140,9 +140,9 @@ class _MatchesWithContext:
                 self._keep_as_context(line)
         return shown
 
-    def _needs_separator(self, *, begins: bool) -> bool:
+    def _needs_separator(self, *, begins_match: bool) -> bool:
         if self._errors:
-            return begins or self._skipped or not self._shown
+            return begins_match or self._skipped or not self._shown
         return self._count > 0 and self._skipped and self._shown
 
     def _keep_as_context(self, line: LogLine) -> None:

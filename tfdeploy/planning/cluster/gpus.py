@@ -55,7 +55,8 @@ def busy_gpus_text(host: Host, facts: HostFacts) -> str:
 
 
 def busy_gpus_error(host: Host, facts: HostFacts, what: str) -> Refused:
-    """Return the error for a host with too few free GPUs. `what`: the beginning of its message."""
+    """Return the error for a host with too few free GPUs. `what`: the beginning of its
+    message."""
     return Refused(
         f"{what}: {_usage_text(_busy_gpus(facts))} (a GPU with more than {_MUCH} in use counts "
         "as busy)",
@@ -112,11 +113,11 @@ def _usage_text(gpus: Iterable[Gpu]) -> str:
     )
 
 
-def _missing_gpus_error(host: Host, facts: HostFacts, asked: str) -> Refused:
+def _missing_gpus_error(host: Host, facts: HostFacts, requested_gpus: str) -> Refused:
     present_gpus = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus) or "none"
     because = f" ({facts.gpu_error})" if facts.gpu_error else ""
     return Refused(
-        f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: "
+        f"the inventory gives {host.name} {requested_gpus}, and nvidia-smi there finds: "
         f"{present_gpus}{because}",
         where=host.places.get("gpus") or host.source or f"host {host.name}",
         next=f"write `gpus: auto` in place of {host.setting_with_place('gpus')}",

@@ -50,7 +50,8 @@ def place_tasks(
     """Return every task with its host, in the order of ROLES.
 
     `first_host_by_role`: role -> host that must get task 0 of the role. Raises Refused if requested
-    GPUs are missing, and ConfigError if tasks are requested for a role without hosts."""
+    GPUs are missing, and ConfigError if tasks are requested for a role without hosts.
+    """
     free = {
         name: list(gpus.usable_gpus(hosts[name], facts[name]))
         for role, request in requested.items()
@@ -174,9 +175,9 @@ class _RolePlacement:
         because = f", {link} {request.because}" if request.because else ""
         return f"host {at} of {len(request.hosts)} in the role {request.host_role}{because}"
 
-    def _why_gpus(self, host_name: str, given: tuple[int, ...]) -> str:
-        if given:
-            return gpus.gpus_text(self.facts[host_name], given)
+    def _why_gpus(self, host_name: str, given_gpus: tuple[int, ...]) -> str:
+        if given_gpus:
+            return gpus.gpus_text(self.facts[host_name], given_gpus)
         if self.request.share == "none" and not self.request.gpus:
             return f"a {self.request.role} uses no GPU"
         if self.request.gpus == 0:

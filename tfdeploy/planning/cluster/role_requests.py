@@ -46,11 +46,11 @@ class RoleRequest:
         """Return the larger one of `total` and `per_host`, or 0 if neither is requested."""
         return max(self.total or 0, self.per_host or 0)
 
-    def gpus_per_task(self, usable: int, left: int) -> int:
+    def gpus_per_task(self, usable_count: int, untaken_count: int) -> int:
         """Return the number of GPUs for one task of the role on a host.
 
-        The job sets this number, or else the mode. `usable`: number of usable GPUs of the host.
-        `left`: number of these GPUs that tasks of other roles have not taken.
+        The job sets this number, or else the mode. `usable_count`: number of usable GPUs of the
+        host. `untaken_count`: number of these GPUs that tasks of other roles have not taken.
         """
         if self.role == "ps":
             return 0
@@ -59,8 +59,8 @@ class RoleRequest:
         if self.share == "all":
             spread = math.ceil((self.total or 1) / max(1, len(self.hosts)))
             most_per_host = spread if self.per_host is None else self.per_host
-            return max(1, left // (most_per_host or 1)) if left else 0
-        return {"one": min(1, usable), "spare": min(1, left), "none": 0}[self.share]
+            return max(1, untaken_count // (most_per_host or 1)) if untaken_count else 0
+        return {"one": min(1, usable_count), "spare": min(1, untaken_count), "none": 0}[self.share]
 
 
 RoleRequests = Mapping[str, RoleRequest]

@@ -124,17 +124,17 @@ def _refuse_unknown_flags(job: Job, program: Program, accepted: list[str]) -> No
             )
 
 
-def _refuse_missing_argument(job: Job, program: Program, settled: Collection[str]) -> None:
+def _refuse_missing_argument(job: Job, program: Program, unneeded: Collection[str]) -> None:
     """Raise Refused if the command has too few arguments without a flag for argparse.
 
-    Arguments in `settled` are not needed, nor are those that the program may define only in some
+    Arguments in `unneeded` are not needed, nor are those that the program may define only in some
     runs.
     """
     certain_nodes = reached.certainly_reached(program, has_workers=True).nodes
     required = [
         flag
         for flag in flag_definitions.defined_flags(program)
-        if flag.form == "position" and flag.dest not in settled
+        if flag.form == "position" and flag.dest not in unneeded
         if flag.call and id(flag.call) in certain_nodes and argument(flag.call, "nargs") is None
     ]
     words, is_certain = flag_definitions.positional_words(job.command, program)

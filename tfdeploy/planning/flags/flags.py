@@ -76,7 +76,7 @@ def cluster_flags(program: Program) -> ClusterFlags:
             candidates[name] = [replace((*same, own[0])[0], name=name, spelling=own[0].spelling)]
     chosen = {name: flags[0] for name, flags in candidates.items()}
     _add_unusual_flags(
-        chosen, definitions, cluster=cluster, gathers=flag_uses.trains_synchronously(program)
+        chosen, definitions, makes_cluster=cluster, gathers=flag_uses.trains_synchronously(program)
     )
     _drop_other_library_flags(chosen)
     if "worker_hosts" in chosen:
@@ -152,7 +152,8 @@ def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) ->
 
     `async_and_sync_values`: the same two values, but one of them may be "", if it is not known. It
     is replaced by the first of these values that exists: another choice of the flag, the flag's
-    default, or "not-<the known value>"."""
+    default, or "not-<the known value>".
+    """
     known = async_and_sync_values[0] or async_and_sync_values[1]
     others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]
     other = next(iter(others), f"not-{known}")
@@ -160,21 +161,23 @@ def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) ->
 
 
 def _add_unusual_flags(
-    chosen: dict[str, Flag], definitions: Flags, *, cluster: bool, gathers: bool
+    chosen: dict[str, Flag], definitions: Flags, *, makes_cluster: bool, gathers: bool
 ) -> None:
     """Add flags with unusual names to `chosen`, if their definitions fit values of the cluster.
 
     A flag is added only for a value, such as the task index, that no flag in `chosen` takes yet.
     """
     for name, others in _OTHER_NAMES.items():
-        if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
+        if name in chosen or (
+            "job_name" not in chosen and (name != "job_name" or not makes_cluster)
+        ):
             continue
         taken = {flag.dest for flag in chosen.values()}
         always = name != "issync" or gathers
         fitting = [
             flag
             for other in others.split()
-            if other in _ALWAYS or (cluster and always)
+            if other in _ALWAYS or (makes_cluster and always)
             for flag in flags_spelled(other, definitions)
             if flag.dest not in taken and _definition_fits(name, flag)
         ]

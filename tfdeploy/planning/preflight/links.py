@@ -69,17 +69,19 @@ def _planned_ports(plan: Plan | None) -> dict[str, tuple[int, ...]]:
     }
 
 
-def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: str) -> LinkResult:
+def explain_failure(
+    link: LinkResult, why: Why, detail: str, target_host: Host, address: str
+) -> LinkResult:
     """Return the failed connection, with texts that explain the cause and suggest a fix.
 
     In the texts, the names of hosts stand only after the words `--limit` and `as root on`. So texts
     of many connections that differ only in these names can be shown as one. `detail`: more about
     the cause; for the cause `other`, what answers instead of the host.
     """
-    low, high = to.ports
+    low, high = target_host.ports
     opened = root_command_on_host(
-        to.name,
-        to.user,
+        target_host.name,
+        target_host.user,
         f"ufw allow {low}:{high}/tcp || firewall-cmd --add-port={low}-{high}/tcp",
     )
     route = command_on_host(link.from_host, "ip", "route", "get", address)

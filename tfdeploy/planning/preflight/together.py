@@ -37,25 +37,26 @@ def seconds_ahead(skew_s_by_host: Mapping[str, float]) -> dict[str, float]:
     """Return host -> seconds by which its clock is ahead of the clocks of most hosts.
 
     `skew_s_by_host`: host -> seconds by which its clock is ahead of this machine's clock, which may
-    be wrong."""
+    be wrong.
+    """
     usual = statistics.median_low(skew_s_by_host.values()) if len(skew_s_by_host) > 2 else 0.0
     return {host: skew_s - usual for host, skew_s in skew_s_by_host.items()}
 
 
 def compare_protection(
-    seen: Mapping[str, tuple[Host, HostFacts]],
+    host_and_facts_by_name: Mapping[str, tuple[Host, HostFacts]],
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
     """Return which levels of `protect` each host cannot provide, and the usual level.
 
     The first value is host -> level -> reason. The usual level is the strongest one that at least
     half of the hosts can provide.
     """
-    facts = {name: host_facts for name, (_, host_facts) in seen.items()}
+    facts = {name: host_facts for name, (_, host_facts) in host_and_facts_by_name.items()}
     kept = protection.find_hindrances(
         facts,
         [
             address
-            for host, host_facts in seen.values()
+            for host, host_facts in host_and_facts_by_name.values()
             for address in _source_addresses(host, host_facts, facts)
         ],
     )
@@ -134,7 +135,7 @@ def _address_refusals(
                 yield level, error
 
 
-def host_in_error(error: Refused, known: Mapping[str, object]) -> str | None:
+def host_in_error(error: Refused, known_hosts: Mapping[str, object]) -> str | None:
     """Return the host that an error is about; None if it names no host or an unknown host."""
     match = _NAMED.match(error.where or "")
-    return match[1] if match and match[1] in known else None
+    return match[1] if match and match[1] in known_hosts else None

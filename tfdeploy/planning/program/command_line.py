@@ -56,7 +56,8 @@ def renamed_role_values(
 
     The values contain the program's own names for the roles. Only flags that the program defines
     get these values. `name_by_role`: role -> the program's own name for the role. If `name_by_role`
-    is empty, the result is empty too."""
+    is empty, the result is empty too.
+    """
     cluster = cluster_json(
         {name_by_role.get(role, role): each for role, each in layout.cluster.items()}
     )

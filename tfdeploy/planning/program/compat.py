@@ -142,7 +142,7 @@ def _choose_compat(
     if job.compat != "auto":
         return job.compat, f"`compat: {job.compat}`"
     migrated = any(use.name.startswith("compat.v1") for use in uses)
-    first = [use for use in uses if _shows_version1(use, run, migrated=migrated)]
+    first = [use for use in uses if _shows_version1(use, run, uses_compat_v1=migrated)]
     second = [use for use in uses if has_name_or_parent(use.name, VERSION2)]
     if program.unread_reason and program.script:
         return (
@@ -169,17 +169,17 @@ def _choose_compat(
     )
 
 
-def _shows_version1(use: NameUse, run: Reached, *, migrated: bool) -> bool:
+def _shows_version1(use: NameUse, run: Reached, *, uses_compat_v1: bool) -> bool:
     """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
-    `migrated`: the program itself uses compat.v1. In such a program, the use of a name that
+    `uses_compat_v1`: the program itself uses compat.v1. In such a program, the use of a name that
     TensorFlow 2 lacks counts only if every run of the program executes this use.
     """
     of_version0 = removed_names.is_of_version0(use.name)
     absent = of_version0 or removed_names.replacement(use.name) is not None
     if not absent or absent_names.is_recent(use):
         return of_version0 or has_name_or_parent(use.name, VERSION1)
-    return not migrated or (id(use.node) in run.nodes and not use.binds)
+    return not uses_compat_v1 or (id(use.node) in run.nodes and not use.binds)
 
 
 def _missing_keras2_refusals(sure: Iterable[NameUse], hosts: FactsByHost) -> Iterator[Refusal]:

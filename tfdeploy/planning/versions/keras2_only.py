@@ -39,7 +39,8 @@ def _qualify_keras_names(names_by_part: Mapping[str, str]) -> frozenset[str]:
     """Return the full names, in the form "keras.PART.NAME".
 
     `names_by_part`: part of Keras -> its names, separated by blanks. The part "" stands for keras
-    itself."""
+    itself.
+    """
     full = (
         f"keras.{part}.{name}" for part, names in names_by_part.items() for name in names.split()
     )

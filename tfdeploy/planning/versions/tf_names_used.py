@@ -159,7 +159,7 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
                 binds = removed_names.has_stand_in(used)
                 yield NameUse(used, node, is_guarded, binds)
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
-    others = _names_defined(module, imports=False, excluded_nodes=aliased)
+    others = _names_defined(module, count_imports=False, excluded_nodes=aliased)
     for expression in module.find(*_CHAINS):
         if id(expression) in covered:
             continue
@@ -215,11 +215,12 @@ def _split_at_known_name(node: ast.expr, names: Names) -> tuple[str, str]:
 
 
 def _names_defined(
-    module: ParsedFile, *, imports: bool = True, excluded_nodes: Collection[int] = ()
+    module: ParsedFile, *, count_imports: bool = True, excluded_nodes: Collection[int] = ()
 ) -> set[str]:
     """Return the names that a module itself defines, at any depth.
 
-    `imports`: whether imported names count. `excluded_nodes`: the ids of nodes that do not count.
+    `count_imports`: whether imported names count. `excluded_nodes`: the ids of nodes that do not
+    count.
     """
     bound = {
         node.id
@@ -229,5 +230,5 @@ def _names_defined(
     bound |= {node.arg for node in module.find(ast.arg)}
     bound |= {node.name for node in module.find(ast.FunctionDef)}
     bound |= {node.name for node in module.find(ast.ClassDef)}
-    statements = module.imports if imports else ()
+    statements = module.imports if count_imports else ()
     return bound | {bound_name(alias) for node in statements for alias in node.names}

@@ -121,14 +121,14 @@ class SshCommand:
         self._closed = False
         self._lock = threading.Lock()
 
-    def relay_until_end(self, pipes: Pipes, mark: bytes = b"") -> int:
+    def relay_until_end(self, pipes: Pipes, drop_up_to: bytes = b"") -> int:
         with self._lock:
             if self._closed:
                 return 255
             self._process = process = subprocess.Popen(
                 (*self._argv, "target", self._line),
                 stdin=pipes[0],
-                stdout=subprocess.PIPE if mark else pipes[1],
+                stdout=subprocess.PIPE if drop_up_to else pipes[1],
                 stderr=pipes[2],
                 env=self._environment,
                 start_new_session=True,
@@ -136,7 +136,7 @@ class SshCommand:
         if process.stdout is not None:
             with contextlib.suppress(OSError), process.stdout as stdout:
                 copy_after_mark(
-                    mark, iter(lambda: os.read(stdout.fileno(), 1 << 18), b""), pipes[1]
+                    drop_up_to, iter(lambda: os.read(stdout.fileno(), 1 << 18), b""), pipes[1]
                 )
         return process.wait()
 

@@ -97,7 +97,7 @@ def pull(
     _check_local()
     for name in names or ():
         check_name(name)
-    argv = pull_argv(source_root, destination, names=names is not None)
+    argv = pull_argv(source_root, destination, reads_file_list=names is not None)
     rsync = transfer(
         RsyncProcess(
             target,
@@ -152,14 +152,14 @@ def push_argv(
     return [*command, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
 
 
-def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
+def pull_argv(source_root: str, destination: str, *, reads_file_list: bool) -> list[str]:
     """Return the rsync command of a pull, without the remote shell.
 
     Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
     command = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
-    command += ["--files-from=-", "--from0", "--ignore-missing-args"] if names else ["-r"]
+    command += ["--files-from=-", "--from0", "--ignore-missing-args"] if reads_file_list else ["-r"]
     return [*command, "--", f"target:{source_root.rstrip('/')}/", destination.rstrip("/") + "/"]
 
 

@@ -102,7 +102,7 @@ class KnownHostsPolicy(paramiko.RejectPolicy):
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
         keytype, blob = key.get_name(), key.asbytes()
-        if judge(self._target, blob, authorities=False).state != "known":
+        if judge(self._target, blob, with_authorities=False).state != "known":
             judged = judge(self._target, blob)
             raise HostKeyRefused(refused_key_error(self._host, self._target, keytype, blob, judged))
 
@@ -125,36 +125,42 @@ def refused_key_error(
     )
 
 
-def _explain_unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+def _explain_unknown(
+    host: str, target: Target, judged: Judgement, shown_key: str
+) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that is not in known_hosts."""
-    what = f"is not known: {shown}"
+    what = f"is not known: {shown_key}"
     if judged.authorities:
         source = judged.authorities[0].source
         what += f"; {source} has a @cert-authority line for it, but tfdeploy checks no host certificates"
     return what, f"`tfdeploy trust --limit {host}`"
 
 
-def _explain_changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+def _explain_changed(
+    host: str, target: Target, judged: Judgement, shown_key: str
+) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that differs from the host's keys in known_hosts."""
-    keytype = shown.partition(" ")[0]
+    keytype = shown_key.partition(" ")[0]
     same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
     entries = (same_type or list(judged.recorded))[:3]
     known_keys = ", ".join(
         f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries
     )
-    what = f"has changed: the known key is {known_keys}, and the host now shows {shown}; "
+    what = f"has changed: the known key is {known_keys}, and the host now shows {shown_key}; "
     what += "someone may be intercepting the connection, or the machine was set up again"
     return what, (
         f"only if you know why the key has changed: `tfdeploy trust --renew {target.name or host}`"
     )
 
 
-def _explain_revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+def _explain_revoked(
+    host: str, target: Target, judged: Judgement, shown_key: str
+) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that is revoked."""
     revoked = [entry for entry in judged.entries if entry.revoked]
-    source = next(entry.source for entry in revoked if entry.fingerprint == shown.split()[1])
+    source = next(entry.source for entry in revoked if entry.fingerprint == shown_key.split()[1])
     remedy = f"give the machine a new host key, then `tfdeploy trust --renew {target.name or host}`"
-    return f"is marked as revoked: {shown} ({source})", remedy
+    return f"is marked as revoked: {shown_key} ({source})", remedy
 
 
 def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:

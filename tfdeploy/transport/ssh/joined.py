@@ -29,10 +29,10 @@ class ChannelCommand:
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
 
-    def relay_until_end(self, pipes: Pipes, mark: bytes = b"") -> int:
+    def relay_until_end(self, pipes: Pipes, drop_up_to: bytes = b"") -> int:
         start_thread(self._feed, os.dup(pipes[0]))
         with contextlib.suppress(*BROKEN):
-            copy_after_mark(mark, self._output(pipes[2]), pipes[1])
+            copy_after_mark(drop_up_to, self._output(pipes[2]), pipes[1])
             self._channel.status_event.wait(STATUS_S)
         self.close()
         if self._channel.exit_status >= 0:
@@ -63,18 +63,18 @@ class ChannelCommand:
             yield blocks[0]
 
 
-def copy_after_mark(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
-    """Write the bytes that come after `mark` to the descriptor `target`. Raises OSError.
+def copy_after_mark(marker: bytes, blocks: Iterable[bytes], target: int) -> None:
+    """Write the bytes that come after `marker` to the descriptor `target`. Raises OSError.
 
-    A login shell may print something before the command prints `mark`. If `mark` is not in the
+    A login shell may print something before the command prints `marker`. If `marker` is not in the
     first NOISE_BYTES bytes, these are dropped and all later bytes are written.
     """
-    beginning, after_mark = b"", not mark
+    beginning, after_mark = b"", not marker
     for block in blocks:
         if not after_mark:
             beginning += block
-            after_mark = mark in beginning or len(beginning) > NOISE_BYTES
-            block = beginning.partition(mark)[2] if after_mark else b""
+            after_mark = marker in beginning or len(beginning) > NOISE_BYTES
+            block = beginning.partition(marker)[2] if after_mark else b""
         write_all(target, block)
 
 

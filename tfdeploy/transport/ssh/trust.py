@@ -59,7 +59,7 @@ class HostKey:
         configured = self.target.hash_names
         hashes = ssh_config.hashes_names(self.target.hostname) if configured is None else configured
         hashed = hashes or known_hosts.has_hashed(self.files[0])
-        return recording.key_line(self.name, self.keytype, self.key, hashed=hashed)
+        return recording.key_line(self.name, self.keytype, self.key, hash_name=hashed)
 
 
 def list_route_targets(host: Host) -> tuple[Target, ...]:

@@ -59,7 +59,7 @@ def _plotted_metrics(progress: RunProgress, trends: Trends) -> list[str]:
     )
 
 
-def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve], int]:
+def _curves(trends: Trends, shown_tasks: Sequence[str], name: str) -> tuple[list[Curve], int]:
     """Return the curves of the metric `name`, and how many curves are left out. The metric RATE has
     one curve for the whole run; every other metric has one curve for each task."""
     if name == RATE:
@@ -70,7 +70,7 @@ def _curves(trends: Trends, shown: Sequence[str], name: str) -> tuple[list[Curve
     by_task = trends.used if name in (PACE, *USES) else trends.printed
     curves = [
         Curve(task, trend.points, task_style(task))
-        for task in shown
+        for task in shown_tasks
         if (trend := by_task.get(task, {}).get(name)) and len(trend.times) >= 2
     ]
     return curves[:MOST_CURVES], max(0, len(curves) - MOST_CURVES)

@@ -242,21 +242,21 @@ class Dashboard:
             if action is not None:
                 self._run_aside_action(action, in_fd)
 
-    def _run_aside_action(self, asked: Question, in_fd: int) -> None:
+    def _run_aside_action(self, question: Question, in_fd: int) -> None:
         """Leave the dashboard for the ordinary screen, and write the log there as plain text or run
         a command of tfdeploy."""
         run = self.progress.run or ""
-        if asked.action == "copy":
+        if question.action == "copy":
             write_log_lines(self._console.file, self.view)
         elif self._command is not None:
             verbs = {
                 "stop": ("stop", run, "--yes"),
-                "shell": ("ssh", asked.host),
+                "shell": ("ssh", question.host),
                 "fetch": ("fetch", run, "--logs"),
-            }[asked.action]
+            }[question.action]
             with _handle_signals(_ignore_signal, signal.SIGINT):
                 self._command(verbs)
-        if asked.action != "shell":
+        if question.action != "shell":
             wait_for_enter(self._console.file, in_fd)
 
     def _draw_loop(self, keyboard: Keyboard, screen: Screen) -> Literal["left", "ended", "aside"]:

@@ -75,11 +75,11 @@ def compose_frame(scene: Scene, width: int, height: int, now: float) -> list[Row
     return [fit_row(row, width) for row in rows + foot]
 
 
-def _apply_filter(scene: Scene, task_marks: Mapping[str, TaskTrouble]) -> list[str]:
+def _apply_filter(scene: Scene, troubles: Mapping[str, TaskTrouble]) -> list[str]:
     """Apply the filter to the log, and return the tasks that pass the filter."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
-        {name: states_of(mark, progress, name) for name, mark in task_marks.items()}
+        {name: states_of(mark, progress, name) for name, mark in troubles.items()}
         if view.filter
         else {}
     )

@@ -85,13 +85,13 @@ def steps_row(progress: RunProgress) -> Row:
     return [*row, Span(f" {format_transfer(sum_transfers(moving))}")] if moving else row
 
 
-def _state_counts(marks: Mapping[str, TaskTrouble]) -> str:
+def _state_counts(troubles: Mapping[str, TaskTrouble]) -> str:
     """Return how many tasks are in each state: '6/8 running, 1 stalled, 1 slow'; "" if there are no
     tasks."""
-    if not marks:
+    if not troubles:
         return ""
     kinds = Counter(
-        "slow" if mark.rank == SLOW else mark.state.partition(":")[0] for mark in marks.values()
+        "slow" if mark.rank == SLOW else mark.state.partition(":")[0] for mark in troubles.values()
     )
     up = kinds["running"] + kinds["slow"] + kinds[RESTARTED]
     others = [
@@ -99,7 +99,7 @@ def _state_counts(marks: Mapping[str, TaskTrouble]) -> str:
         for kind, count in sorted(kinds.items())
         if kind not in ("running", "starting", "pending")
     ]
-    return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
+    return "  " + ", ".join([f"{up}/{len(troubles)} running", *others])
 
 
 def _trouble_style(has_trouble: float) -> str:

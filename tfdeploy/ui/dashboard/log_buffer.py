@@ -63,10 +63,10 @@ class LogBuffer:
         if self._matches and self._matches(text):
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
-    def add_many(self, task: str, host: str, texts: Sequence[str], count: int) -> None:
-        """Add `count` lines of a task. `texts`: the last of these lines, which are the only ones
-        that can be kept."""
-        self.count += count - len(texts)
+    def add_many(self, task: str, host: str, texts: Sequence[str], arrived_count: int) -> None:
+        """Add `arrived_count` lines of a task. `texts`: the last of these lines, which are the only
+        ones that can be kept."""
+        self.count += arrived_count - len(texts)
         for text in texts:
             self.add(task, host, text)
 

@@ -32,8 +32,8 @@ class TableRow(NamedTuple):
 
 def table_rows(
     progress: RunProgress,
-    marks: Mapping[str, TaskTrouble],
-    shown: Sequence[str],
+    troubles: Mapping[str, TaskTrouble],
+    shown_tasks: Sequence[str],
     max_rows: int,
     *,
     sort: str,
@@ -42,27 +42,27 @@ def table_rows(
 ) -> list[TableRow]:
     """Return the rows of the table, at most `max_rows` rows if folding makes this possible.
 
-    `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`: True
-    folds equal tasks into one row, False folds no tasks, and None folds them only if there are more
-    tasks than `max_rows`. `open_role`: a role whose tasks are never folded. Tasks in trouble are
-    folded only if folding the other tasks is not enough."""
-    key = _sort_key(progress, marks, sort)
-    tasks = sorted(shown, key=key) if key else list(shown)
+    `shown_tasks`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS.
+    `fold`: True folds equal tasks into one row, False folds no tasks, and None folds them only if
+    there are more tasks than `max_rows`. `open_role`: a role whose tasks are never folded. Tasks in
+    trouble are folded only if folding the other tasks is not enough."""
+    key = _sort_key(progress, troubles, sort)
+    tasks = sorted(shown_tasks, key=key) if key else list(shown_tasks)
     if fold is None:
         fold = len(tasks) > max_rows
     if not fold:
-        return [TableRow(task, (task,), marks[task]) for task in tasks]
-    folded_items = _fold_rows(tasks, marks, lambda mark: not mark.needs_attention, open_role)
+        return [TableRow(task, (task,), troubles[task]) for task in tasks]
+    folded_items = _fold_rows(tasks, troubles, lambda mark: not mark.needs_attention, open_role)
     return (
         folded_items
         if len(folded_items) <= max_rows
-        else _fold_rows(tasks, marks, lambda mark: mark.rank != FIRST, open_role)
+        else _fold_rows(tasks, troubles, lambda mark: mark.rank != FIRST, open_role)
     )
 
 
 def _fold_rows(
     tasks: Sequence[str],
-    marks: Mapping[str, TaskTrouble],
+    troubles: Mapping[str, TaskTrouble],
     can_fold: Callable[[TaskTrouble], bool],
     open_role: str | None,
 ) -> list[TableRow]:
@@ -72,13 +72,15 @@ def _fold_rows(
     """
 
     def group_of(task: str) -> tuple[str, str]:
-        mark, role = marks[task], task.partition(":")[0]
+        mark, role = troubles[task], task.partition(":")[0]
         if not can_fold(mark) or role == open_role:
             return task, ""
         return role, "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
 
     groups = group_by_key((group_of(task), task) for task in tasks)
-    return [TableRow(_row_name(names), tuple(names), marks[names[0]]) for names in groups.values()]
+    return [
+        TableRow(_row_name(names), tuple(names), troubles[names[0]]) for names in groups.values()
+    ]
 
 
 def _row_name(names: Sequence[str]) -> str:
@@ -89,7 +91,7 @@ def _row_name(names: Sequence[str]) -> str:
 
 
 def _sort_key(
-    progress: RunProgress, marks: Mapping[str, TaskTrouble], sort: str
+    progress: RunProgress, troubles: Mapping[str, TaskTrouble], sort: str
 ) -> Callable[[str], Any] | None:
     """Return the function that gives the sort key of a task; None for the plan's order. Tasks with
     equal keys keep the plan's order."""
@@ -97,8 +99,8 @@ def _sort_key(
         # Healthy tasks keep the plan's order, except that tasks that wait for another task come
         # after the other healthy tasks.
         return lambda task: (
-            min(marks[task].rank, STARTING),
-            marks[task].why.startswith("waits for "),
+            min(troubles[task].rank, STARTING),
+            troubles[task].why.startswith("waits for "),
         )
     if sort == "host":
         return lambda task: progress.tasks[task].host

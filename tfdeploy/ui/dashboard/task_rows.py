@@ -223,13 +223,13 @@ def _empty_columns(table: TaskTable) -> set[str]:
     return {name for name, is_known in known.items() if not is_known}
 
 
-def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
-    styles = {name: "dim underline" if name == sort else "dim" for name, _ in shown}
-    return _build_row(shown, {name: name for name in styles}, styles)
+def header_row(columns: Sequence[Column], *, sort: str = "") -> Row:
+    styles = {name: "dim underline" if name == sort else "dim" for name, _ in columns}
+    return _build_row(columns, {name: name for name in styles}, styles)
 
 
 def item_row(
-    table: TaskTable, item: TableRow, shown: Sequence[Column], *, selected: bool, width: int
+    table: TaskTable, item: TableRow, columns: Sequence[Column], *, selected: bool, width: int
 ) -> Row:
     """Return the row of one task or of several equal tasks."""
     progress, mark = table.progress, item.mark
@@ -237,7 +237,7 @@ def item_row(
     texts = (
         _folded_cell_texts(progress, tasks, mark)
         if item.is_folded
-        else _cell_texts(table, tasks[0], mark, dict(shown).get(METRICS, 0))
+        else _cell_texts(table, tasks[0], mark, dict(columns).get(METRICS, 0))
     )
     texts["task"] = clean(item.name, 60)
     texts["state"] = "slow" if item.is_folded and mark.rank == SLOW else clean(mark.state, 20)
@@ -248,17 +248,17 @@ def item_row(
         styles["age"] = styles[LAST_LINE] = "yellow"
     elif mark.needs_attention:
         styles[LAST_LINE] = "red" if mark.rank < CUT else "yellow"
-    if mark.needs_attention and mark.rank != SLOW and mark.why and shown[-1].name != LAST_LINE:
-        return _reason_row(mark, shown, texts, styles, width)
-    return _build_row(shown, texts, styles)
+    if mark.needs_attention and mark.rank != SLOW and mark.why and columns[-1].name != LAST_LINE:
+        return _reason_row(mark, columns, texts, styles, width)
+    return _build_row(columns, texts, styles)
 
 
-def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
+def host_row(host: HostProgress, columns: Sequence[Column]) -> Row:
     """Return the row of a host, with its connection and its transfers. Such rows are shown before
     the run has a plan."""
     texts = {"task": "-", "host": clean(host.host, 64), "state": clean(host.state, 40)}
     texts[LAST_LINE] = _transfers_text(host) or clean(host.text or "")
-    return _build_row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
+    return _build_row(columns, texts, {"state": _HOST_STYLES.get(host.state, "")})
 
 
 def _transfers_text(host: HostProgress) -> str:
@@ -276,7 +276,7 @@ def _gpu_text(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
 
 
 def _cell_texts(
-    table: TaskTable, task: TaskProgress, mark: TaskTrouble, metrics_width: int
+    table: TaskTable, task: TaskProgress, trouble: TaskTrouble, metrics_width: int
 ) -> dict[str, str]:
     progress, host = table.progress, table.progress.hosts.get(task.host)
     quiet_s = table.quiet_s.get(task.task)
@@ -292,7 +292,7 @@ def _cell_texts(
         TREND: _sparkline(table, task.task, LOSS),
         METRICS: _metrics_text(table, task, metrics_width),
         "address": clean(task.address, 64),
-        LAST_LINE: _last_line_text(table, task, mark),
+        LAST_LINE: _last_line_text(table, task, trouble),
     }
     if task.state in ("starting", "running"):
         texts["pid"] = str(task.pid or "")
@@ -304,7 +304,7 @@ def _cell_texts(
 
 
 def _folded_cell_texts(
-    progress: RunProgress, tasks: Sequence[TaskProgress], mark: TaskTrouble
+    progress: RunProgress, tasks: Sequence[TaskProgress], trouble: TaskTrouble
 ) -> dict[str, str]:
     """Return the cells of a row that stands for several tasks: the highest step, the sum of
     restarts, and the medians of the other numbers."""
@@ -315,7 +315,7 @@ def _folded_cell_texts(
         **{name: each.cell_text(progress, tasks) for name, each in _FIGURES.items()},
         "host": clean(_host_text(progress, (task.task for task in tasks)), 64),
         "gpu": _gpu_text(progress, tasks),
-        LAST_LINE: clean(mark.why)
+        LAST_LINE: clean(trouble.why)
         or (format_transfer(sum_transfers(moving), " sent") if moving else alike),
     }
 
@@ -327,12 +327,12 @@ def _host_text(progress: RunProgress, names: Iterable[str]) -> str:
     return next(iter(hosts)) if len(hosts) == 1 else format_count(len(hosts), "host")
 
 
-def _state_style(mark: TaskTrouble) -> str:
-    if mark.rank < CUT:
+def _state_style(trouble: TaskTrouble) -> str:
+    if trouble.rank < CUT:
         return "bold red"
-    if mark.rank == DONE and mark.state != "succeeded":
+    if trouble.rank == DONE and trouble.state != "succeeded":
         return "yellow"
-    return _STATE_STYLES.get(mark.rank, "bold yellow" if mark.needs_attention else "green")
+    return _STATE_STYLES.get(trouble.rank, "bold yellow" if trouble.needs_attention else "green")
 
 
 def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
@@ -356,8 +356,8 @@ def _sparkline(table: TaskTable, task: str, name: str) -> str:
 
 
 def _reason_row(
-    mark: TaskTrouble,
-    shown: Sequence[Column],
+    trouble: TaskTrouble,
+    columns: Sequence[Column],
     texts: Mapping[str, str],
     styles: Mapping[str, str],
     width: int,
@@ -366,29 +366,31 @@ def _reason_row(
 
     The reason of the trouble replaces the numbers. If the task was restarted and runs again, its
     numbers stay, and the reason follows them if there is room."""
-    runs_again = mark.state == RESTARTED
-    head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]
+    runs_again = trouble.state == RESTARTED
+    head = [each for each in columns if each.name in (_WITH_WHY if runs_again else _NAMES)]
     free_columns = width - sum(each.width + 1 for each in head)
     if runs_again and free_columns < _LAST_LINE_WIDTH:
-        return _build_row(shown, texts, styles)
-    why = pad_or_cut(clean(mark.why), max(0, free_columns))
+        return _build_row(columns, texts, styles)
+    why = pad_or_cut(clean(trouble.why), max(0, free_columns))
     return [*_build_row(head, texts, styles), Span(" "), Span(why, styles[LAST_LINE])]
 
 
-def _build_row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]) -> Row:
+def _build_row(
+    columns: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]
+) -> Row:
     row: Row = []
-    for name, width in shown:
-        text = pad_or_cut(texts.get(name, ""), width, right=name in _RIGHT)
+    for name, width in columns:
+        text = pad_or_cut(texts.get(name, ""), width, align_right=name in _RIGHT)
         row += [Span(" "), Span(text, styles.get(name, ""))]
     return row[1:]
 
 
-def _last_line_text(table: TaskTable, task: TaskProgress, mark: TaskTrouble) -> str:
+def _last_line_text(table: TaskTable, task: TaskProgress, trouble: TaskTrouble) -> str:
     quiet_s = table.quiet_s.get(task.task)
-    if quiet_s is not None and not mark.needs_attention:
+    if quiet_s is not None and not trouble.needs_attention:
         return f"(quiet {format_duration(quiet_s)}) {clean(task.last_line, 512)}"
-    if mark.why:
-        return clean(mark.why)
+    if trouble.why:
+        return clean(trouble.why)
     if task.restarts:
         return clean(f"{last_restart_cause(table.progress, task)} | {task.last_line}", 512)
     if task.lines:

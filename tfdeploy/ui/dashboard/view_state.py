@@ -147,7 +147,7 @@ class ViewState:
             self.aside = self.question
         self.question = None
 
-    def _ask_before_action(self, aside: Aside) -> None:
+    def _ask_before_action(self, action: Aside) -> None:
         run, item = self.progress.run or "", self.chosen_row
         host = self.progress.tasks[item.tasks[0]].host if item else ""
         questions = {
@@ -155,8 +155,8 @@ class ViewState:
             "stop": f"stop {run} on all its hosts?",
             "fetch": f"download the logs of {run} to this machine?",
         }
-        if self.can_run_commands and (host or aside != "shell"):
-            self.question = Question(aside, questions[aside], host)
+        if self.can_run_commands and (host or action != "shell"):
+            self.question = Question(action, questions[action], host)
 
     def _copy_log(self) -> None:
         self.aside = Question("copy")

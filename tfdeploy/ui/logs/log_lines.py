@@ -123,7 +123,7 @@ class LinePrinter:
             stop.set()
             if follow:
                 flusher.join()
-            self._flush(end=True)
+            self._flush(is_end=True)
         if self._failed is not None:
             raise self._failed
         return not self._gone
@@ -171,13 +171,13 @@ class LinePrinter:
         head = f"{self._iso_time(block.time)} ".encode() + label if self._timestamps else label
         return b"".join((head, content[:-1].replace(b"\n", b"\n" + head), b"\n"))
 
-    def _flush(self, *, end: bool = False) -> None:
+    def _flush(self, *, is_end: bool = False) -> None:
         with self._writing:
             batch = [self._pending.popleft() for _ in range(len(self._pending))]
             self._waiting = 0
             if batch or self._is_holding:
                 self._ready.append(self._format(batch))
-            if end and self._is_text:
+            if is_end and self._is_text:
                 self._ready.append(self._plain_text(self._release_all()))
             self._write_ready()
 

@@ -84,7 +84,7 @@ def test_newer_run_of_silent_host_is_chosen(
     hosts_know(SILENT, ended("old", 1.0))
     store = RunStore(tmp_path)
     store.save(plan("new", "n2", 9.0))
-    assert find_run(FLEET, (), store, wanted=None, job="digits", live_first=live_first).run == "new"
+    assert find_run(FLEET, (), store, prefix=None, job="digits", live_first=live_first).run == "new"
 
 
 def test_ended_run_is_not_stopped_if_silent_host_may_have_live_run(
@@ -92,11 +92,11 @@ def test_ended_run_is_not_stopped_if_silent_host_may_have_live_run(
 ) -> None:
     hosts_know(SILENT, ended("old", 1.0))
     with pytest.raises(HostUnreachable, match="no route"):
-        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)
-    assert find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits").run == "old"
+        find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits", live_first=True)
+    assert find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits").run == "old"
     hosts_know({}, ended("old", 1.0))
     assert (
-        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits", live_first=True).run
         == "old"
     )
 
@@ -109,11 +109,11 @@ def test_damaged_run_is_never_newest_and_is_named(hosts_know: Any, tmp_path: Pat
     )
     hosts_know({}, damaged, ended("old", 1.0))
     assert (
-        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits", live_first=True).run
         == "old"
     )
     with pytest.raises(UsageError, match=r"runs/spoiled: state\.json: is damaged") as caught:
-        find_run(FLEET, (), RunStore(tmp_path), wanted="spo", job="digits")
+        find_run(FLEET, (), RunStore(tmp_path), prefix="spo", job="digits")
     assert caught.value.where == "n2"
 
 
@@ -123,9 +123,9 @@ def test_name_used_by_two_jobs_is_run_of_this_job(hosts_know: Any, tmp_path: Pat
     store.save(plan("same", "n1", 9.0, "other"))
     for wanted in ("same", None):
         assert (
-            find_run(FLEET, (), store, wanted=wanted, job="digits", live_first=True).job == "digits"
+            find_run(FLEET, (), store, prefix=wanted, job="digits", live_first=True).job == "digits"
         )
-    assert find_run(FLEET, (), store, wanted="same", job="other").job == "other"
+    assert find_run(FLEET, (), store, prefix="same", job="other").job == "other"
 
 
 @pytest.mark.fault("50 a host is off, and the plan that the others show leaves it out")
@@ -147,20 +147,20 @@ def test_silent_host_is_stopped_if_only_hosts_have_plan(
         ),
     )
     chosen_run = find_run(
-        FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
+        FLEET, inventory, RunStore(tmp_path), prefix=wanted, job="digits", live_first=True
     )
     assert [(host.host, host.ssh.get("address")) for host in chosen_run.hosts[1:]] == [
         ("n2", "10.0.0.2"),
         ("n4", "10.0.0.4"),
     ]
     assert (
-        len(find_run(FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits").hosts) == 1
+        len(find_run(FLEET, inventory, RunStore(tmp_path), prefix=wanted, job="digits").hosts) == 1
     )
     RunStore(tmp_path).save(plan("r", "n1", 1.0))
     assert (
         len(
             find_run(
-                FLEET, inventory, RunStore(tmp_path), wanted=wanted, job="digits", live_first=True
+                FLEET, inventory, RunStore(tmp_path), prefix=wanted, job="digits", live_first=True
             ).hosts
         )
         == 1
@@ -194,7 +194,7 @@ def test_start_of_run_is_decided_by_most_hosts_and_never_in_future(
     asked = FoundRun(run="asked", job="digits", starts_by_host=starts_by_host)
     hosts_know({}, asked, ended("usual", NOW - 10.0))
     chosen_run = find_run(
-        FLEET, (), RunStore(tmp_path), wanted=None, job="digits", warnings=warnings
+        FLEET, (), RunStore(tmp_path), prefix=None, job="digits", warnings=warnings
     )
     assert chosen_run.run == ("asked" if is_newest else "usual")
     assert bool(warnings) == ("n1" in asked.hosts_with_future_start) and all(
@@ -208,7 +208,7 @@ def test_age_of_own_run_comes_from_own_record(hosts_know: Any, tmp_path: Path) -
     hosts_know(
         {}, FoundRun(run="own", job="digits", starts_by_host={"n1": 1.0}), ended("other", NOW - 1e9)
     )
-    assert find_run(FLEET, (), store, wanted=None, job="digits").run == "own"
+    assert find_run(FLEET, (), store, prefix=None, job="digits").run == "own"
 
 
 def test_live_run_with_future_start_is_not_stopped_instead_of_another(
@@ -225,7 +225,7 @@ def test_live_run_with_future_start_is_not_stopped_instead_of_another(
         ),
     )
     assert (
-        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True).run
+        find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits", live_first=True).run
         == "real"
     )
     two = [
@@ -240,4 +240,4 @@ def test_live_run_with_future_start_is_not_stopped_instead_of_another(
     ]
     hosts_know({}, *two)
     with pytest.raises(UsageError, match=r"2 runs are live: rn2 \(on n2\), rn1 \(on n1\)"):
-        find_run(FLEET, (), RunStore(tmp_path), wanted=None, job="digits", live_first=True)
+        find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits", live_first=True)

@@ -45,7 +45,7 @@ def _can_bind(family: int, port: int) -> bool:
         # TIME_WAIT. But then /proc/net lists these connections, and the port counts as free.
         return _try_bind(family, port, socket.SO_REUSEADDR) is None and (
             _try_bind(family, port, socket.SO_REUSEPORT) is None
-            or any(row.port == port for row in listening.read_rows(listening=False))
+            or any(row.port == port for row in listening.read_rows(is_listening=False))
         )
     # A host without IPv6 returns EAFNOSUPPORT or EADDRNOTAVAIL.
     return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)

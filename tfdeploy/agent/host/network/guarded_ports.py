@@ -244,14 +244,15 @@ class GuardedPorts:
                     threads.print_error_once("closing connections from unknown addresses")
             time.sleep(_PAUSE_S)
 
-    def _hang_up_on_strangers(self, held: socket.socket) -> None:
+    def _hang_up_on_strangers(self, bound_socket: socket.socket) -> None:
         for _ in range(_AT_ONCE):
             try:
-                caller, address = held.accept()
+                caller, address = bound_socket.accept()
             except (BlockingIOError, ConnectionError):
                 return
             except OSError:
-                if _is_listening(held):  # If the socket does not listen, it was closed meanwhile.
+                # If the socket does not listen, it was closed meanwhile.
+                if _is_listening(bound_socket):
                     raise
                 return
             if not self.is_admitted(str(address[0])):
@@ -270,24 +271,24 @@ def _listening_socket(descriptor: Optional[int], port: int) -> Optional[socket.s
     return held if _bound_port(held) == port and _is_listening(held) else None
 
 
-def _bound_port(held: socket.socket) -> int:
+def _bound_port(bound_socket: socket.socket) -> int:
     try:
-        return int(held.getsockname()[1])
+        return int(bound_socket.getsockname()[1])
     except OSError:
         return 0
 
 
-def _is_listening(held: socket.socket) -> bool:
+def _is_listening(bound_socket: socket.socket) -> bool:
     try:
-        return bool(held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        return bool(bound_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError:
         return False
 
 
-def _socket_inode(held: socket.socket) -> int:
-    return os.fstat(held.fileno()).st_ino
+def _socket_inode(bound_socket: socket.socket) -> int:
+    return os.fstat(bound_socket.fileno()).st_ino
 
 
-def _other_listeners(port: int, held: socket.socket) -> Set[int]:
-    """Return the inodes of the sockets that listen on the port, except `held`."""
-    return listening.listener_inodes(port) - {_socket_inode(held)}
+def _other_listeners(port: int, bound_socket: socket.socket) -> Set[int]:
+    """Return the inodes of the sockets that listen on the port, except `bound_socket`."""
+    return listening.listener_inodes(port) - {_socket_inode(bound_socket)}

@@ -21,9 +21,9 @@ class SocketRow(NamedTuple):
     inode: int
 
 
-def read_rows(*, listening: bool) -> List[SocketRow]:
-    """Return the TCP sockets that listen. If `listening` is False, return the TCP sockets that do
-    not listen, such as connections."""
+def read_rows(*, is_listening: bool) -> List[SocketRow]:
+    """Return the TCP sockets that listen. If `is_listening` is False, return the TCP sockets that
+    do not listen, such as connections."""
     rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -32,7 +32,7 @@ def read_rows(*, listening: bool) -> List[SocketRow]:
         except OSError:
             continue  # there is no such table, because the host has no IPv6
         for row in entries:
-            if len(row) > 9 and (row[3] == _LISTEN) == listening:
+            if len(row) > 9 and (row[3] == _LISTEN) == is_listening:
                 rows.append(SocketRow(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
     return rows
 
@@ -45,7 +45,7 @@ def listener_inodes(port: int) -> Set[int]:
     traffic = tcp_diag.read_listeners()
     if traffic is not None:
         return {inode for inode, its_port in traffic.listening.items() if its_port == port}
-    return {row.inode for row in read_rows(listening=True) if row.port == port}
+    return {row.inode for row in read_rows(is_listening=True) if row.port == port}
 
 
 def has_listener(pids: Iterable[int], port: int, except_inode: Optional[int] = None) -> bool:
@@ -58,7 +58,7 @@ def has_listener(pids: Iterable[int], port: int, except_inode: Optional[int] = N
 def describe_owners(ports: Collection[int]) -> Dict[int, str]:
     """Return port -> who listens on it, as "pid 4242: python train.py", or as "a process of user
     1001" if this user may not see the process. Ports on which no process listens are missing."""
-    wanted = [row for row in read_rows(listening=True) if row.port in ports]
+    wanted = [row for row in read_rows(is_listening=True) if row.port in ports]
     owners_by_port = {row.port: "a process of user %s" % row.user for row in wanted}
     by_inode = {row.inode: row.port for row in wanted}
     for pid in filter(str.isdigit, os.listdir("/proc") if wanted else ()):

@@ -40,17 +40,19 @@ class Answer(NamedTuple):
     source: str = ""
 
 
-def probe(targets: List[Target], connect_s: float, *, reset: bool = False) -> List[Answer]:
+def probe(
+    targets: List[Target], connect_s: float, *, close_with_reset: bool = False
+) -> List[Answer]:
     """Return an answer for each target. No connection stays open.
 
-    `reset`: end the connections with RST, so that they are in TIME_WAIT on neither side.
+    `close_with_reset`: end the connections with RST, so that they are in TIME_WAIT on neither side.
     """
     answers: List[Answer] = []
     # Linux always limits the number of open files.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     at_once = max(1, min(AT_ONCE, limit - OTHER_FILES))
     for first in range(0, len(targets), at_once):
-        answers += _probe_together(targets[first : first + at_once], connect_s, reset)
+        answers += _probe_together(targets[first : first + at_once], connect_s, close_with_reset)
     return answers
 
 

@@ -57,14 +57,16 @@ def find_filter_problem() -> str:
     return ""
 
 
-def _gets_all_connections(port: int, wanted: socket.socket, other: socket.socket) -> bool:
-    """Return True if all test connections from this host reach the socket `wanted`."""
+def _gets_all_connections(
+    port: int, expected_socket: socket.socket, other_socket: socket.socket
+) -> bool:
+    """Return True if all test connections from this host reach the socket `expected_socket`."""
     for _ in range(_CONNECTIONS):
         with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S):
-            wanted.settimeout(_TIMEOUT_S)
-            other.setblocking(False)
+            expected_socket.settimeout(_TIMEOUT_S)
+            other_socket.setblocking(False)
             try:
-                wanted.accept()[0].close()
+                expected_socket.accept()[0].close()
             except OSError:
                 return False
     return True

@@ -283,10 +283,10 @@ class _Runner:
         )
 
 
-def lacks_package_source(lines: Iterable[str], offline: bool) -> bool:
+def lacks_package_source(lines: Iterable[str], is_offline: bool) -> bool:
     """Return whether these lines of pip or uv say that the host reaches no package index, or that
-    the given wheels lack a package. `offline`: wheels were given."""
-    pattern = _NO_WHEEL if offline else _NO_INDEX
+    the given wheels lack a package. `is_offline`: wheels were given."""
+    pattern = _NO_WHEEL if is_offline else _NO_INDEX
     return any(pattern.search(line) for line in lines)
 
 

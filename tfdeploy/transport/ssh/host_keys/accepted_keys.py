@@ -49,18 +49,18 @@ class Judgement:
         return tuple(entry for entry in self.entries if entry.authority)
 
 
-def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
+def judge(target: Target, key: bytes, *, with_authorities: bool = True) -> Judgement:
     """Return the state of `key` according to known_hosts.
 
     The name `[host]:port` is looked up first. If it has no key, the bare name is looked up.
-    `authorities`: if True, the result also has the lines of certificate authorities, for messages.
-    The state does not depend on these lines.
+    `with_authorities`: if True, the result also has the lines of certificate authorities, for
+    messages. The state does not depend on these lines.
 
     Raises HostUnreachable if known_hosts or the file of RevokedHostKeys cannot be read.
     """
 
     def look_up(name: str) -> Judgement:
-        entries = known_hosts.find(target.known_hosts, name, authorities=authorities)
+        entries = known_hosts.find(target.known_hosts, name, with_authorities=with_authorities)
         return Judgement(_key_state(entries, key), tuple(entries))
 
     judgement = look_up(target.known_hosts_name)
@@ -81,7 +81,7 @@ def algorithms(target: Target) -> tuple[str, ...]:
     Otherwise, algorithms for which known_hosts has a key come before the others.
     """
     kinds = _keytypes(
-        known_hosts.find(target.known_hosts, target.known_hosts_name, authorities=False)
+        known_hosts.find(target.known_hosts, target.known_hosts_name, with_authorities=False)
     )
     if ALGORITHMS[0] in kinds:
         return ALGORITHMS

@@ -93,16 +93,16 @@ class KnownFile:
     def has_hashed(self) -> bool:
         return bool(self._hashed)
 
-    def find(self, name: str, authorities: bool = True) -> list[KnownKey]:
+    def find(self, name: str, with_authorities: bool = True) -> list[KnownKey]:
         """Return the keys of `name`, in the order of the lines.
 
-        `authorities`: True to include the keys of `@cert-authority` lines. Raises HostUnreachable
-        if ssh-keygen is needed but fails.
+        `with_authorities`: True to include the keys of `@cert-authority` lines. Raises
+        HostUnreachable if ssh-keygen is needed but fails.
         """
         keys = [*self._plain.get(name, ())]
         keys += [key for salt, digest, key in self._hashed if is_hash_of(name, salt, digest)]
         lines = {number: line for number, line in self._unusual.items() if may_match(line, name)}
-        if not authorities:
+        if not with_authorities:
             lines = {number: line for number, line in lines.items() if not is_authority(line)}
         if lines:
             keys += self._find_with_openssh(lines, name)
@@ -137,15 +137,17 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
-def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[KnownKey]:
+def find(paths: Iterable[str], name: str, *, with_authorities: bool = True) -> list[KnownKey]:
     """Return the keys of `name` (`host` or `[host]:port`), file by file.
 
-    `authorities`: True to include the keys of `@cert-authority` lines. To match such lines,
+    `with_authorities`: True to include the keys of `@cert-authority` lines. To match such lines,
     ssh-keygen is run once for each name. Missing and unreadable files count as empty. Raises
     HostUnreachable if ssh-keygen is needed but fails.
     """
     return [
-        key for path in paths for key in _find_cached(path, name, authorities, *_file_version(path))
+        key
+        for path in paths
+        for key in _find_cached(path, name, with_authorities, *_file_version(path))
     ]
 
 
@@ -170,8 +172,10 @@ def _file_version(path: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _find_cached(path: str, name: str, authorities: bool, *version: int) -> tuple[KnownKey, ...]:
-    return tuple(_load_cached(path, *version).find(name, authorities))
+def _find_cached(
+    path: str, name: str, with_authorities: bool, *version: int
+) -> tuple[KnownKey, ...]:
+    return tuple(_load_cached(path, *version).find(name, with_authorities))
 
 
 @lru_cache(maxsize=64)

@@ -32,9 +32,9 @@ def is_outside_system_folder(path: str) -> bool:
     return not os.path.realpath(path).startswith(_SYSTEM + os.sep)
 
 
-def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
-    """Return the line that records the key. `hashed`: True to hash the name."""
-    shown = paramiko.HostKeys.hash_host(name) if hashed else name
+def key_line(name: str, keytype: str, key: bytes, *, hash_name: bool) -> bytes:
+    """Return the line that records the key. `hash_name`: True to hash the name."""
+    shown = paramiko.HostKeys.hash_host(name) if hash_name else name
     return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
 
 
@@ -56,18 +56,20 @@ def append_key(path: str, name: str, line: bytes) -> None:
         os.fsync(handle)
 
 
-def replace_key(paths: Sequence[str], name: str, line: bytes, accepted: Collection[bytes]) -> None:
+def replace_key(
+    paths: Sequence[str], name: str, line: bytes, accepted_keys: Collection[bytes]
+) -> None:
     """Put `line` in place of the first line with a key of `name`. Remove all other keys of `name`.
 
-    `accepted`: the keys that the operator agreed to replace. Any other key of `name` is an error.
-    The file that gets `line` is written last. If a write fails, a retry therefore still sees a
-    changed key. Raises HostFailed (for this machine).
+    `accepted_keys`: the keys that the operator agreed to replace. Any other key of `name` is an
+    error. The file that gets `line` is written last. If a write fails, a retry therefore still sees
+    a changed key. Raises HostFailed (for this machine).
     """
     real_paths = list(dict.fromkeys(map(os.path.realpath, paths)))
     first, *other_paths = [path for path in real_paths if _keys_of(path, name)] or real_paths[:1]
     for path in (*other_paths, first):
         with _locked(path) as handle:
-            _refuse_unaccepted_keys(path, name, accepted)
+            _refuse_unaccepted_keys(path, name, accepted_keys)
             _rewrite(
                 path,
                 handle,

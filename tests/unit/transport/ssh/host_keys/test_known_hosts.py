@@ -157,4 +157,4 @@ def test_authorities_are_searched_only_on_request(
     path.write_text(f"@cert-authority * {ED}\nn1 {ED}\n")
     assert [key.line for key in known_hosts.find([str(path)], "n1")] == [1, 2]
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [key.line for key in known_hosts.find([str(path)], "n1", authorities=False)] == [2]
+    assert [key.line for key in known_hosts.find([str(path)], "n1", with_authorities=False)] == [2]

@@ -75,7 +75,7 @@ def test_line_keeps_other_names_and_pattern_excludes_host() -> None:
 
 
 def replace(*paths: Path, seen: str = "oa") -> None:
-    line = recording.key_line("n1", "ssh-ed25519", key_of("n"), hashed=False)
+    line = recording.key_line("n1", "ssh-ed25519", key_of("n"), hash_name=False)
     recording.replace_key(
         [str(path) for path in paths], "n1", line, [key_of(letter) for letter in seen]
     )
@@ -153,10 +153,10 @@ def test_simultaneous_recordings_and_renewals_lose_nothing(tmp_path: Path) -> No
 
     def work(number: int) -> None:
         line = recording.key_line(
-            f"[n{number}]:2200", "ssh-ed25519", key_of("k"), hashed=number % 2 == 0
+            f"[n{number}]:2200", "ssh-ed25519", key_of("k"), hash_name=number % 2 == 0
         )
         recording.append_key(str(path), f"[n{number}]:2200", line)
-        renewed = recording.key_line(f"r{number}", "ssh-ed25519", key_of("n"), hashed=False)
+        renewed = recording.key_line(f"r{number}", "ssh-ed25519", key_of("n"), hash_name=False)
         while True:
             try:
                 return recording.replace_key([str(path)], f"r{number}", renewed, [key_of("o")])
@@ -195,7 +195,7 @@ def test_key_is_not_recorded_if_host_got_another_meanwhile(tmp_path: Path) -> No
 
 
 def test_hashed_name_is_found_but_not_readable() -> None:
-    line = recording.key_line("n1.example.org", "ssh-ed25519", key_of("n"), hashed=True)
+    line = recording.key_line("n1.example.org", "ssh-ed25519", key_of("n"), hash_name=True)
     assert line.startswith(b"|1|") and b"example" not in line
     known_file = known_hosts.KnownFile(line, "f")
     assert (
