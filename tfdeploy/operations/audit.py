@@ -40,14 +40,14 @@ SILENCE_S = 60.0
 class AuditSubject:
     """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
-    `plan` is the plan of the run, if known. `secret_paths` is {job: paths at which an older
+    `plan` is the plan of the run, if known. `secret_paths_by_job` is {job: paths at which an older
     tfdeploy may have left secret files}, as withheld_files.possibly_sent_secrets returns it.
     """
 
     run: str | None = None
     job: str | None = None
     plan: Plan | None = None
-    secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    secret_paths_by_job: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
     def includes(self, entry: AuditEntry) -> bool:
         """Return whether the audit covers this log entry."""
@@ -102,7 +102,7 @@ def _audit_host(session: Session, subject: AuditSubject) -> HostAudit:
     agent, host = session.agent(), session.host.name
     args = {
         "python": subject.plan.host(host).python if subject.plan is not None else "",
-        "secret_files": subject.secret_paths,
+        "secret_files": subject.secret_paths_by_job,
         "run": subject.run,
         "job": subject.job,
     }

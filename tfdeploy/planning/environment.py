@@ -52,7 +52,7 @@ def task_environment(
     # by its local rank.
     sharing = layout.seats_on(seat.host) if mode.ranks else (seat,)
     has_proxy = "_proxy" in " ".join((*proxies, *job.env, *job.secrets)).lower()
-    addresses = dict.fromkeys(layout.addresses.values()) if has_proxy and not mode.single else ()
+    addresses = dict.fromkeys(layout.address_by_host.values()) if has_proxy and not mode.single else ()
     return {
         **of_cluster,
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for each in sharing for index in each.gpus),

@@ -126,7 +126,7 @@ def _is_startable(program: Program, *, is_imported: bool) -> bool:
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
     acts = any(not isinstance(each, definitions) for each in body[1:])
     return any(map(is_main_block, body)) or (
-        not is_imported and (acts or any(sign.certain for sign in find_signs(program)))
+        not is_imported and (acts or any(sign.is_certain for sign in find_signs(program)))
     )
 
 

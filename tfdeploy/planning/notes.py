@@ -84,7 +84,7 @@ def host_notes(layout: Layout, hosts: HostsByName, facts: FactsByHost, logs_byte
     for name, host_facts in facts.items():
         host, seats = hosts[name], layout.seats_on(name)
         given = tuple(index for seat in seats for index in seat.gpus)
-        texts.append(ports.skipped_ports_note(host, host_facts, layout.mesh_ports[name]))
+        texts.append(ports.skipped_ports_note(host, host_facts, layout.mesh_port_by_host[name]))
         texts += gpus.notes(host, host_facts, given)
         texts += host_checks.host_notes(host, host_facts, len(seats) * logs_bytes)
     return tuple(filter(None, texts))

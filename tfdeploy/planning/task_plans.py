@@ -67,8 +67,10 @@ def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFact
     return copy_fields(
         TaskPlan,
         seat,
-        address="" if shared.keeps_written_addresses else layout.endpoints.get(seat.task, ""),
-        port=None if shared.keeps_written_addresses else layout.ports.get(seat.task),
+        address=""
+        if shared.keeps_written_addresses
+        else layout.endpoint_by_task.get(seat.task, ""),
+        port=None if shared.keeps_written_addresses else layout.port_by_task.get(seat.task),
         argv=argv,
         env=environment.task_environment(
             job, seat, layout, values, chosen, shared.identity.job_names, facts.proxies
@@ -89,8 +91,8 @@ def host_plan(
     """
     return HostPlan(
         host=host.name,
-        address=layout.addresses[host.name],
-        mesh_port=layout.mesh_ports[host.name],
+        address=layout.address_by_host[host.name],
+        mesh_port=layout.mesh_port_by_host[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
         addresses=addresses.source_addresses(host, facts, resolved),

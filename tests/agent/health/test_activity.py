@@ -268,9 +268,10 @@ def test_traffic_tells_of_each_connection_and_listener() -> None:
             assert len(one.recv(2000)) == 500
             after = tcp_diag.read_traffic()
             assert (
-                after is not None and after.bytes_moved[inode] - before.bytes_moved[inode] == 1500
+                after is not None
+                and after.bytes_by_inode[inode] - before.bytes_by_inode[inode] == 1500
             )
-            assert after.listening[os.fstat(server.fileno()).st_ino] == server.getsockname()[1]
+            assert after.port_by_inode[os.fstat(server.fileno()).st_ino] == server.getsockname()[1]
 
 
 def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:

@@ -108,7 +108,7 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         waits("all other hosts: none of these hosts can be reached from n2 (no answer)"),
     ),
     "a firewall before a task's port": (
-        facts(signs={"worker:0": STILL}, hosts={"n1": "open"}, ports={"ps:0": "no answer"}),
+        facts(signs={"worker:0": STILL}, hosts={"n1": "open"}, port_answers={"ps:0": "no answer"}),
         waits("ps:0 on n1: its port 2222 cannot be reached from n2 (no answer)"),
     ),
     "a server does not listen any more": (
@@ -116,16 +116,16 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         waits("ps:0 on n1: its port 2222 is closed: no process listens there"),
     ),
     "a server's port is closed": (
-        facts(signs={"worker:0": STILL, "ps:0": None}, ports={"ps:0": "closed"}),
+        facts(signs={"worker:0": STILL, "ps:0": None}, port_answers={"ps:0": "closed"}),
         waits("ps:0 on n1: its port 2222 is closed: no process listens there"),
     ),
-    "a worker that need not listen": (facts(signs={"worker:0": STILL}, ports={"worker:1": "closed"}), ALONE),
+    "a worker that need not listen": (facts(signs={"worker:0": STILL}, port_answers={"worker:1": "closed"}), ALONE),
     "says it waits, and the port is closed": (
-        facts(signs={"worker:0": WAITS}, ports={"worker:1": "closed"}),
+        facts(signs={"worker:0": WAITS}, port_answers={"worker:1": "closed"}),
         waits("worker:1 on n3: its port 2222 is closed: no process listens there"),
     ),
     "says it waits, and others compute, synchronous": (
-        facts("sync", signs={"worker:0": WAITS, "worker:1": STILL}, ports={"worker:1": "closed"}),
+        facts("sync", signs={"worker:0": WAITS, "worker:1": STILL}, port_answers={"worker:1": "closed"}),
         waits("worker:1 on n3: its port 2222 is closed: no process listens there"),
     ),
     "says it waits, and that one has ended": (
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         None,
     ),
     "says it waits for one that stands still and answers": (
-        facts(signs={"worker:0": WAITS, "worker:1": STILL}, ports={"worker:1": "open"}),
+        facts(signs={"worker:0": WAITS, "worker:1": STILL}, port_answers={"worker:1": "open"}),
         Finding("waits for worker:1 on n3, which can be reached and does not answer", True),
     ),
     "a name that means this host": (

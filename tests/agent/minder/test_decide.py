@@ -73,7 +73,7 @@ def view(
         known=known or KnownRunState(),
         local_tasks=own,
         now=100.0,
-        marks=marks,
+        time_by_event=marks,
         orders=words or {},
         **given,
     )
@@ -315,7 +315,7 @@ def mode_view(
         known=KnownRunState(committed=True, abort=None, ended=ended),
         local_tasks=rows,
         now=100.0,
-        marks=DECIDED_LONG,
+        time_by_event=DECIDED_LONG,
         orders={},
     )
 
@@ -465,7 +465,7 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
             known=known,
             local_tasks=own,
             now=200.0,
-            marks={"decided": 100.0},
+            time_by_event={"decided": 100.0},
             orders={},
             silence_s_by_host={"n3": silence_s_by_host},
         )

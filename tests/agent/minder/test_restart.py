@@ -121,9 +121,9 @@ def view(
         known=heard,
         local_tasks=own,
         now=100.0,
-        marks=marks or {},
+        time_by_event=marks or {},
         orders={},
-        counts=counts or {},
+        restart_counts=counts or {},
         fetched_keep_round=supplied,
     )
 

@@ -54,7 +54,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
                 known=known,
                 local_tasks=own,
                 now=0.0,
-                marks={},
+                time_by_event={},
                 orders={},
             )
         )

@@ -71,7 +71,7 @@ def view(
         known=known,
         local_tasks=own,
         now=5000.0,
-        marks=marks or {},
+        time_by_event=marks or {},
         orders={},
         **given,
     )

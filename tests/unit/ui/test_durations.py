@@ -80,7 +80,7 @@ def test_duration_of_run_is_same_in_every_view(
     fold_events(progress, events())
     ring = LogBuffer()
     scene = Scene(progress=progress, ring=ring, view=ViewState(ring=ring, progress=progress))
-    frame = Frame(scene=scene, marks={}, shown=(), width=80, height=24, now=NOW)
+    frame = Frame(scene=scene, troubles={}, shown=(), width=80, height=24, now=NOW)
     assert row_text(head_row(frame)).startswith("succeeded 4:10 ")
     out = io.StringIO()
     show_summary(Terminal(out, None, False), progress, now=NOW)

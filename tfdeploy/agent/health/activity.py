@@ -107,13 +107,17 @@ class TaskActivity:
             return None, False
         before, self._moved = (
             self._moved,
-            {inode: traffic.bytes_moved[inode] for inode in inodes if inode in traffic.bytes_moved},
+            {
+                inode: traffic.bytes_by_inode[inode]
+                for inode in inodes
+                if inode in traffic.bytes_by_inode
+            },
         )
         return self._is_listening(inodes, traffic), _has_traffic(before, self._moved, passed_s)
 
     def _is_listening(self, inodes: Set[int], traffic: Traffic) -> Optional[bool]:
         now = self._port is not None and any(
-            traffic.listening.get(inode) == self._port for inode in inodes - {self._guard}
+            traffic.port_by_inode.get(inode) == self._port for inode in inodes - {self._guard}
         )
         self._listened = self._listened or now
         return now if self._listened else None

@@ -30,9 +30,9 @@ class StallFacts(NamedTuple):
 
     `lockstep`: True if each step waits for the slowest task. `after_s`: the setting `stall.after`.
     `signs`: the signs of life of this host's tasks, and of the tasks of hosts that have just
-    answered. `ports`: task -> result of a connection to its port. `hosts`: host -> result of a
-    connection to its mesh port. A result is "open", "closed" or why there was no answer. Ports and
-    hosts that were not tried are missing.
+    answered. `port_answers`: task -> result of a connection to its port. `hosts`: host ->
+    result of a connection to its mesh port. A result is "open", "closed" or why there was no
+    answer. Ports and hosts that were not tried are missing.
     """
 
     host: str
@@ -41,7 +41,7 @@ class StallFacts(NamedTuple):
     peers: Dict[str, wire.Peer]
     signs: Dict[str, LifeSigns]
     ended: Dict[str, Ending] = {}  # task -> how it ended
-    ports: Dict[str, str] = {}
+    port_answers: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
     # task -> text such as "n3 resolves to 127.0.1.1". Contains only the tasks whose address this
     # host wrongly resolves to a loopback address.
@@ -53,7 +53,7 @@ class StallFacts(NamedTuple):
 
 class Finding(NamedTuple):
     reason: str
-    culprit: bool  # True if a restart of this task may help
+    is_culprit: bool  # True if a restart of this task may help
 
 
 def find_late_tasks(facts: StallFacts) -> Set[str]:
@@ -157,7 +157,7 @@ def _describe_culprits(
 
 
 def _find_problem(facts: StallFacts, other: str, is_named: bool) -> Optional[str]:
-    peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
+    peer, sign, port = facts.peers[other], facts.signs.get(other), facts.port_answers.get(other)
     end = facts.ended.get(other)
     if end is not None and is_final(end):
         if is_named or end["outcome"] != "succeeded" or facts.lockstep:

@@ -43,12 +43,12 @@ CONFIRMATIONS = 2
 
 
 class Stall(NamedTuple):
-    """One stalled task. All fields except `culprit` are reported in HostRunState.health."""
+    """One stalled task. All fields except `is_culprit` are reported in HostRunState.health."""
 
     attempt: int
     reason: str
     since: float  # when the task was last active, in UTC seconds
-    culprit: bool  # True if CONFIRMATIONS diagnoses in a row named this task as the cause
+    is_culprit: bool  # True if CONFIRMATIONS diagnoses in a row named this task as the cause
 
     def as_json(self) -> Health:
         return {
@@ -198,7 +198,7 @@ class Monitor:
         loopback = reach.find_loopback_names(list(addresses.values()))
         return facts._replace(
             signs={**answers.signs, **facts.signs},
-            ports=self._ports,
+            port_answers=self._ports,
             hosts=answers.hosts,
             loopback={
                 task: loopback[address]
@@ -237,7 +237,7 @@ class Monitor:
         self._repeated = {
             task: self._repeated.get(task, 0) + 1
             for task, finding in findings.items()
-            if finding.culprit
+            if finding.is_culprit
         }
         stalls = {}
         for task, finding in findings.items():

@@ -39,10 +39,10 @@ class LocalTask(NamedTuple):
 class HostRunView(NamedTuple):
     """Everything on which a decision depends.
 
-    `now` and the values of `marks` are monotonic seconds. Keys of `marks`: "prepared", "started"
-    and "decided" (when the run reached this state); "again TASK" (the earliest restart of this
-    task); "round N" (the earliest start of round N of the tasks that restart together).
-    `orders`: name -> content, for the control files of the run that exist.
+    `now` and the values of `time_by_event` are monotonic seconds. Keys of `time_by_event`:
+    "prepared", "started" and "decided" (when the run reached this state); "again TASK" (the
+    earliest restart of this task); "round N" (the earliest start of round N of the tasks that
+    restart together). `orders`: name -> content, for the control files of the run that exist.
     """
 
     part: wire.HostPart
@@ -50,11 +50,11 @@ class HostRunView(NamedTuple):
     known: KnownRunState
     local_tasks: Dict[str, LocalTask]
     now: float
-    marks: Dict[str, float]
+    time_by_event: Dict[str, float]
     orders: Dict[str, MinderOrder]
     silence_s_by_host: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
-    counts: Dict[str, RestartCount] = {}
+    restart_counts: Dict[str, RestartCount] = {}
     # The number of the last round for which this host has fetched the chief's `keep` folders. A
     # round is a start of all tasks that restart together.
     fetched_keep_round: int = 1

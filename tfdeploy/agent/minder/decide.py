@@ -124,7 +124,7 @@ def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
 
 
 def _seconds_since(view: HostRunView, event: str) -> float:
-    return view.now - view.marks.get(event, view.now)
+    return view.now - view.time_by_event.get(event, view.now)
 
 
 def _is_orphaned(own: LocalTask) -> bool:

@@ -275,7 +275,7 @@ class Minder:
         signs = view.orders.get("start"), view.orders.get("renew")
         if signs != self.launcher and view.phase in ("prepared", "started"):
             # The launcher is alive and waits for other hosts. So the time limit starts anew.
-            view.marks[view.phase] = view.now
+            view.time_by_event[view.phase] = view.now
         self.launcher = signs
 
     def _make_view(self, own_tasks: Dict[str, LocalTask]) -> HostRunView:
@@ -287,12 +287,12 @@ class Minder:
             known=self.store.known,
             local_tasks=own_tasks,
             now=now,
-            marks=state.marks,
+            time_by_event=state.marks,
             orders={name: order for name, order in orders.items() if order is not None},
             silence_s_by_host={}
             if mesh is None
             else mesh.silence_s_by_host(now, state.marks.get("decided")),
-            counts=state.restarts,
+            restart_counts=state.restarts,
             fetched_keep_round=state.supplied,
             boot_id=state.boot_id,
             rejoining=self.rejoining,
@@ -331,7 +331,7 @@ class Minder:
         self.store.record_stalled_tasks({task: stall.as_json() for task, stall in stalled.items()})
         if self.part.stall_action == "restart":
             for task, stall in stalled.items():
-                if stall.culprit:
+                if stall.is_culprit:
                     self.effects.end_stalled_attempt(task, stall.attempt, stall.reason)
 
     # --- access to the ports

@@ -298,10 +298,10 @@ def _peers_on_own_host(view: HostRunView) -> List[wire.Peer]:
 
 
 def _decide_after_death(view: HostRunView, peer: wire.Peer, own: LocalTask) -> List[Action]:
-    count = view.counts.get(peer.task)
+    count = view.restart_counts.get(peer.task)
     if count is None or count["attempt"] != own.status.attempt:
         return []
-    not_before = view.marks.get("again " + peer.task, 0.0)
+    not_before = view.time_by_event.get("again " + peer.task, 0.0)
     following = decide_restart(view.part, peer, view.known, own.status, count, view.now, not_before)
     if following.kind == GIVE_UP:
         return [GiveUpTask(peer.task, following.reason)]
@@ -342,7 +342,7 @@ def _decide_gang_actions(view: HostRunView) -> List[Action]:
         status.round >= number and (status.up or status.state in wire.OVER) for status in servers
     ):
         return [ReportStage(number, SERVED)]
-    if view.now < view.marks.get("round %d" % number, 0.0):
+    if view.now < view.time_by_event.get("round %d" % number, 0.0):
         return []
     # Servers start at once. The other tasks start after all hosts have reported SERVED.
     return [
@@ -371,7 +371,7 @@ def restart_reasons(view: HostRunView) -> Dict[str, str]:
         status = view.local_tasks[peer.task].status
         if status.state not in wire.OVER:
             continue
-        count = count_death(view.part, peer, view.known, view.counts.get(peer.task), status)
+        count = count_death(view.part, peer, view.known, view.restart_counts.get(peer.task), status)
         following = decide_restart(view.part, peer, view.known, status, count)
         if following.is_final or following.kind == GIVE_UP:
             continue

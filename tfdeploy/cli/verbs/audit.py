@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         subject, hosts, lookup_error = _find_audit_subject(flags, fleet)
-        subject = replace(subject, secret_paths=project_secret_paths(flags))
+        subject = replace(subject, secret_paths_by_job=project_secret_paths(flags))
         answer, errors = audit(fleet, hosts, subject)
     if lookup_error is not None and not answer["entries"] and not answer["left"] and not errors:
         raise lookup_error

@@ -99,7 +99,7 @@ def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inven
         }
         print_json(answer)
     else:
-        sent = {host: each.sent for host, each in expected.items()}
+        sent = {host: each.bytes_by_item for host, each in expected.items()}
         show_forecast(flags.out, rows, broadcasts, sent)
         print_next_commands(flags, errors)
     return worst_exit_code(errors.values())

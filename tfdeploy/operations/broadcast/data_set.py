@@ -85,7 +85,7 @@ class DataSet:
         if self.split is not None:
             # If the data set is read from a host (the origin), only that host's files are certainly
             # correct. So no other host sends the files that it already has.
-            held = {} if origin is not None else self.split.held_rows
+            held = {} if origin is not None else self.split.held_rows_by_host
             return assign_streams(
                 {name: wanted_by_host[name] for name in lacking}, lacking, sizes, held, origin
             )

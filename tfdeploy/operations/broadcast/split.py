@@ -35,13 +35,13 @@ class DataSplit:
     """Which host gets which files of a split data set.
 
     `wanted_by_host`: the files that each host should have; a host without an entry gets nothing.
-    `held_rows`: the rows of the files that each host already has. `lenders`: the hosts in
-    `held_rows`, which can send these files to others. `part_sizes`: (number of files, bytes) of
-    each worker's part.
+    `held_rows_by_host`: the rows of the files that each host already has. `lenders`: the hosts in
+    `held_rows_by_host`, which can send these files to others. `part_sizes`: (number of files,
+    bytes) of each worker's part.
     """
 
     wanted_by_host: Mapping[str, WantedFiles] = field(default_factory=dict)
-    held_rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    held_rows_by_host: Mapping[str, Sequence[int]] = field(default_factory=dict)
     lenders: tuple[Host, ...] = ()
     part_sizes: tuple[tuple[int, int], ...] = ()
 
@@ -102,7 +102,7 @@ def decide_split(
     file_owners = assign_files(sizes, [folders[host] for host in request.worker_hosts], held)
     return DataSplit(
         wanted_by_host=_wanted_by_host(listing, request, folders, file_owners, files),
-        held_rows={host: each.rows for host, each in host_rows.items()},
+        held_rows_by_host={host: each.rows for host, each in host_rows.items()},
         lenders=tuple(host for host in hosts if host.name in host_rows),
         part_sizes=_part_sizes(sizes, file_owners, len(request.worker_hosts)),
     )

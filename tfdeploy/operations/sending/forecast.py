@@ -38,19 +38,19 @@ A_PORT = 1
 class ExpectedTransfer:
     """The data that one host would receive.
 
-    `sent` is {what would be sent, such as "code": number of bytes}. `source` is the host from which
-    this host would receive data in the last of the broadcasts. If `source` is "" or None, the
-    control machine would send.
+    `bytes_by_item` is {what would be sent, such as "code": number of bytes}. `source` is the host
+    from which this host would receive data in the last of the broadcasts. If `source` is "" or
+    None, the control machine would send.
     """
 
     release: str
-    sent: dict[str, int] = field(default_factory=dict)
+    bytes_by_item: dict[str, int] = field(default_factory=dict)
     source: str | None = None
     seconds: None = None
 
     @property
     def bytes_sent(self) -> int:
-        return sum(self.sent.values())
+        return sum(self.bytes_by_item.values())
 
 
 def forecast_sync(
@@ -111,7 +111,7 @@ class _Forecast:
         outcomes, self.errors = split_outcomes(self._fleet.each(hosts, ask))
         for name, (session, expected) in outcomes.items():
             self._sessions[name], self.expected[name] = session, expected
-        sent = {name: each.sent.get("code", 0) for name, each in self.expected.items()}
+        sent = {name: each.bytes_by_item.get("code", 0) for name, each in self.expected.items()}
         large = {name: count for name, count in sent.items() if count >= LEAST_BROADCAST_BYTES}
         if len(large) > 1:
             self._add_broadcast("code", large, max(large.values()), "")
@@ -142,7 +142,7 @@ class _Forecast:
         origin = data.origin.name if data.origin else None
         rows = {host: missing.rows for host, missing in missing_by_host.items() if host != origin}
         for host, each in rows.items():
-            self.expected[host].sent[subject] = sum(sizes[row] for row in each.rows)
+            self.expected[host].bytes_by_item[subject] = sum(sizes[row] for row in each.rows)
         if data.by_rsync:
             return
         complete = [host for host in hosts if host.name in outcomes and outcomes[host.name] is None]
@@ -196,7 +196,7 @@ def _forecast_code(session: Session, shipment: Shipment) -> ExpectedTransfer:
         answer = session.agent().call(
             RELEASE_MISSING, args, blob=code.packed_manifest, timeout_s=CALL_S
         )
-        expected.sent["code"] = code.size_bytes(
+        expected.bytes_by_item["code"] = code.size_bytes(
             check_requested_paths(code.paths, answer.missing, session.host.name)
         )
     return expected

@@ -15,17 +15,17 @@ from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_tasks
 class Layout:
     """The cluster: its tasks with their hosts, addresses and ports.
 
-    `ports`: task -> port, for tasks that listen. `endpoints`: task -> "host:port", for the same
-    tasks. `addresses`: host -> address. `mesh_ports`: host -> port on which its agent talks to the
-    other hosts. `cluster`: role -> endpoints. `deciding`: the tasks that must succeed for the run
-    to succeed.
+    `port_by_task`: task -> port, for tasks that listen. `endpoint_by_task`: task -> "host:port",
+    for the same tasks. `address_by_host`: host -> address. `mesh_port_by_host`: host -> port on
+    which its agent talks to the other hosts. `cluster`: role -> endpoints. `deciding`: the tasks
+    that must succeed for the run to succeed.
     """
 
     seats: Seats
-    addresses: Mapping[str, str]
-    ports: Mapping[str, int]
-    endpoints: Mapping[str, str]
-    mesh_ports: Mapping[str, int]
+    address_by_host: Mapping[str, str]
+    port_by_task: Mapping[str, int]
+    endpoint_by_task: Mapping[str, str]
+    mesh_port_by_host: Mapping[str, int]
     cluster: dict[str, tuple[str, ...]]
     deciding: tuple[str, ...]
 

@@ -23,8 +23,8 @@ def rank_placeholders(layout: Layout, seat: Seat) -> dict[str, str]:
         "rank": str(seat.index),
         "world_size": str(len(layout.seats)),
         "local_rank": str(layout.seats_on(seat.host).index(seat)),
-        "chief_host": layout.addresses[first.host],
-        "chief_port": str(layout.ports[first.task]),
+        "chief_host": layout.address_by_host[first.host],
+        "chief_port": str(layout.port_by_task[first.task]),
     }
 
 

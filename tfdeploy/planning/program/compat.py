@@ -65,17 +65,17 @@ def decide_compat(job: Job, program: Program, facts: FactsByHost | None = None) 
     if not mode.tensorflow:
         return Compat("none", notes=python2_notes, refusals=python2_refusals)
     all_uses = tf_names_used.tensorflow_uses(program)
-    uses = [use for use in all_uses if not use.guarded]
+    uses = [use for use in all_uses if not use.is_guarded]
     choice, why = _choose_compat(job, program, uses, run, hosts)
     version1 = choice == "v1"
     if not version1:
         uses = [use for use in uses if job.compat == "auto" and absent_names.is_recent(use)]
-    sure = [use for use in uses if use.certain and not use.binds and id(use.node) in run.nodes]
+    sure = [use for use in uses if use.is_certain and not use.binds and id(use.node) in run.nodes]
     reached_names = {use.name for use in sure}
     unsure = [use for use in uses if use.name not in reached_names]
     # The program has code for other TensorFlow versions: in a `try`, after a version test, or with
     # compat.v1.
-    has_fallback = any(use.guarded or use.name.startswith("compat.") for use in all_uses)
+    has_fallback = any(use.is_guarded or use.name.startswith("compat.") for use in all_uses)
     missing = absent_names.group_refusals(
         absent_names.find_missing_names(sure, job, hosts), has_fallback=has_fallback
     )

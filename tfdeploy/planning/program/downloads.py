@@ -114,7 +114,7 @@ def _mnist_note(where: str, folder: str) -> str:
 def _keras_dataset_notes(program: Program) -> Iterator[str]:
     for use in tf_names_used.tensorflow_uses(program):
         parts = use.name.split(".")
-        if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:
+        if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.is_guarded:
             yield (
                 f"{use.where} loads keras.datasets.{parts[-2]}: a host downloads this data set if "
                 "~/.keras/datasets lacks it. If the hosts have no network, put the data set into "

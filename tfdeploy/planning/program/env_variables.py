@@ -44,22 +44,24 @@ class ClusterVariables:
 
     `json_names`: variables with a list of hosts that the program parses as JSON; in other
     variables, commas separate the hosts. `includes_task`: CLUSTER_SPEC also contains the task, as
-    TF_CONFIG does. `unknown`: variables that tfdeploy cannot set, because only another platform
-    knows their values: name -> where the program reads it.
+    TF_CONFIG does. `unknown_variables`: variables that tfdeploy cannot set, because only another
+    platform knows their values: name -> where the program reads it.
     """
 
     # The variables to set: name -> where the program reads it, "train.py:12".
-    names: Mapping[str, str] = field(default_factory=dict)
+    place_by_name: Mapping[str, str] = field(default_factory=dict)
     json_names: Collection[str] = ()
     includes_task: bool = False
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown_variables: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
         """Return variable -> value for one task.
 
         `cluster` and `role` must contain the program's own names for the roles.
         """
-        return {name: self._variable_value(name, cluster, role, index) for name in self.names}
+        return {
+            name: self._variable_value(name, cluster, role, index) for name in self.place_by_name
+        }
 
     @property
     def notes(self) -> Notes:
@@ -67,10 +69,10 @@ class ClusterVariables:
             f"the program reads {name} ({where}), whose value tfdeploy does not know: write "
             f"`env: {{{name}: ...}}`, with placeholders such as "
             "{job_name}-{task_index} or {cluster}"
-            for name, where in self.unknown.items()
+            for name, where in self.unknown_variables.items()
         ]
-        if self.names:
-            names = ", ".join(f"{name} ({where})" for name, where in self.names.items())
+        if self.place_by_name:
+            names = ", ".join(f"{name} ({where})" for name, where in self.place_by_name.items())
             texts.insert(0, f"variables that tfdeploy sets because the program reads them: {names}")
         return tuple(texts)
 

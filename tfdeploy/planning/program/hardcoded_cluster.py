@@ -34,11 +34,11 @@ _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 class HardcodedCluster:
     """A cluster that is written into the program, at the place `where` ("train.py:12").
 
-    `counts`: job name -> number of tasks.
+    `count_by_job`: job name -> number of tasks.
     """
 
     where: str
-    counts: Mapping[str, int]
+    count_by_job: Mapping[str, int]
 
 
 @lru_cache(maxsize=4)
@@ -91,11 +91,13 @@ def finds_role_itself(program: Program) -> bool:
 
 def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
     """Return texts: whether the plan's cluster replaces the program's one, and how they differ."""
-    roles = map_jobs_to_roles(written.counts, plan)
+    roles = map_jobs_to_roles(written.count_by_job, plan)
     if not roles:
-        return (f"is used, because no job of it ({', '.join(written.counts)}) is in the plan",)
+        return (
+            f"is used, because no job of it ({', '.join(written.count_by_job)}) is in the plan",
+        )
     texts = ["is replaced by the plan's cluster"]
-    for job, count in written.counts.items():
+    for job, count in written.count_by_job.items():
         role = roles.get(job)
         if role is None:
             texts.append(f"the plan has no tasks for the program's job {job}")

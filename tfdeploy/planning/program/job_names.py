@@ -33,8 +33,8 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 class JobNames:
     """The program's own names for the roles, as TF_CONFIG and other variables use them.
 
-    `names`: role -> the program's name for it, if this differs from the role. `leader`: if the
-    program needs a chief and the plan has none, the name that worker:0 gets; else "".
+    `names`: role -> the program's name for it, if this differs from the role. `leader`: if
+    the program needs a chief and the plan has none, the name that worker:0 gets; else "".
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def _names_from_program(program: Program, mode: ModeRules) -> dict[str, str]:
 def _program_jobs(program: Program, mode: ModeRules) -> Iterator[tuple[str, str, str]]:
     """Yield (job name, role, "train.py:12") for each job of a cluster written into the program."""
     for written in hardcoded_cluster.clusters_with_job_names(program):
-        for name, role in map_jobs_to_roles(written.counts, mode.usable_roles).items():
+        for name, role in map_jobs_to_roles(written.count_by_job, mode.usable_roles).items():
             yield name, role, written.where
 
 

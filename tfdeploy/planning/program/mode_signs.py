@@ -78,7 +78,7 @@ class Sign:
     modes: tuple[Mode, ...]
     action: str
     where: str  # "train.py:12"
-    certain: bool
+    is_certain: bool
     is_flag: bool = False  # the definition of a flag, a weaker sign than the use of a strategy
     # True if the program executes the construct because of the default value of a flag, or if no
     # flag decides whether the program executes it.
@@ -116,7 +116,7 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     """
     defined = [sign for sign in signs if sign.is_flag]
     used = [sign for sign in signs if not sign.is_flag]
-    certain = [sign for sign in used if sign.certain or sign.by_default]
+    certain = [sign for sign in used if sign.is_certain or sign.by_default]
     # In a program with flags about its cluster, a further flag may switch synchronous training on.
     # So its use counts only if every run reaches it, or if the default of that flag is on.
     considered = certain or [sign for sign in used if not defined or sign.modes != ("sync",)]
@@ -140,10 +140,10 @@ def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
     """
     signs = tuple(sign for sign in find_signs(program) if sign.modes)
     if all(sign.modes == _COORDINATED for sign in signs):
-        signs = tuple(replace(sign, certain=True) for sign in signs)
+        signs = tuple(replace(sign, is_certain=True) for sign in signs)
     if not signs or any(job.mode in sign.modes for sign in signs):
         return None
-    other = likely_mode(tuple(sign for sign in signs if sign.certain))
+    other = likely_mode(tuple(sign for sign in signs if sign.is_certain))
     what = f"{signs[0]}, which mode {job.mode} does not support"
     by_hand = job.flags == "none" or any("{" in word for word in job.command)
     if other is None or force or by_hand:
@@ -159,7 +159,7 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
     for flag in flags.cluster_flags(program).flags:
         if flag.name in ("ps_hosts", "worker_hosts") and flag.where:
             action = f"defines {flag.spelling}"
-            yield Sign((*_SERVED, "local"), action, flag.where, certain=True, is_flag=True)
+            yield Sign((*_SERVED, "local"), action, flag.where, is_certain=True, is_flag=True)
 
 
 def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Sign]:
@@ -183,7 +183,7 @@ def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterat
                 modes,
                 f"uses tf.{use.name}",
                 use.where,
-                certain=id(use.node) in certain_nodes,
+                is_certain=id(use.node) in certain_nodes,
                 by_default=by_config or (is_sync and modes == ("sync",)),
             )
 
@@ -206,7 +206,7 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
                 given = " ".join(_TRAINERS.findall(program.text)) or "**"
                 modes = () if "**" in given else ("local", "plain")
                 modes = ("plain", "local") if "num_nodes" in given else modes
-            yield Sign(modes, f"imports {library[0]}", place_of(statement), certain=False)
+            yield Sign(modes, f"imports {library[0]}", place_of(statement), is_certain=False)
     # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     for node in program.find(ast.Constant):
         is_needed = False
@@ -219,7 +219,7 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
         modes = _VARIABLES.get(variable, ()) if is_needed or variable != "TF_CONFIG" else ()
         if modes:
             action = f"reads the variable {variable}"
-            yield Sign(modes, action, place_of(node), certain=is_needed)
+            yield Sign(modes, action, place_of(node), is_certain=is_needed)
 
 
 def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool) -> Iterator[Sign]:

@@ -30,14 +30,14 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 class HostAliases:
     """The host names that tasks see instead of the real ones.
 
-    `hosts`: task -> its entry in the lists that are written into the program.
+    `alias_by_task`: task -> its entry in the lists that are written into the program.
     """
 
-    hosts: Mapping[str, str] = field(default_factory=dict)
+    alias_by_task: Mapping[str, str] = field(default_factory=dict)
     notes: Notes = ()
 
     def variables(self, task: str) -> dict[str, str]:
-        return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
+        return {VARIABLE: self.alias_by_task[task]} if task in self.alias_by_task else {}
 
 
 def decide_host_aliases(

@@ -102,7 +102,7 @@ def client_job_name(program: Program) -> str:
     several = {
         job
         for each in hardcoded_cluster.literal_clusters(program)
-        for job, count in each.counts.items()
+        for job, count in each.count_by_job.items()
         if count > 1
     }
     alone = jobs - {"", "ps", "worker"} - several
@@ -119,7 +119,7 @@ def _job_names_in_program(program: Program) -> set[str]:
         for name in _JOB.findall(literal_text(node) or "")
     }
     return named | {
-        name for each in hardcoded_cluster.literal_clusters(program) for name in each.counts
+        name for each in hardcoded_cluster.literal_clusters(program) for name in each.count_by_job
     }
 
 

@@ -52,7 +52,7 @@ def decide_task_identity(
     `index_by_flag`: True if a flag tells the program its task index.
     """
     variables = env_variables.decide_cluster_variables(job, program)
-    knows_role = index_by_flag or bool(variables.names) or reads_tf_config(program)
+    knows_role = index_by_flag or bool(variables.place_by_name) or reads_tf_config(program)
     hosts = own_hosts.decide_host_aliases(job, program, planned, knows_role=knows_role)
     return TaskIdentity(job_names.decide_job_names(job, program, planned), variables, hosts)
 

@@ -23,20 +23,20 @@ _DEPTH = 8
 class Meaning:
     """What a name stands for: the function or class `node`, or a module if `node` is None.
 
-    If `instance` is true, the name stands for an instance of the class `node`. `owner`: if the name
-    stands for a method, the class or instance through which the method was found.
+    If `is_instance` is true, the name stands for an instance of the class `node`. `owner`: if the
+    name stands for a method, the class or instance through which the method was found.
     """
 
     scope: Scope  # the scope that defines the object's name; for a module, the module's own scope
     node: Function | ast.ClassDef | None = None
-    instance: bool = False
+    is_instance: bool = False
     owner: Meaning | None = None
 
     @property
     def called_instance(self) -> Meaning | None:
         """Return the instance that results from calling this class; None if this is not a class."""
-        is_class = isinstance(self.node, ast.ClassDef) and not self.instance
-        return replace(self, instance=True) if is_class else None
+        is_class = isinstance(self.node, ast.ClassDef) and not self.is_instance
+        return replace(self, is_instance=True) if is_class else None
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Scopes:
             and names
             and not any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
         ):
-            given[names[0].arg] = Meaning(owner.scope, owner.node, instance=True)
+            given[names[0].arg] = Meaning(owner.scope, owner.node, is_instance=True)
         if id(node) not in self._definitions:
             self._definitions[id(node)] = bound = _definitions(node.body)
             for name in names:

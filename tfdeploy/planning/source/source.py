@@ -29,7 +29,7 @@ class Unparsed(NamedTuple):
     # Whether the program certainly cannot run. This is true only for the file that the command
     # starts, and only if the file is valid UTF-8. In other cases the program may still run: for
     # example, it may catch the failed import of the file.
-    certain: bool
+    is_certain: bool
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def refuse_unparsable(job: Job, program: Program, facts: Iterable[HostFacts]) ->
         version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts
     ):
         for file in program.unparsed:
-            if file.certain:
+            if file.is_certain:
                 what = f"{file.where} does not parse: {file.error} (Python {HERE}, as on the hosts)"
                 raise Refused(
                     what,

@@ -124,13 +124,13 @@ def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use |
     `import keras` are left out too, because the choice of Keras 2 affects only tf.keras.
     `version1`: True if `import tensorflow` gives the program TensorFlow 1.
     """
-    uses = [use for use in tf_names_used.tensorflow_uses(program) if use.certain]
+    uses = [use for use in tf_names_used.tensorflow_uses(program) if use.is_certain]
     in_graphs = version1 or _trains_in_graphs(program, uses)
     in_sessions = any(use.name in _SESSIONS for use in uses)
     for use in uses:
         in_graph = in_graphs or (in_sessions and use.name.startswith("compat.v1."))
         what = _describe_keras2_use(use, version1=version1, in_graph=in_graph)
-        if what and not use.guarded:
+        if what and not use.is_guarded:
             return Keras2Use(use.where, what)
     uses_keras = any(is_within(_present_name(use), "keras") for use in uses)
     packages = (

@@ -29,19 +29,19 @@ Names = dict[str, str]
 class NameUse:
     """A use of one TensorFlow name.
 
-    `guarded`: the program itself handles the case that the name is missing. `binds`: the use only
-    imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never fails,
-    because tfdeploy has a stand-in for the TensorFlow name; only later uses fail. `certain`: False
-    if the first word of the use, such as `slim` in `slim.conv2d`, may stand for something else,
-    because the module assigns it another value. It is always True if the first word stands for
-    TensorFlow itself, as `tf` does.
+    `is_guarded`: the program itself handles the case that the name is missing. `binds`: the use
+    only imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never
+    fails, because tfdeploy has a stand-in for the TensorFlow name; only later uses fail.
+    `is_certain`: False if the first word of the use, such as `slim` in `slim.conv2d`, may stand for
+    something else, because the module assigns it another value. It is always True if the first word
+    stands for TensorFlow itself, as `tf` does.
     """
 
     name: str
     node: ast.stmt | ast.expr = field(repr=False)
-    guarded: bool = False
+    is_guarded: bool = False
     binds: bool = False
-    certain: bool = True
+    is_certain: bool = True
 
     @property
     def where(self) -> str:

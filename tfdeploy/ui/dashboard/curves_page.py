@@ -26,7 +26,7 @@ def curves_page(frame: Frame, height: int) -> list[Row]:
     names of these tasks come first in the titles."""
     scene = frame.scene
     rows = max(5, min(14, (height - 6) // 2 - 1))
-    worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)
+    worst = sorted(frame.shown, key=lambda name: frame.troubles[name].rank)
     boxes = []
     for name in _plotted_metrics(scene.progress, scene.trends):
         curves, left_out = _curves(scene.trends, worst, name)

@@ -303,7 +303,7 @@ class Dashboard:
             signs = task.lines + task.written_steps
             if self._last_signs.get(name, (-1, clock))[0] != signs:
                 self._last_signs[name] = signs, clock
-            self.scene.quiet_s[name] = clock - self._last_signs[name][1]
+            self.scene.quiet_s_by_task[name] = clock - self._last_signs[name][1]
 
     def _write_summary(self) -> None:
         """Write the summary of the run. Write nothing for a launch that failed, because the error

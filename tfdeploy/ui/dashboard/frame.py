@@ -136,7 +136,7 @@ def _table_rows(frame: Frame, max_rows: int, titled: bool) -> list[Row]:
         ]
     view.items = drawn = table_rows(
         progress,
-        frame.marks,
+        frame.troubles,
         frame.shown,
         max_rows,
         sort=view.sort,

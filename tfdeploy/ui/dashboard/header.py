@@ -29,7 +29,7 @@ def head_row(frame: Frame) -> Row:
 
     Each part has a number. If there is no room, the part with the highest number is dropped first.
     The state and the duration of the run are never dropped."""
-    progress, marks = frame.scene.progress, frame.marks
+    progress, marks = frame.scene.progress, frame.troubles
     plan, done = progress.plan, run_completion(progress)
     away = sum(host.state in _AWAY for host in progress.hosts.values())
     hosts = f"  {len(progress.hosts) - away}/{len(progress.hosts)} hosts up"

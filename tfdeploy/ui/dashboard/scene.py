@@ -20,16 +20,16 @@ QUIET_S = 60.0
 
 @dataclass
 class Scene:
-    """The data that a frame of the dashboard shows. `quiet_s`: task -> seconds since its last line
-    or step, by this machine's clock. `add_options`: adds the operator's own options to a command,
-    so that the operator can type the result."""
+    """The data that a frame of the dashboard shows. `quiet_s_by_task`: task -> seconds since its
+    last line or step, by this machine's clock. `add_options`: adds the operator's own options to a
+    command, so that the operator can type the result."""
 
     progress: RunProgress
     ring: LogBuffer
     view: ViewState
     trends: Trends = field(default_factory=Trends)
     happenings: RunHistory = field(default_factory=RunHistory)
-    quiet_s: dict[str, float] = field(default_factory=dict)
+    quiet_s_by_task: dict[str, float] = field(default_factory=dict)
     unicode: bool = False
     add_options: Callable[[str], str] = str
 
@@ -40,7 +40,7 @@ class Scene:
         tasks = self.progress.tasks
         return {
             name: quiet
-            for name, quiet in self.quiet_s.items()
+            for name, quiet in self.quiet_s_by_task.items()
             if quiet > QUIET_S and name in tasks and tasks[name].state == "running"
         }
 
@@ -62,7 +62,7 @@ class Frame(NamedTuple):
     `shown`: the tasks that pass the filter. `now`: UTC seconds."""
 
     scene: Scene
-    marks: Mapping[str, TaskTrouble]
+    troubles: Mapping[str, TaskTrouble]
     shown: Sequence[str]
     width: int
     height: int

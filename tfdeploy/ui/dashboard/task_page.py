@@ -46,8 +46,8 @@ def task_page(frame: Frame, name: str) -> list[Row]:
         f"`tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}`"
     )
     rows = [
-        _title_row(task, frame.marks[name]),
-        *_fact_rows(frame, task, frame.marks[name]),
+        _title_row(task, frame.troubles[name]),
+        *_fact_rows(frame, task, frame.troubles[name]),
         [],
         *_attempts_rows(frame, task),
         [],

@@ -27,7 +27,7 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
     ]
     most = max(3, height // 2)
     for item in table_rows(
-        progress, frame.marks, frame.shown, most, sort="trouble", fold=None, open_role=None
+        progress, frame.troubles, frame.shown, most, sort="trouble", fold=None, open_role=None
     ):
         task = progress.tasks[item.tasks[0]]
         stalled = task.health_since if item.mark.rank in (CUT, STALLED) else None

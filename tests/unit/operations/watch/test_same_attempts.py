@@ -79,7 +79,7 @@ def task_timeline(board: Dashboard) -> tuple[Row, list[str]]:
     marked = classify_tasks(board.progress, now=NOW)
     board.scene.unicode = True
     rows = timeline_page(
-        Frame(scene=board.scene, marks=marked, shown=[TASK], width=100, height=30, now=NOW), 30
+        Frame(scene=board.scene, troubles=marked, shown=[TASK], width=100, height=30, now=NOW), 30
     )
     deaths = [
         happening.folded_text

@@ -202,7 +202,7 @@ def test_task_with_much_output_does_not_displace_quiet_one() -> None:
 def test_silence_of_running_task_is_shown() -> None:
     alone = replace(PLAN, mode="sync")
     dashboard = dashboard_of(training(alone), plan=alone)
-    dashboard.scene.quiet_s["worker:0"] = 185.0
+    dashboard.scene.quiet_s_by_task["worker:0"] = 185.0
     row = next(row for row in draw_rows(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
     before = next(
         row
@@ -224,7 +224,7 @@ def test_single_shown_worker_of_many_has_no_own_rate() -> None:
 
 def test_silent_run_has_no_step_rate() -> None:
     dashboard = dashboard_of(syncing(), training())
-    dashboard.scene.quiet_s.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
+    dashboard.scene.quiet_s_by_task.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
     assert "  0 steps/s in all" in draw_rows(dashboard, 120, 24)[0]
 
 

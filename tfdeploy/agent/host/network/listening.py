@@ -44,7 +44,7 @@ def listener_inodes(port: int) -> Set[int]:
 
     traffic = tcp_diag.read_listeners()
     if traffic is not None:
-        return {inode for inode, its_port in traffic.listening.items() if its_port == port}
+        return {inode for inode, its_port in traffic.port_by_inode.items() if its_port == port}
     return {row.inode for row in read_rows(is_listening=True) if row.port == port}
 
 

@@ -28,11 +28,11 @@ _BYTES_AT = 120
 class Traffic(NamedTuple):
     # inode of a connection -> how many bytes it has moved: the received bytes, and the sent bytes
     # that the other side has acknowledged
-    bytes_moved: Dict[int, int]
-    listening: Dict[int, int]  # inode of a listening socket -> its port
+    bytes_by_inode: Dict[int, int]
+    port_by_inode: Dict[int, int]  # inode of a listening socket -> its port
     # inode -> address, for sockets that listen on some of the host's addresses but not on all.
     # Sockets on loopback are left out.
-    partly_listening: Dict[int, str] = {}
+    address_by_inode: Dict[int, str] = {}
 
 
 def read_traffic() -> Optional[Traffic]:
@@ -56,9 +56,9 @@ def find_partial_listeners(
     Sockets in `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""
     traffic = read_listeners() or Traffic({}, {})
     return {
-        traffic.listening[inode]: address
-        for inode, address in traffic.partly_listening.items()
-        if inode not in except_inodes and traffic.listening[inode] in ports
+        traffic.port_by_inode[inode]: address
+        for inode, address in traffic.address_by_inode.items()
+        if inode not in except_inodes and traffic.port_by_inode[inode] in ports
     }
 
 
@@ -81,12 +81,12 @@ def _add_socket(message: bytes, traffic: Traffic) -> None:
     if message[_STATE_AT] != _LISTEN:
         info = values.get(_INFO, b"")
         if len(info) >= _BYTES_AT + 16:
-            traffic.bytes_moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
+            traffic.bytes_by_inode[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
         return
-    traffic.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
+    traffic.port_by_inode[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
     address = _partial_address(message, values.get(_ONLY_IPV6, b"\0"))
     if address:
-        traffic.partly_listening[inode] = address
+        traffic.address_by_inode[inode] = address
 
 
 def _partial_address(message: bytes, only_ipv6: bytes) -> str:
