@@ -190,7 +190,7 @@ def test_connection_returns_after_unused_connection_timeout(
     wait_for(
         lambda: "terminating inactive connection" in sshd.trace(), 20, "sshd ends the connection"
     )
-    wait_for(lambda: not session.alive, 10, "the end is seen here")
+    wait_for(lambda: not session.is_alive, 10, "the end is seen here")
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 

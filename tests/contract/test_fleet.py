@@ -194,7 +194,7 @@ def test_slow_host_is_not_given_up(
         known.write(line + "\n")
     began = time.monotonic()
     with SshFleet() as fleet:
-        assert fleet.session(replace(sshd.host, port=port)).alive
+        assert fleet.session(replace(sshd.host, port=port)).is_alive
         # The whole login takes longer than the timeout. It succeeds because sshd is never silent
         # for as long as the timeout.
         assert time.monotonic() - began > 3.0

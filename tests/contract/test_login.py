@@ -180,7 +180,7 @@ def test_configured_certificate_is_sent_for_key_files_and_agent(
     assert pushes(session.target, tmp_path) == 0
     subprocess.run(["ssh-add", "-q", str(user_key)], check=True, stderr=subprocess.DEVNULL)
     user_key.unlink()
-    assert fleet.session(replace(host, name="n2", identity_file=f"{user_key}.pub")).alive
+    assert fleet.session(replace(host, name="n2", identity_file=f"{user_key}.pub")).is_alive
     configured("")
     assert (
         "refused the key"
@@ -210,7 +210,7 @@ def test_expired_certificate_is_named_and_not_sent(
     subprocess.run(sign, check=True)
     expired = ssh_hosts.root / "key-cert.pub"
     configured(f"Host *\n  CertificateFile {expired}\n")
-    assert fleet.session(sshd.host).alive
+    assert fleet.session(sshd.host).is_alive
     assert "Failed publickey" not in sshd.trace() and "ED25519-CERT" not in sshd.trace()
     other = ssh_hosts.host("n2", "AuthorizedKeysFile none")
     assert f"certificate {expired} has expired" in refused(fleet, other.host).what
@@ -238,7 +238,7 @@ def test_key_is_sent_alone_if_certificate_is_unusable(
         check=True,
     )
     configured(f"Host *\n  CertificateFile {ssh_hosts.root / 'key-cert.pub'}\n")
-    assert fleet.session(ssh_hosts.host("n1").host).alive
+    assert fleet.session(ssh_hosts.host("n1").host).is_alive
 
 
 def test_keys_of_rejected_kinds_are_not_offered(
@@ -253,7 +253,7 @@ def test_keys_of_rejected_kinds_are_not_offered(
         )
     subprocess.run(["ssh-add", "-q", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL)
     sshd = ssh_hosts.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
-    assert fleet.session(replace(sshd.host, identity_file=None)).alive
+    assert fleet.session(replace(sshd.host, identity_file=None)).is_alive
     assert "Failed publickey" not in sshd.trace()
 
 
@@ -311,7 +311,7 @@ def test_two_keys_do_not_count_as_second_factor(
     assert "wants a second factor (publickey)" in refused(fleet, host).what
     for key in (ssh_hosts.key, other):
         subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
-    assert fleet.session(replace(host, name="n2", identity_file=None)).alive
+    assert fleet.session(replace(host, name="n2", identity_file=None)).is_alive
 
 
 def test_key_of_locked_file_is_used_among_many_agent_keys(

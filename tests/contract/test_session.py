@@ -195,7 +195,7 @@ def test_error_names_dead_jump_host_not_host_behind_it(
     jump, inner = ssh_hosts.host("jump"), ssh_hosts.host("inner")
     user = jump.host.user
     jump_target = f"{user}@127.0.0.1:{jump.port}"
-    assert fleet.session(replace(inner.host, jump=jump_target)).alive
+    assert fleet.session(replace(inner.host, jump=jump_target)).is_alive
     sshd = inner.host
     mute = listener(lambda sock: None)
     for port, reason in ((1, "refuses connections"), (mute, "says nothing within 1 s")):

@@ -39,7 +39,7 @@ def find_marked(root: str, *, include_nested: bool = True) -> set[int]:
 
     `include_nested`: True to include processes whose mark begins with `root`/.
     """
-    living = [pid for pid, process in processes.all_processes().items() if process.alive]
+    living = [pid for pid, process in processes.all_processes().items() if process.is_alive]
     marks = {pid: processes.read_environment(pid).get(MARK, "") for pid in living}
     return {
         pid
@@ -51,7 +51,7 @@ def find_marked(root: str, *, include_nested: bool = True) -> set[int]:
 def with_descendants(pids: Iterable[int]) -> set[int]:
     """Of these processes and their descendants, return the pids of those that have not ended."""
     table = processes.all_processes()
-    living = {pid for pid in pids if pid in table and table[pid].alive}
+    living = {pid for pid in pids if pid in table and table[pid].is_alive}
     return living | processes.descendants(living, table)
 
 

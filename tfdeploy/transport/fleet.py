@@ -149,7 +149,7 @@ class SshFleet:
         return tuple(
             host
             for host in hosts
-            if (entry := entries.get(host.name)) and entry.session and entry.session.alive
+            if (entry := entries.get(host.name)) and entry.session and entry.session.is_alive
         )
 
     def session(self, host: Host) -> SshSession:
@@ -159,7 +159,7 @@ class SshFleet:
         """
         entry = self._entry(host)
         with entry.lock:
-            if entry.session is None or not entry.session.alive:
+            if entry.session is None or not entry.session.is_alive:
                 began = time.monotonic()
                 try:
                     limited = (
@@ -241,7 +241,7 @@ class SshFleet:
         if entry is None:
             return
         with entry.lock:
-            if entry.users == 0 and entry.session is not None and entry.session.idle:
+            if entry.users == 0 and entry.session is not None and entry.session.is_idle:
                 entry.session.close()
                 entry.session = None
 

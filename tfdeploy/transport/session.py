@@ -48,21 +48,23 @@ class SshSession:
         return fingerprint(self.connection.transport.get_remote_server_key().asbytes())
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True if the connection is open."""
         return bool(self.connection.is_connected)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if the session may be closed: it has no tunnel, no waiting call and no lock."""
-        return not self._tunnels and (self._agent is None or self._agent.lost or self._agent.idle)
+        return not self._tunnels and (
+            self._agent is None or self._agent.is_lost or self._agent.is_idle
+        )
 
     def agent(self) -> AgentChannel:
         # Imported only here, because sessions that run only plain commands do not need it.
         from tfdeploy.transport.agent.channel import FramedChannel
 
         with self._lock:
-            if self._agent is None or self._agent.lost:
+            if self._agent is None or self._agent.is_lost:
                 channel = self._open_session()
                 key = getattr(self.connection.transport, "login_key", "")
                 by = {**self.by, "key": key} if self.by else {}
@@ -92,7 +94,7 @@ class SshSession:
                     f"the command did not end within {timeout_s:g} s; it may still run on the host",
                     where=self.host.name,
                 )
-        if channel.exit_status < 0 and not self.alive:
+        if channel.exit_status < 0 and not self.is_alive:
             raise HostUnreachable(
                 "the connection ended while the command ran", where=self.host.name
             )

@@ -37,7 +37,7 @@ CONTENT = {
 
 
 def whole(world: Members, name: str) -> bool:
-    return world.members[name].holdings.complete
+    return world.members[name].holdings.is_complete
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -297,7 +297,9 @@ def test_an_address_that_a_member_does_not_state_is_not_let_in(
     three.join("n1", guarded=guarded)
     for _ in range(2):
         assert tell(three, message(KnownRunState().as_json(), addresses=stated))
-    assert not guarded.is_admitted("127.0.0.1") and guarded.turned_away == {"n2": "127.0.0.1"}
+    assert not guarded.is_admitted("127.0.0.1") and guarded.refused_ip_by_host == {
+        "n2": "127.0.0.1"
+    }
     asked = message(None, addresses=stated, ask={"seen_as": True})
     assert json.loads(tell(three, asked)) | {"v": 1} == {
         "v": 1,
@@ -321,18 +323,18 @@ def test_an_address_that_a_member_states_is_let_in_and_says_whose_it_is(
         == b""
     )
     assert tell(three, message(KnownRunState().as_json(), run="r2", addresses=["127.0.0.1"])) == b""
-    assert guarded.learned == {}
+    assert guarded.host_by_ip == {}
     assert tell(
         three, message(KnownRunState().as_json(), addresses=["10.0.0.2", "::ffff:127.0.0.1"])
     )
-    assert guarded.learned == {"127.0.0.1": "n2"} and guarded.turned_away == {}
+    assert guarded.host_by_ip == {"127.0.0.1": "n2"} and guarded.refused_ip_by_host == {}
 
 
 def test_a_mesh_states_the_addresses_of_its_own_host(three: Meshes, guarded: GuardedPorts) -> None:
     one, two = three.join("n1", guarded=guarded), three.join("n2")
     two.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: one.current_state().committed, 10.0)
-    assert guarded.learned == {"127.0.0.1": "n2"}
+    assert guarded.host_by_ip == {"127.0.0.1": "n2"}
 
 
 def test_an_endless_message_is_cut(three: Meshes) -> None:

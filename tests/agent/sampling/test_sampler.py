@@ -59,7 +59,7 @@ def samplers(cluster: Cluster) -> list[int]:
     words = {
         one.pid: processes.read_command_line(one.pid).split(b"\0")
         for one in processes.all_processes().values()
-        if one.alive
+        if one.is_alive
     }
     return [pid for pid, argv in words.items() if b"sample" in argv and folder in argv]
 

@@ -391,7 +391,7 @@ class LyingFleet(SshFleet):
 
     def _agent(self, name: str) -> LyingChannel:
         channel = self._channels.get(name)
-        if channel is None or channel.lost:
+        if channel is None or channel.is_lost:
             channel = self._channels[name] = LyingChannel(
                 name, lambda verb: self._seeds(name, verb), self._patience_s
             )

@@ -178,7 +178,7 @@ class ServedFleet(SshFleet):
     def _agent(self, name: str) -> ServedChannel:
         with self._starting:
             channel = self._channels.get(name)
-            if channel is None or channel.lost:
+            if channel is None or channel.is_lost:
                 channel = self._channels[name] = self._start(name)
         return channel
 

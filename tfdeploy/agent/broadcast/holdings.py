@@ -172,7 +172,7 @@ class Holdings:
         return self._files.read(self.pieces_of(segment)[index])
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         return self.have_bytes == self.cut.total_bytes
 
     # --- callbacks, which are called after each change

@@ -190,7 +190,7 @@ class Monitor:
             tried = [task for task in addresses if not self._peers[task].own_port]
             states = reach.try_ports(
                 [addresses[task] for task in tried[:MOST_PORTS]],
-                guarded=reach.guarded_addresses(self._part),
+                guarded=reach.firewalled_task_addresses(self._part),
             )
             self._ports = {
                 task: states[addresses[task]] for task in tried if addresses[task] in states

@@ -77,7 +77,7 @@ def _host_name(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
-def guarded_addresses(part: wire.HostPart) -> Set[str]:
+def firewalled_task_addresses(part: wire.HostPart) -> Set[str]:
     """Return the addresses of tasks on hosts where the run's ports are closed to machines that do
     not belong to the run."""
     if part.guarded is None:

@@ -48,7 +48,7 @@ class Process(NamedTuple):
     memory: int = 0
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self.state not in "ZX"
 
 
@@ -88,7 +88,7 @@ def is_alive(target: Identity) -> bool:
     process = read_process(target.pid)
     return (
         process is not None
-        and process.alive
+        and process.is_alive
         and process.start_ticks == target.start_ticks
         and boot_id() == target.boot_id
     )
@@ -113,7 +113,7 @@ def descendants(roots: Iterable[int], table: Dict[int, Process]) -> Set[int]:
             if pid not in collected:
                 collected.add(pid)
                 todo.append(pid)
-    return {pid for pid in collected if table[pid].alive}
+    return {pid for pid in collected if table[pid].is_alive}
 
 
 def read_environment(pid: int) -> Dict[str, str]:
@@ -135,7 +135,7 @@ def find_by_environment(variables: Dict[str, str], table: Dict[int, Process]) ->
     pids = set()
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     for process in table.values():
-        if process.alive and process.pid != os.getpid():
+        if process.is_alive and process.pid != os.getpid():
             env = read_environment(process.pid) or _await_environment(process, deadline)
             if variables.items() <= env.items() and _is_own_process(process.pid):
                 pids.add(process.pid)
@@ -164,7 +164,7 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
         env = read_environment(process.pid)
         now = read_process(process.pid)
         shown_times += shown
-        if shown_times == 3 or now is None or not now.alive or time.monotonic() > deadline:
+        if shown_times == 3 or now is None or not now.is_alive or time.monotonic() > deadline:
             break
         if not shown:
             time.sleep(0.001)
@@ -177,7 +177,7 @@ def await_command_line(process: Process) -> Optional[bytes]:
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     while True:
         shown, now = read_command_line(process.pid), read_process(process.pid)
-        if now is None or not now.alive or now.start_ticks != process.start_ticks:
+        if now is None or not now.is_alive or now.start_ticks != process.start_ticks:
             return None
         if shown or time.monotonic() > deadline:
             return shown

@@ -362,9 +362,9 @@ class Mesh:
             return source, True
         try:
             changed = (
-                self._guarded.admit(source, host)
+                self._guarded.admit_if_new(source, host)
                 if is_its_own
-                else self._guarded.record_turned_away(source, host)
+                else self._guarded.record_refused_if_new(source, host)
             )
         # The filter has no space for the address. Minders can still connect to each other.
         except OSError:

@@ -343,7 +343,9 @@ class Minder:
             self.next_open = now + OPEN_S
             self.store.record_open_ports(held_ports.explain_open_ports(self.part, self.guarded))
         if self.guarded is not None:
-            self.store.record_addresses_outside_plan(self.guarded.learned, self.guarded.turned_away)
+            self.store.record_addresses_outside_plan(
+                self.guarded.host_by_ip, self.guarded.refused_ip_by_host
+            )
 
     # --- after the end of the run
 

@@ -109,21 +109,19 @@ class StateStore:
         self.update_state(open_ports=open_ports)
 
     def record_addresses_outside_plan(
-        self, host_by_address: Mapping[str, str], refused_address_by_host: Mapping[str, str]
+        self, host_by_ip: Mapping[str, str], refused_ip_by_host: Mapping[str, str]
     ) -> None:
         """Record from which addresses outside the plan other hosts have connected.
-        `host_by_address`: address -> the host that has stated this address as its own.
-        `refused_address_by_host`: host -> an address that the host has not stated as its own."""
+        `host_by_ip`: address -> the host that has stated this address as its own.
+        `refused_ip_by_host`: host -> an address that the host has not stated as its own."""
         state = self.state
-        for address, host in host_by_address.items():
+        for address, host in host_by_ip.items():
             if address not in state.admitted:
                 self.journal("admitted", address=address, host=host)
-        for host, address in refused_address_by_host.items():
+        for host, address in refused_ip_by_host.items():
             if state.not_admitted.get(host) != address:
                 self.journal("not admitted", address=address, host=host)
-        self.update_state(
-            admitted=dict(host_by_address), not_admitted=dict(refused_address_by_host)
-        )
+        self.update_state(admitted=dict(host_by_ip), not_admitted=dict(refused_ip_by_host))
 
     def record_stalled_tasks(self, health: Dict[str, Health]) -> None:
         """Record which tasks are stalled, and why."""

@@ -106,7 +106,7 @@ def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses
     if len(supervisors) < len(names):
         roots |= _find_orphans(paths, table)
     pids = processes.descendants(supervisors | roots, table) | {
-        pid for pid in roots if pid in table and table[pid].alive
+        pid for pid in roots if pid in table and table[pid].is_alive
     }
     for task in names:
         pids |= processes.find_by_environment(environment_markers(paths, task), table)
@@ -122,7 +122,9 @@ def _find_orphans(paths: RunPaths, table: Dict[int, processes.Process]) -> Set[i
     return {
         process.pid
         for process in table.values()
-        if process.parent == minder.pid and process.alive and not _is_agent_process(paths, process)
+        if process.parent == minder.pid
+        and process.is_alive
+        and not _is_agent_process(paths, process)
     }
 
 

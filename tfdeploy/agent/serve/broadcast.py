@@ -129,10 +129,10 @@ def _send_progress_until_cancelled(call: Call, member: Member) -> None:
     """Send a progress item at most every REPORT_S, and each failure at once, until the call is
     cancelled."""
     sent, sent_at, holdings = (-1, -1), 0.0, member.holdings
-    holdings.add_listener(lambda: member.reports.put(None) if holdings.complete else None)
+    holdings.add_listener(lambda: member.reports.put(None) if holdings.is_complete else None)
     while not call.cancelled.is_set():
         progress, now = (holdings.have_bytes, holdings.received_bytes), time.monotonic()
-        if progress != sent and (now - sent_at >= REPORT_S or holdings.complete):
+        if progress != sent and (now - sent_at >= REPORT_S or holdings.is_complete):
             sent, sent_at = progress, now
             have, received = progress
             stripes = list(holdings.have_by_stripe)

@@ -133,7 +133,7 @@ def _cases(probed: ProbeResults) -> dict[str, HostCase]:
         for host, each in probed.seen.items()
         if probed.needs.uses(host)
     }
-    hindered, usual_protect = together.compare_protection(used)
+    hindered, usual_protect = together.find_hindrances_and_usual_level(used)
     return {
         host: HostCase(
             each.host,

@@ -43,7 +43,7 @@ def seconds_ahead(skew_s_by_host: Mapping[str, float]) -> dict[str, float]:
     return {host: skew_s - usual for host, skew_s in skew_s_by_host.items()}
 
 
-def compare_protection(
+def find_hindrances_and_usual_level(
     host_and_facts_by_name: Mapping[str, tuple[Host, HostFacts]],
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
     """Return which levels of `protect` each host cannot provide, and the usual level.

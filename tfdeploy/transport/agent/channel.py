@@ -96,12 +96,12 @@ class FramedChannel:
         start_thread(self._read, name=f"agent-{self._host}")
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if no call waits for an answer and this channel's agent holds no lock for us."""
         return not self._answers and not self._locked
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """True if the channel is lost and cannot be used again."""
         return self._lost is not None
 
@@ -245,7 +245,7 @@ class FramedChannel:
                     break
                 for frame in self._frames.complete_frames():
                     self._dispatch(frame)
-                if self._silent():
+                if self._is_silent():
                     error = self._unreachable(
                         f"no sign of life for {self._silence_limit_s:g} s: the host or its "
                         "network is gone"
@@ -320,7 +320,7 @@ class FramedChannel:
     def _silence_limit_s(self) -> float:
         return HURRIED_DEAD_AFTER_S if self._hurried else DEAD_AFTER_S
 
-    def _silent(self) -> bool:
+    def _is_silent(self) -> bool:
         """True if a ping was unanswered, or a sender was blocked, for longer than the limit."""
         return any(
             since is not None and time.monotonic() - since > self._silence_limit_s

@@ -203,7 +203,7 @@ class RsyncProcess:
         self.interrupted = running.remove_transfer(process)
 
 
-def transfer(settings: RsyncProcess) -> RsyncProcess:
+def run_rsync_with_retries(settings: RsyncProcess) -> RsyncProcess:
     """Run rsync with these settings, with retries. Return the last run. Raises Interrupted.
 
     The transfer is retried while sshd closes the connection before login. If output of the login

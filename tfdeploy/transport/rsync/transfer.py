@@ -15,7 +15,7 @@ from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.protocols import Session
 from tfdeploy.transport.rsync import flaws, messages
-from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncProcess, transfer
+from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncProcess, run_rsync_with_retries
 from tfdeploy.transport.rsync.remote_shell import Start
 from tfdeploy.transport.ssh.target import Target
 
@@ -60,7 +60,7 @@ def push(
     """
     _check_local()
     argv = push_argv(source_root, destination, in_place=in_place, older_folder=older_folder)
-    rsync = transfer(
+    rsync = run_rsync_with_retries(
         RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
     )
     if rsync.code not in SUCCESS and not messages.has_only_shrunk(rsync.code, rsync.stderr):
@@ -98,7 +98,7 @@ def pull(
     for name in names or ():
         check_name(name)
     argv = pull_argv(source_root, destination, reads_file_list=names is not None)
-    rsync = transfer(
+    rsync = run_rsync_with_retries(
         RsyncProcess(
             target,
             argv,

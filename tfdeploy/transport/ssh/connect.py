@@ -138,7 +138,7 @@ class Connector:
                 delay_s = None if closing is None else patience.delay_s(closing)
                 attempt.waited_s = patience.waited_s
                 cause = errors.explain(error, attempt)
-                if attempt.refused:
+                if attempt.is_refused:
                     self._refusals[target] = (time.monotonic(), cause)
                 if delay_s is None or self._closed.wait(delay_s):
                     raise cause from error

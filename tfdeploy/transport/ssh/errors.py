@@ -49,7 +49,7 @@ class Attempt:
         return self.link.greeting if self.link is not None else b""
 
     @property
-    def key_exchange_done(self) -> bool:
+    def is_key_exchange_done(self) -> bool:
         """True if the key exchange is complete. The server has then proved its host key."""
         return bool(self.transport is not None and self.transport.initial_kex_done)
 
@@ -63,7 +63,7 @@ class Attempt:
         """Return in which way sshd closed the connection before login, or None if it did not."""
         if self.link is None or self.timed_out:
             return None
-        if not self.key_exchange_done:
+        if not self.is_key_exchange_done:
             if failure := self.link.proxy_failure:
                 return closings.PROXY_MISSING if " 127:" in failure else closings.PROXY_FAILED
             return closings.find_closing_cause(self.greeting)
@@ -75,9 +75,9 @@ class Attempt:
         )
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """True if the host key or the login was refused after the key exchange."""
-        return self.key_exchange_done and not self.timed_out and self.closing is None
+        return self.is_key_exchange_done and not self.timed_out and self.closing is None
 
 
 class HostKeyRefused(paramiko.SSHException):
@@ -157,7 +157,7 @@ def _explain_revoked(
     host: str, target: Target, judged: Judgement, shown_key: str
 ) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that is revoked."""
-    revoked = [entry for entry in judged.entries if entry.revoked]
+    revoked = [entry for entry in judged.entries if entry.is_revoked]
     source = next(entry.source for entry in revoked if entry.fingerprint == shown_key.split()[1])
     remedy = f"give the machine a new host key, then `tfdeploy trust --renew {target.name or host}`"
     return f"is marked as revoked: {shown_key} ({source})", remedy
@@ -196,7 +196,7 @@ def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None
         what = f"the name {target.hostname} cannot be resolved: {error.strerror}"
         return what, f"correct {target.address_setting}; {_exclude_hint(attempt)}"
     is_login_error = isinstance(error, paramiko.AuthenticationException)
-    if attempt.key_exchange_done and (is_login_error or attempt.timed_out):
+    if attempt.is_key_exchange_done and (is_login_error or attempt.timed_out):
         return _login_cause(attempt)
     if attempt.timed_out or isinstance(error, TimeoutError):
         return _timeout_cause(attempt)
@@ -205,7 +205,7 @@ def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None
         setting = target.address_setting
         remedy = f"check {setting} and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
-    if attempt.link is not None and not attempt.key_exchange_done and attempt.closing is None:
+    if attempt.link is not None and not attempt.is_key_exchange_done and attempt.closing is None:
         greeting = printable_line(attempt.greeting)
         what = f"what answers on {address} is not an SSH server: it said {greeting!r}"
         return what, "check `port:`"

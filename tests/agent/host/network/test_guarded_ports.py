@@ -172,7 +172,7 @@ def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, p
         kept = os.dup(first.listening_descriptors()[port])
         first.close()
         second = guard(may_be_bound=True, inherited_descriptor=kept)
-        assert second.admit("127.0.0.3") and closed_to_strangers(server, port)
+        assert second.admit_if_new("127.0.0.3") and closed_to_strangers(server, port)
     second.prepare_task_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
@@ -183,10 +183,10 @@ def test_an_address_for_which_there_is_no_room_does_no_harm(
 ) -> None:
     guarded = guard()
     monkeypatch.setattr(guarded_ports, "MOST_LEARNED", 1)
-    assert guarded.admit("127.0.0.3")
+    assert guarded.admit_if_new("127.0.0.3")
     with pytest.raises(OSError, match="too many addresses"):
-        guarded.admit("127.0.0.4")
-    assert guarded.learned == {"127.0.0.3": ""} and not guarded.is_admitted("127.0.0.4")
+        guarded.admit_if_new("127.0.0.4")
+    assert guarded.host_by_ip == {"127.0.0.3": ""} and not guarded.is_admitted("127.0.0.4")
 
 
 def test_one_host_of_the_run_gets_few_of_the_filters_places(
@@ -194,18 +194,18 @@ def test_one_host_of_the_run_gets_few_of_the_filters_places(
 ) -> None:
     guarded = guard()
     monkeypatch.setattr(guarded_ports, "MOST_PER_HOST", 1)
-    assert guarded.admit("127.0.0.3", "n2") and guarded.admit("127.0.0.4", "n3")
+    assert guarded.admit_if_new("127.0.0.3", "n2") and guarded.admit_if_new("127.0.0.4", "n3")
     with pytest.raises(OSError, match="too many addresses"):
-        guarded.admit("127.0.0.5", "n2")
-    assert guarded.record_turned_away("127.0.0.6", "n2") and not guarded.record_turned_away(
+        guarded.admit_if_new("127.0.0.5", "n2")
+    assert guarded.record_refused_if_new("127.0.0.6", "n2") and not guarded.record_refused_if_new(
         "127.0.0.7", "n2"
     )
-    assert guarded.turned_away == {"n2": "127.0.0.6"}
+    assert guarded.refused_ip_by_host == {"n2": "127.0.0.6"}
 
 
 def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
     guarded = GuardedPorts([PEER], {"127.0.0.3": "n2", "no address": "n2"}, {})
-    assert guarded.is_admitted("127.0.0.3") and guarded.learned == {"127.0.0.3": "n2"}
+    assert guarded.is_admitted("127.0.0.3") and guarded.host_by_ip == {"127.0.0.3": "n2"}
 
 
 def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> None:
@@ -267,7 +267,7 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
 def test_an_address_that_was_proved_is_let_in_from_then_on(guard: Guard, port: int) -> None:
     guarded = guard()
     with serve(port) as server:
-        assert guarded.admit("::ffff:" + STRANGER) and not guarded.admit(STRANGER)
+        assert guarded.admit_if_new("::ffff:" + STRANGER) and not guarded.admit_if_new(STRANGER)
         assert is_let_in(server, port, STRANGER)
 
 
@@ -275,7 +275,7 @@ def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, por
     guarded = guard()
     knock = f"127.0.0.1:{port}"
     assert reach.try_ports([knock], guarded=[knock]) == {knock: f"turned away, from {STRANGER}"}
-    guarded.admit(STRANGER)
+    guarded.admit_if_new(STRANGER)
     assert reach.try_ports([knock], guarded=[knock]) == {knock: "closed"}
 
 

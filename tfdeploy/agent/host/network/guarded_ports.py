@@ -41,9 +41,9 @@ _FIRST_IN_GROUP = (0, 1)
 
 class GuardedPorts:
     """Guards the ports of the tasks on this host. `addresses`: the addresses of all hosts in the
-    plan. `learned`: address that was admitted later -> the host that stated it as its own ("" if
-    unknown). `turned_away`: host -> the first source address of its connections that the host has
-    not stated as its own."""
+    plan. `host_by_ip`: address that was admitted later -> the host that stated it as its own
+    ("" if unknown). `refused_ip_by_host`: host -> the first source address of its connections
+    that the host has not stated as its own."""
 
     # The kernel keeps the sockets that listen on one port in an array. When one of them closes, the
     # kernel moves the last socket of the array to the free index.
@@ -51,16 +51,16 @@ class GuardedPorts:
     def __init__(
         self,
         addresses: Iterable[str],
-        learned: Mapping[str, str],
-        turned_away: Mapping[str, str],
+        host_by_ip: Mapping[str, str],
+        refused_ip_by_host: Mapping[str, str],
     ) -> None:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
-        self.learned = {
-            each: host for each, host in learned.items() if peer_filter.is_address(each)
+        self.host_by_ip = {
+            each: host for each, host in host_by_ip.items() if peer_filter.is_address(each)
         }
-        self._admitted = set(map(peer_filter.parse_address, (*self._planned, *self.learned)))
-        self.turned_away = dict(turned_away)
+        self._admitted = set(map(peer_filter.parse_address, (*self._planned, *self.host_by_ip)))
+        self.refused_ip_by_host = dict(refused_ip_by_host)
         self._held: Dict[int, socket.socket] = {}
         # port -> (index of the agent's socket, index of the task's socket), among the sockets that
         # listen on the port. The value is None if the port's filter is attached to an older socket
@@ -144,35 +144,35 @@ class GuardedPorts:
         parsed = peer_filter.parse_address(address)
         return parsed in self._admitted or peer_filter.is_loopback(parsed)
 
-    def admit(self, address: str, host: str = "") -> bool:
+    def admit_if_new(self, address: str, host: str = "") -> bool:
         """Admit an address that `host` has stated as its own. Return False if the address was
         admitted before. Raises OSError if the filter is full."""
         with self._lock:
             if self.is_admitted(address):
                 return False
             if (
-                len(self.learned) >= MOST_LEARNED
-                or list(self.learned.values()).count(host) >= MOST_PER_HOST
+                len(self.host_by_ip) >= MOST_LEARNED
+                or list(self.host_by_ip.values()).count(host) >= MOST_PER_HOST
             ):
                 raise OSError(errno.ENOMEM, "a host of the run came from too many addresses")
-            before, self.learned = self.learned, dict(self.learned, **{address: host})
+            before, self.host_by_ip = self.host_by_ip, dict(self.host_by_ip, **{address: host})
             try:
                 for port, held in self._held.items():
                     if _is_listening(held):
                         self._attach_filter(port)
             except OSError:
-                self.learned = before
+                self.host_by_ip = before
                 raise
             self._admitted.add(peer_filter.parse_address(address))
             return True
 
-    def record_turned_away(self, address: str, host: str) -> bool:
+    def record_refused_if_new(self, address: str, host: str) -> bool:
         """Record that `host` connected from an address that it did not state as its own. Return
         False if an address is already recorded for this host."""
         with self._lock:
-            if host in self.turned_away:
+            if host in self.refused_ip_by_host:
                 return False
-            self.turned_away = dict(self.turned_away, **{host: address})
+            self.refused_ip_by_host = dict(self.refused_ip_by_host, **{host: address})
             return True
 
     def prepare_task_start(self, port: Optional[int]) -> None:
@@ -226,7 +226,7 @@ class GuardedPorts:
         order = self._order[port]
         if order is not None:
             agent_index, task_index = order
-            addresses = (*self._planned, *self.learned)
+            addresses = (*self._planned, *self.host_by_ip)
             steering.attach_filter(
                 self._held[port], peer_filter.build_filter(addresses, task_index, agent_index)
             )

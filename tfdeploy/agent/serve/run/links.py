@@ -75,7 +75,7 @@ def check_links(call: Call) -> Answer:
     ]
     # Ports of tasks are tried last, because the other hosts must first learn the addresses of this
     # host. Then they let connections from these addresses reach the ports of their tasks.
-    guarded = reach.guarded_addresses(part)
+    guarded = reach.firewalled_task_addresses(part)
     shut += [_add_rejection_reason(port, peers) for port in _find_shut_ports(task_ports, guarded)]
     return {"asked": hosts, "shut": shut}
 

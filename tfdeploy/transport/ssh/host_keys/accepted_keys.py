@@ -46,7 +46,7 @@ class Judgement:
     @property
     def authorities(self) -> tuple[KnownKey, ...]:
         """Return the keys of the certificate authorities that known_hosts has for this target."""
-        return tuple(entry for entry in self.entries if entry.authority)
+        return tuple(entry for entry in self.entries if entry.is_authority)
 
 
 def judge(target: Target, key: bytes, *, with_authorities: bool = True) -> Judgement:
@@ -91,7 +91,7 @@ def algorithms(target: Target) -> tuple[str, ...]:
 def _key_state(entries: list[KnownKey], key: bytes) -> str:
     """Return the state of `key` according to these entries of known_hosts."""
     host_keys = [entry.key for entry in entries if not entry.marker]
-    if any(entry.revoked and entry.key == key for entry in entries):
+    if any(entry.is_revoked and entry.key == key for entry in entries):
         return "revoked"
     if key in host_keys:
         return "known"
@@ -106,7 +106,7 @@ def _keytypes(keys: Iterable[KnownKey]) -> set[str]:
     first: dict[str, bytes] = {}
     revoked = set()
     for entry in keys:
-        if entry.revoked:
+        if entry.is_revoked:
             revoked.add(entry.key)
         elif not entry.marker:
             first.setdefault(entry.keytype, entry.key)

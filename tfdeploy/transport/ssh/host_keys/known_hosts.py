@@ -48,11 +48,11 @@ class KnownKey:
         return f"{self.file}:{self.line}" if self.line else self.file
 
     @property
-    def revoked(self) -> bool:
+    def is_revoked(self) -> bool:
         return self.marker == REVOKED
 
     @property
-    def authority(self) -> bool:
+    def is_authority(self) -> bool:
         """True if the key belongs to a certificate authority and not to a host."""
         return self.marker == CERT_AUTHORITY
 
