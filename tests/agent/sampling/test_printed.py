@@ -20,7 +20,7 @@ PATTERNS = compile_short_named(
 
 def looked(one: PrintedMetrics, ended: bool = False) -> dict[str, float]:
     """Read the new lines of the log, and return the metrics whose values are new."""
-    one.read_new(ended)
+    one.read_new_metrics(ended)
     return one.take_new_values()
 
 
@@ -98,7 +98,7 @@ def test_steps_have_the_time_at_which_they_were_written_and_no_step_jumps_furthe
         with log.open("a") as file:
             file.write(line + "\n")
         os.utime(log, (now + second, now + second))
-        one.read_new()
+        one.read_new_metrics()
     assert one.known == {"step": 1200, "loss": 0.5} and one.step_times == {
         "step": pytest.approx(now)
     }

@@ -62,9 +62,9 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.HostAli
 def test_host_in_lists_of_program_for_each_task(
     job: Job, text: str, own_hosts: dict[str, str]
 ) -> None:
-    assert hosts(text, job).hosts == own_hosts
+    assert hosts(text, job).alias_by_task == own_hosts
     assert bool(hosts(text, job).notes) == bool(own_hosts)
-    assert hosts(text, job, knows_role=True).hosts == {}
+    assert hosts(text, job, knows_role=True).alias_by_task == {}
 
 
 def test_note_names_task_missing_from_lists(job: Job) -> None:
