@@ -52,13 +52,13 @@ def task_environment(
     # by its local rank.
     sharing = layout.seats_on(seat.host) if mode.ranks else (seat,)
     has_proxy = "_proxy" in " ".join((*proxies, *job.env, *job.secrets)).lower()
-    addresses = dict.fromkeys(layout.address_by_host.values()) if has_proxy and not mode.single else ()
+    direct = dict.fromkeys(layout.address_by_host.values()) if has_proxy and not mode.single else ()
     return {
         **of_cluster,
         "CUDA_VISIBLE_DEVICES": ",".join(str(index) for each in sharing for index in each.gpus),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "PYTHONUNBUFFERED": "1",
-        **(dict.fromkeys(NO_PROXY, ",".join(addresses)) if addresses else {}),
+        **(dict.fromkeys(NO_PROXY, ",".join(direct)) if direct else {}),
         **({} if seat.role in mode.portless_roles else HELD_PORT),
         **dict(mode.env),
         "TFDEPLOY_TASK_MODE": str(job.mode),
