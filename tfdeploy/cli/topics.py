@@ -25,7 +25,7 @@ _READ_HERE = {
     "SHELL": "the default shell of `tfdeploy completion`",
     "HOME": "the folder that ~ stands for",
     "PATH": "where ssh, rsync, git and ansible-inventory are found; relative folders do not count",
-    "XDG_STATE_HOME": "the folder above tfdeploy/, which has the records of runs; default: ~/.local/state",
+    "XDG_STATE_HOME": "the records of runs are in its subfolder tfdeploy/; default: ~/.local/state",
     "XDG_RUNTIME_DIR": "the folder for the file from which the browser reads the address of --open",
     "TMPDIR": "the folder for temporary files",
     "BROWSER": "which browser --open starts",
