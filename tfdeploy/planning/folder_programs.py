@@ -28,10 +28,10 @@ _FRAMEWORK = re.compile(
 # Texts in programs whose tasks know of each other, or that start other programs. A program with a
 # framework, without a sign of a mode and without these texts is for one machine.
 _OTHER_TASKS = re.compile(
-    r"(?i)\b(((global|local|node|machine)_)?rank|distributed|socket|subprocess|tpu|grpc|zmq|"
-    r"launch\w*(?= *\()|parameter.server)\b|world_size|task_(index|id)|job_name|TF_CONFIG|SLURM|"
-    r"cluster_?(spec|resolver)|num_(nodes|machines|hosts|processes)|process_(index|count|id)|_hosts\b|"
-    r"hostfile"
+    r"""(?ix) \b(((global|local|node|machine)_)?rank|distributed|socket|subprocess|tpu|grpc|zmq|
+    launch\w*(?=\ *\()|parameter.server)\b|world_size|task_(index|id)|job_name|TF_CONFIG|SLURM|
+    cluster_?(spec|resolver)|num_(nodes|machines|hosts|processes)|process_(index|count|id)|
+    _hosts\b|hostfile"""
 )
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
