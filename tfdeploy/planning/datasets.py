@@ -126,7 +126,14 @@ def with_part_sizes(
         )
         for name, parts in plan.parts.items()
     }
-    return replace(plan, parts=parts)
+    counts = {name: [files for files, _ in sizes[name]] for name in parts}
+    notes = (
+        f"data {name}: the workers get {min(files)} to {max(files)} files; if they wait for each "
+        "other, give all of them equally many steps"
+        for name, files in counts.items()
+        if len({*files}) > 1
+    )
+    return replace(plan, parts=parts, notes=(*plan.notes, *notes))
 
 
 def folder_placeholders(job: Job, path_by_data_set: dict[str, str], workdir: str) -> dict[str, str]:

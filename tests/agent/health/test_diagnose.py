@@ -81,7 +81,7 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
     ),
     "another is done, synchronous": (
         facts("sync", signs={**ALL_STILL, "worker:1": None}, ended={"worker:1": DONE}),
-        waits("worker:1 on n3: it has ended (succeeded)"),
+        waits("worker:1 on n3: it has ended (succeeded)", "give all workers equally many steps"),
     ),
     "another is done, asynchronous": (
         facts(signs={"worker:0": STILL, "worker:1": None}, ended={"worker:1": DONE}),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
     ),
     "says it waits, and that one has ended": (
         facts(signs={"worker:0": WAITS, "worker:1": None}, ended={"worker:1": DONE}),
-        waits("worker:1 on n3: it has ended (succeeded)"),
+        waits("worker:1 on n3: it has ended (succeeded)", "give all workers equally many steps"),
     ),
     "says it waits, and that one imports TensorFlow": (facts(signs={"worker:0": WAITS}), None),
     "says it waits, and that one just starts": (

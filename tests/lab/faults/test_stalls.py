@@ -108,7 +108,8 @@ def test_a_frozen_worker_is_named_by_all_that_wait_for_it(operator: Tfdeploy) ->
 @pytest.mark.fault("39 a sync peer that is gone")
 def test_a_peer_that_has_left_a_synchronous_run_is_named(operator: Tfdeploy) -> None:
     with running(operator, "left", "--leaves=worker:1", mode="sync") as run:
-        waits = "stalled: waits for worker:1 on n3: it has ended (succeeded)"
+        ended = "worker:1 on n3: it has ended (succeeded)"
+        waits = f"stalled: waits for {ended}; give all workers equally many steps"
         wait_ills(operator, run, {"worker:0": waits, "worker:2": waits})
 
 

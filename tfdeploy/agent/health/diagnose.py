@@ -99,6 +99,8 @@ def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
         reason = "waits for " + "; ".join(blamed[:_NAMED_MOST])
         if len(blamed) > _NAMED_MOST:
             reason += "; and %d more" % (len(blamed) - _NAMED_MOST)
+        if "(succeeded)" in reason:
+            reason += "; give all workers equally many steps"
         return Finding(reason, False)
     if named and all(
         _is_training_and_not_late(facts, other) or _is_starting(facts, other) for other in named

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.operations.status import status
+from tfdeploy.operations.watch.failure_advice import failure_advice
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.ui.plain import PlainView
 
@@ -36,7 +37,9 @@ def wait_if_requested(
         view = _follow_to_end(flags, fleet, plan, emit, record_lines)
         code = exit_code(view)
         if view.state == "failed":
-            print_message(f"  next: {flags.add_file_flags(f'`tfdeploy logs --errors {plan.run}`')}")
+            advice = failure_advice(plan, view.first_death, view.cause or "")
+            command = f"`tfdeploy logs --errors {plan.run}`{advice}"
+            print_message(f"  next: {flags.add_file_flags(command)}")
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
     return code

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 
 from tfdeploy.errors import RunFailed
@@ -11,6 +9,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.operations.tasklogs.last_lines import last_lines
+from tfdeploy.operations.watch.failure_advice import failure_advice
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
@@ -20,7 +19,6 @@ SLACK_S = 30.0
 # Seconds to wait after the first report that a task died. Another task may have died earlier, and
 # the report of its death may still be on the way.
 SETTLE_S = 5.0
-_MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
 
 
 def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
@@ -100,16 +98,10 @@ def first_death_error(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
         f"that was before the run counted as up (ready.after: {plan.ready_after_s:g}s), so the "
         "launch was undone"
     )
-    missing = _MISSING.search(view.cause or "")
-    of_here = (
-        f"; {missing[1]} is on this machine, and only the code and what `data:` names is sent: write "
-        f"`data: {{NAME: {missing[1]}}}`, and give the program {{data.NAME}}"
-        if missing and os.path.exists(missing[1])
-        else ""
-    )
     return RunFailed(
         f"{view.cause}; {undone}"
         + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
         where=f"{task}@{host}",
-        next=f"`tfdeploy logs {plan.run} --task {task}`{of_here}",
+        next=f"`tfdeploy logs {plan.run} --task {task}`"
+        + failure_advice(plan, task, view.cause or ""),
     )

@@ -96,5 +96,6 @@ def _too_few_ports_error(
         f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range "
         f"{low}-{high}, and {len(free)} {'is' if len(free) == 1 else 'are'} free{because}",
         where=host.source or f"host {host.name}",
-        next=f"free them, or widen `ports:` of {host.name} in the inventory",
+        next=("free them, or " if because else "")
+        + f"widen `ports:` of {host.name} in the inventory",
     )

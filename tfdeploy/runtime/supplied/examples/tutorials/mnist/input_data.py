@@ -171,9 +171,9 @@ def _paths(folder):
     )
     raise FileNotFoundError(
         errno.ENOENT,
-        "MNIST's %s (or .gz) is missing, and tfdeploy downloads nothing: put the four files into a "
-        "folder of your machine and name this folder in tfdeploy.yaml, `data: {mnist: FOLDER}`. The "
-        "program then finds the files, even if it names another folder%s" % (missing, in_code),
+        "no %s (or .gz; an .npz is not read), and tfdeploy downloads nothing: put MNIST's four files "
+        "into a folder of your machine, and write `data: {mnist: FOLDER}` in the job file%s"
+        % (missing, in_code),
         os.path.abspath(folder),
     )
 

@@ -1,0 +1,49 @@
+"""Say what to change after a failure of a task whose reason shows the cause."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tfdeploy.model.modes import rules_of
+from tfdeploy.model.plan import Plan
+
+_MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
+# What TensorFlow, Keras, NumPy and PyTorch say if a checkpoint does not fit the program's model.
+_UNFIT = re.compile(r"(?i)\bshapes?\b|size mismatch|not found in checkpoint|loading state_dict")
+
+
+def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
+    """Return what to change, after "; ", or "" if the cause does not show it.
+
+    `task`: the task that died first. `cause`: how it died.
+    """
+    hosts = {each.task: each.host for each in plan.tasks}
+    sharing = [each for each in hosts if each != task and hosts[each] == hosts.get(task or "")]
+    match = _MISSING.search(cause)
+    path = match[1] if match else ""
+    give = "and give the program {data.NAME}"
+    if os.path.exists(path):
+        return (
+            f"; {path} is on this machine, and only the code and what `data:` names is sent: write "
+            f"`data: {{NAME: {path}}}`, {give}"
+        )
+    if path and plan.hosts[1:]:
+        return f"; if only some hosts have it: `data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
+    if "ddress already in use" in cause and sharing:
+        index = "local_rank" if rules_of(plan.mode).ranks else "task_index"
+        return (
+            f"; {', '.join(sharing)} on the same host may use the same port: give each task a port of "
+            f"its own, such as --port=600{{{index}}}"
+        )
+    if plan.resume and _UNFIT.search(cause):
+        return (
+            f"; the run continued from {plan.resume}; if these are of another model, "
+            "`tfdeploy launch --fresh` starts from zero"
+        )
+    if "stalled: " in cause and plan.stall_action == "restart":
+        return (
+            f"; a task without a sign of life for {plan.stall_after_s:g} s was restarted: if it only "
+            "worked silently, raise `stall.after` in the job file"
+        )
+    return ""
