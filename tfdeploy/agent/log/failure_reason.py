@@ -17,7 +17,7 @@ from tfdeploy.agent.metric_lines import CPP_PREFIX, last_progress_state
 from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 20  # how many bytes at the end of an attempt's log are read
-MESSAGE_CHARS = 400
+MESSAGE_CHARS = 200
 _STACK_LINES = 300  # how many lines are read of a stack that faulthandler printed
 _REPORTED = re.compile(r"Error reported to Coordinator: <class '([\w.]+)'>, (.*)")
 _RAN_OUT = re.compile(r"Your input ran out of data[^.]*")
@@ -203,5 +203,4 @@ def _last_line(err: str) -> str:
 
 def _shorten(text: str) -> str:
     """Return the text with its middle left out if it is too long: its end may say what to do."""
-    half = MESSAGE_CHARS // 2
-    return text if len(text) <= MESSAGE_CHARS else text[: half - 5] + " ... " + text[-half:]
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 75] + " ... " + text[-70:]

@@ -171,9 +171,9 @@ def _paths(folder):
     )
     raise FileNotFoundError(
         errno.ENOENT,
-        "no %s (or .gz; an .npz is not read), and tfdeploy downloads nothing: put MNIST's four files "
-        "into a folder of your machine, and write `data: {mnist: FOLDER}` in the job file%s"
-        % (missing, in_code),
+        "put MNIST's four files into a folder, and write `data: {mnist: FOLDER}` in the job file%s; "
+        "tfdeploy downloads nothing, and here is no %s (or .gz; an .npz is not read)"
+        % (in_code, missing),
         os.path.abspath(folder),
     )
 
