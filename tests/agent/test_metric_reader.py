@@ -21,7 +21,9 @@ from tfdeploy.agent.metric_reader import (
     MetricPatterns,
     MetricReader,
     call_with_cpu_limit,
+    compile_patterns,
 )
+from tfdeploy.model.job import DEFAULT_METRICS
 
 ENDLESS = re.compile(r"(a+)+$")
 STEP = re.compile(r"step (\d+)")
@@ -68,6 +70,15 @@ def test_cheap_patterns_are_not_stopped_if_there_are_too_many_lines() -> None:
     reader = MetricReader(MetricPatterns({"step": STEP}))
     used_s = cpu_s(lambda: [reader.find_metrics(["x" * 500] * 400, possible) for _ in range(1000)])
     assert used_s < 2 * BURST_CPU_S and reader.stopped_metrics == []
+
+
+def test_patterns_of_tfdeploy_itself_are_never_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every pattern seems to take too long.
+    monkeypatch.setattr(metric_reader, "CALL_CPU_S", 0.0)
+    monkeypatch.setattr(metric_reader, "LINE_CPU_S", 0.0)
+    reader = MetricReader(compile_patterns({**DEFAULT_METRICS, "job's": r"epoch (\d+)"}))
+    metrics = reader.find_metrics(["step 7 epoch 3"], possible)
+    assert metrics == {"step": 7, "job's": 3} and reader.stopped_metrics == ["job's"]
 
 
 def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:

@@ -67,24 +67,19 @@ class CpuLimitReached(Exception):
 class MetricPatterns(_ByName):
     """The patterns of one run: metric -> pattern.
 
-    `own`: metrics whose pattern tfdeploy itself has defined. These patterns are always used.
     `stops`: metric -> the number of tasks for which its pattern is no longer used, because it took
-    too much CPU time.
+    too much CPU time. Patterns that tfdeploy itself has defined are always used.
     """
 
-    def __init__(self, patterns: Mapping[str, re.Pattern[str]], own: Iterable[str] = ()) -> None:
+    def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
         super().__init__(patterns)
-        self.own = frozenset(own)
         self.stops: Dict[str, int] = {}
 
 
 def compile_patterns(regex_by_metric: Mapping[str, str]) -> MetricPatterns:
     """Compile the expressions of a plan. The same expressions are left out as in
     compile_metrics."""
-    patterns = compile_metrics(regex_by_metric)
-    return MetricPatterns(
-        patterns, own=[name for name in patterns if is_builtin_pattern(regex_by_metric[name])]
-    )
+    return MetricPatterns(compile_metrics(regex_by_metric))
 
 
 class MetricReader:
@@ -178,7 +173,9 @@ class MetricReader:
         self._spent, self._lines = {}, 0
 
     def _stop_pattern(self, name: str) -> None:
-        if name != _KERAS and name not in self._patterns.own and name not in self._stopped:
+        if name == _KERAS or name in self._stopped:
+            return
+        if not is_builtin_pattern(self._patterns[name]):
             self._stopped.add(name)
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 
