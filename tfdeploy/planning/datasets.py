@@ -126,7 +126,7 @@ def with_part_sizes(
         )
         for name, parts in plan.parts.items()
     }
-    counts = {name: [files for files, _ in sizes[name]] for name in parts}
+    counts = {name: [files for files, _ in part_sizes_by_data_set[name]] for name in parts}
     notes = (
         f"data {name}: the workers get {min(files)} to {max(files)} files; if they wait for each "
         "other, give all of them equally many steps"
