@@ -194,6 +194,7 @@ class EventRecorder:
     def __init__(self, path: Path) -> None:
         from tfdeploy.machine.private_files import make_private_folder
 
+        self.path = path
         self.remaining = EVENTS_KEPT
         self.file: BinaryIO | None = None
         try:
@@ -204,9 +205,14 @@ class EventRecorder:
             return  # `self.file` stays None, so nothing is recorded
 
     def close(self) -> None:
+        """Close the file. Remove it if the launch failed before it had a plan to store."""
         if self.file is not None:
             self.file.close()
             self.file = None
+            if not self.path.with_name("plan.json").exists():
+                with contextlib.suppress(OSError):
+                    self.path.unlink()
+                    self.path.parent.rmdir()
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("sample", "plan") or self.remaining <= 0 or self.file is None:

@@ -120,7 +120,19 @@ def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
     assert store.run_ids() == []
 
 
+def test_launch_that_fails_before_it_has_a_plan_leaves_no_record(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with closing(store.event_recorder("digits-1")) as record:
+        record(Event(kind="note", time=1.0))
+    assert list((tmp_path / "runs").iterdir()) == []
+    with closing(store.event_recorder("digits-1")) as record:
+        record(Event(kind="note", time=1.0))
+        assert store.save(plan("digits-1"))
+    assert len(list(store.events("digits-1"))) == 1
+
+
 def test_samples_are_not_recorded(tmp_path: Path) -> None:
+    assert RunStore(tmp_path).save(plan("digits-1"))
     with closing(RunStore(tmp_path).event_recorder("digits-1")) as record:
         record(Event(kind="sample", time=1.0, data={"host": {"time": 1.0}}))
         record(Event(kind="note", time=1.0, data={"text": "y"}))
@@ -129,6 +141,7 @@ def test_samples_are_not_recorded(tmp_path: Path) -> None:
 
 def test_damaged_lines_of_recorded_events_are_skipped(tmp_path: Path) -> None:
     store, note = RunStore(tmp_path), Event(kind="note", time=1.0, data={"text": "y"})
+    assert store.save(plan("digits-1"))
     for damaged in (b"\0\0\n", b"[1]\n", b'{"kind": "no\n'):
         with closing(store.event_recorder("digits-1")) as record:
             record(note)
