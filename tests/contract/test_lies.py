@@ -45,7 +45,7 @@ from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
-from tfdeploy.operations.setup import Environment, common_versions
+from tfdeploy.operations.setup import Environment, common_package_versions
 from tfdeploy.operations.status import status as look_at
 from tfdeploy.operations.stop import stop
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -210,7 +210,10 @@ def test_pins_have_packages_common_to_similar_hosts() -> None:
         has("3.11.2", numpy="1.26.4", rich="0.1", evil="1"),
         has("3.9.1", numpy="2"),
     ]
-    assert common_versions(environments) == {"3.11.2": {"numpy": "1.26.4"}, "3.9.1": {"numpy": "2"}}
+    assert common_package_versions(environments) == {
+        "3.11.2": {"numpy": "1.26.4"},
+        "3.9.1": {"numpy": "2"},
+    }
 
 
 FACTS = {

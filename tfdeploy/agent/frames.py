@@ -44,14 +44,14 @@ def encode_frame_parts(header: Mapping[str, object], blob: bytes) -> Tuple[bytes
     large."""
     text = json_text.encode(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
-        header, blob = _pack_header(header)
+        header, blob = _move_large_field_to_blob(header)
         text = json_text.encode(header)
     if len(text) > MAX_HEADER_BYTES or len(blob) > MAX_BLOB_BYTES:
         raise WireError("frame too large: %d + %d bytes" % (len(text), len(blob)))
     return _HEAD.pack(len(text), len(blob)) + text, blob
 
 
-def _pack_header(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
+def _move_large_field_to_blob(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
     for name in ("args", "value", "item"):
         if name in header:
             others = {key: value for key, value in header.items() if key != name}

@@ -23,7 +23,7 @@ from tfdeploy.agent.seen import (
     folders_above,
     is_agent_unchanged,
     is_seen_file,
-    read_stamps,
+    read_file_stamps,
 )
 
 try:
@@ -115,8 +115,8 @@ def has_agent(workdir: str, name: str) -> bool:
     if is_agent_unchanged(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    # The stamps (seen.read_stamps) are read before the files. If a file changes after that, its
-    # stamp will differ at the next start.
+    # The stamps (seen.read_file_stamps) are read before the files. If a file changes after that,
+    # its stamp will differ at the next start.
     stamps = _reliable_stamps(folder)
     try:
         content = _read_agent(workdir, name)
@@ -163,7 +163,7 @@ def _reliable_stamps(folder: str) -> str:
     """Return the stamps of the agent's files. Return "" if a file has changed so recently that its
     stamp is not reliable."""
     try:
-        stamps_text = read_stamps(folder, (0, os.geteuid()))
+        stamps_text = read_file_stamps(folder, (0, os.geteuid()))
     except OSError:
         return ""  # The full check, which comes next, will find and report what is wrong.
     newest = max((int(line.rsplit(" ", 1)[1]) for line in stamps_text.splitlines()), default=0)

@@ -15,8 +15,8 @@ import stat
 from tfdeploy.agent.annotations import Iterator, List, Tuple
 
 AGENTS = ".agent"
-# Name of a file in the agent's folder. It contains the stamps (see `read_stamps`) that all files
-# had at the last full check.
+# Name of a file in the agent's folder. It contains the stamps (see `read_file_stamps`) that all
+# files had at the last full check.
 SEEN = "seen"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # uids that a file server or a container shows for unknown owners
@@ -42,12 +42,12 @@ def is_agent_unchanged(workdir: str, name: str) -> bool:
             ):
                 return False
         with open(folder + "/" + SEEN, errors="surrogateescape") as file:
-            return file.read() == read_stamps(folder, ours)
+            return file.read() == read_file_stamps(folder, ours)
     except OSError:
         return False
 
 
-def read_stamps(agent_folder: str, trusted_uids: Tuple[int, int]) -> str:
+def read_file_stamps(agent_folder: str, trusted_uids: Tuple[int, int]) -> str:
     """Return one line (path, inode, size, ctime_ns) for each file of the agent that Python may run,
     except bytecode files. Raises OSError, also if another user owns a file or may write to it."""
     lines = []

@@ -27,7 +27,7 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
     )
 
 
-def _check(wanted_lab: LabState, count: int) -> None:
+def _refuse_invalid_settings(wanted_lab: LabState, count: int) -> None:
     """Raise UsageError for invalid settings, and Refused if this machine cannot run such a lab."""
     isolated, most = "add --kind isolated", network.MOST_HOSTS
     is_loopback = wanted_lab.kind == "loopback"
@@ -149,7 +149,7 @@ def up(
     programs or ports are missing, and HostFailed if a host did not start.
     """
     wanted = LabState(name, kind, [], python, rate, shared_workdir, gpus, sites, between, rootfs)
-    _check(wanted, count)
+    _refuse_invalid_settings(wanted, count)
     root = folder.lab_folder(name)
     with folder.hold_lab_lock(root):
         lab_state = state.read(root)

@@ -46,7 +46,7 @@ def check(
     cannot be used.
     """
     refused = list[Refused]()
-    shipment, questions = _prepare_questions(hosts, launch, refused)
+    shipment, questions = _shipment_and_probe_questions(hosts, launch, refused)
     with step_events(emit, "probe"):
         probed, errors_of_probe = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
     needs = _make_needs(launch, shipment, probed, refused)
@@ -85,7 +85,7 @@ def _read_or_collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V
         return None
 
 
-def _prepare_questions(
+def _shipment_and_probe_questions(
     hosts: Hosts, launch: LaunchRequest | None, refused: list[Refused]
 ) -> tuple[Shipment | None, ProbeQuestions]:
     """Return what a launch would send (None: unknown), and the questions to every host."""

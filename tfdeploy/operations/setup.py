@@ -99,7 +99,7 @@ def setup_job(
     outcomes = {host: each for host, each in results.items() if each is not None}
     without_environment = hosts_except(hosts, outcomes)
     if without_environment:
-        pins = common_versions(split_outcomes(outcomes)[0].values())
+        pins = common_package_versions(split_outcomes(outcomes)[0].values())
         lock = HostLocks(fleet, without_environment, job.name, "setup", holder, emit)
         with lock.hold_where_possible() as failed:
             outcomes.update({**failed, **setup.make_environments(lock, pins)})
@@ -229,7 +229,7 @@ def _to_environment(state: EnvState, **more: Any) -> Environment:
     return Environment(state.folder, state.python_version, str(state.by), state.packages, **more)
 
 
-def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
+def common_package_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
     """Return {Python version: {package: version}} of the packages that have one version everywhere.
 
     A package is left out if two environments with the same Python version have different versions

@@ -184,7 +184,7 @@ def _describe_program(
     settings = (
         Flag("", "", dest=key, default=path) for key, path in _SETTING.findall(text + program.text)
     )
-    keep, data = _find_folders(program, (*settings, *defined), has_files)
+    keep, data = _find_checkpoint_folders_and_data(program, (*settings, *defined), has_files)
     return FolderProgram(
         program.path or "",
         command,
@@ -225,7 +225,7 @@ def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
                 yield Flag("", f"--{name}", default=value, dest=name, empty=True)
 
 
-def _find_folders(
+def _find_checkpoint_folders_and_data(
     program: Program, defined: Flags, has_files: FolderTest
 ) -> tuple[dict[str, None], dict[str, str]]:
     """Return (folders for checkpoints, {path of a data set: flag, or "" if it needs no flag}).

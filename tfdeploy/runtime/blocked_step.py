@@ -67,7 +67,7 @@ def _watch_server(target: str, log: str) -> None:
     is_first = not _addresses
     _addresses.add(target.partition("://")[2])
     if is_first:
-        reports = read_reports(log)
+        reports = follow_step_ids(log)
         threading.Thread(
             target=_end_blocked_steps, args=(reports,), name="blocked_step", daemon=True
         ).start()
@@ -85,7 +85,7 @@ def _end_blocked_steps(steps: Iterator[int]) -> None:
                     end_step(address, step)
 
 
-def read_reports(log: str, poll_s: float = POLL_S) -> Iterator[int]:
+def follow_step_ids(log: str, poll_s: float = POLL_S) -> Iterator[int]:
     """Return an iterator over the reports that are appended to the log after this call. Each value
     is the id of the step that the report names."""
     file = Path(log).open("rb")  # noqa: SIM115 it is open as long as the process lives

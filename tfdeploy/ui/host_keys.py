@@ -40,7 +40,7 @@ def recorded_host_keys(row: TrustRow) -> list[KnownKeyRow]:
     return [each for each in row["on_record"] if each["marker"] is None]
 
 
-def old_key_places(row: TrustRow) -> list[str]:
+def remaining_old_places(row: TrustRow) -> list[str]:
     """Return the locations of the old keys that remain after a renewal, because tfdeploy does not
     write the files that contain them."""
     return [
@@ -64,7 +64,7 @@ def renewal_lines(row: TrustRow) -> list[str]:
     if row["state"] == "changed":
         lines += [
             f"  {location} stays: tfdeploy does not write that file"
-            for location in old_key_places(row)
+            for location in remaining_old_places(row)
         ]
     verdict = {
         "known": "its key is on record: nothing to replace",

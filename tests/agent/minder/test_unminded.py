@@ -165,7 +165,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     assert actions == [ReportMinderChange("n1", most), ReportTasksLost("n3")]
     for action in actions:
         assert isinstance(action, (ReportMinderChange, ReportTasksLost))
-        known = unminded.add_report(PART, known, action, 100.0)
+        known = unminded.join_reported_facts(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import main as agent_main
-from tfdeploy.agent.seen import SEEN, read_stamps
+from tfdeploy.agent.seen import SEEN, read_file_stamps
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 
@@ -68,7 +68,7 @@ def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, 
 
 def mark_workdir_seen(workdir: Path) -> None:
     record = workdir / AGENT / SEEN
-    record.write_text(read_stamps(str(workdir / AGENT), (0, 0)))
+    record.write_text(read_file_stamps(str(workdir / AGENT), (0, 0)))
     record.chmod(0o600)
 
 

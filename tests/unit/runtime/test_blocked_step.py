@@ -47,7 +47,7 @@ def read(log, count):
 
     Reports that are already in the file are left out.
     """
-    reports = blocked_step.read_reports(str(log), poll_s=0.001)
+    reports = blocked_step.follow_step_ids(str(log), poll_s=0.001)
     return lambda: list(itertools.islice(reports, count))
 
 

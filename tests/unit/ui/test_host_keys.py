@@ -55,7 +55,7 @@ def test_remaining_old_key_is_named_and_new_key_is_not() -> None:
         entry("/g:1", writable=False),
         entry("/g:2", writable=False, fingerprint=NEW),
     )
-    assert host_keys.old_key_places(changed_row) == ["/g:1"]
+    assert host_keys.remaining_old_places(changed_row) == ["/g:1"]
     assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(changed_row)
 
 

@@ -98,7 +98,7 @@ class KeepFetch:
                 if not self._fetching:
                     return
             try:
-                self._fetch_round(number)
+                self._fetch_keep_for_round(number)
             except Exception as error:  # noqa: BLE001 - retry after any error: tasks wait
                 self.error = str(error)
                 time.sleep(RETRY_S)
@@ -117,11 +117,11 @@ class KeepFetch:
                 raise ValueError("the files are no longer needed")
             yield
 
-    def _fetch_round(self, number: int) -> None:
+    def _fetch_keep_for_round(self, round_number: int) -> None:
         paths, source = self._paths, self._part.supply_from
         address = next(each for each in self._part.mesh if each.host == source)
         with self._mesh.connect(address) as channel:
-            self._mesh.send_question(channel, {"keep": number})
+            self._mesh.send_question(channel, {"keep": round_number})
             channel.settimeout(OPERATION_TIMEOUT_S)
             files, links = _check_files(_read_message(channel), self._part.keep)
             present = set(_list_files(paths, self._part)[0])
@@ -129,15 +129,15 @@ class KeepFetch:
             outdated = {path for path, _, _ in present} - {path for path, _, _ in files}
             aside = [path for path in sorted(outdated) if os.path.basename(path) == RECORD]
             chosen = [files[index] for index in lacking]
-            with self._while_wanted(number):
+            with self._while_wanted(round_number):
                 folder = keep_receive.make_incoming_folder(
                     paths.workdir, paths.job, sum(size for _, size, _ in chosen)
                 )
             channel.sendall(json_text.encode({"send": lacking}) + b"\n")
             for piece, content, target in _receive_pieces(channel, folder, chosen):
-                with self._while_wanted(number):
+                with self._while_wanted(round_number):
                     target.write(piece, content)
-        with self._while_wanted(number):
+        with self._while_wanted(round_number):
             missing = keep_receive.move_received_into_keep(
                 paths.workdir, paths.job, chosen, aside, links
             )

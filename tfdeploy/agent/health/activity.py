@@ -88,7 +88,7 @@ class TaskActivity:
             listens, busy = self._observe_network(inodes, read_traffic(), passed_s)
         if busy:
             self._active_at = now
-        self._update_waits(messages.waits, messages.has_own_output, now)
+        self._update_awaited_tasks(messages.waits, messages.has_own_output, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
         return LifeSigns(
             now - self._active_at,
@@ -122,10 +122,10 @@ class TaskActivity:
         self._listened = self._listened or now
         return now if self._listened else None
 
-    def _update_waits(self, waits: Tuple[str, ...], has_output: bool, now: float) -> None:
+    def _update_awaited_tasks(self, awaited: Tuple[str, ...], has_output: bool, now: float) -> None:
         if has_output:
             self._waits = {}
-        self._waits.update(dict.fromkeys(waits, now))
+        self._waits.update(dict.fromkeys(awaited, now))
         self._waits = {
             task: last for task, last in self._waits.items() if now - last <= WAIT_EXPIRES_S
         }

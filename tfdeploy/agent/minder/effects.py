@@ -159,7 +159,9 @@ class ActionExecutor:
         self, action: Union[actions.ReportMinderChange, actions.ReportTasksLost]
     ) -> bool:
         self.replace_and_share_state(
-            unminded.add_report(self._part, self._store.known, action, clock.now(self._part))
+            unminded.join_reported_facts(
+                self._part, self._store.known, action, clock.now(self._part)
+            )
         )
         return True
 

@@ -64,7 +64,7 @@ def unminded_hosts(known: KnownRunState) -> Dict[str, float]:
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
-def add_report(
+def join_reported_facts(
     part: wire.HostPart,
     known: KnownRunState,
     action: Union[ReportMinderChange, ReportTasksLost],

@@ -27,7 +27,12 @@ from tfdeploy.operations.trust import (
     scan_by_name,
     scan_host_keys,
 )
-from tfdeploy.ui.host_keys import describe_key_change, describe_state, old_key_places, renewal_lines
+from tfdeploy.ui.host_keys import (
+    describe_key_change,
+    describe_state,
+    remaining_old_places,
+    renewal_lines,
+)
 from tfdeploy.ui.question import confirm
 from tfdeploy.ui.tables import show_rows
 
@@ -87,7 +92,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
     row = _make_row(key, keys_to_record, done_state="renewed")
     is_good = row["state"] in ("known", "renewed")
     if flags.json:
-        answer: TrustAnswer = {"ok": is_good and not old_key_places(row), "hosts": [row]}
+        answer: TrustAnswer = {"ok": is_good and not remaining_old_places(row), "hosts": [row]}
         print_json(answer)
     elif keys_to_record:
         print_message(f"[{key.host}] the new key is recorded")
@@ -95,7 +100,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         return key.outcome.exit_code
     if not is_good:
         return 4
-    return int(bool(keys_to_record and old_key_places(row)))
+    return int(bool(keys_to_record and remaining_old_places(row)))
 
 
 def _filter_by_fingerprints(

@@ -115,14 +115,16 @@ class Trends:
         """Insert the samples that the hosts recorded earlier."""
         for name, samples in recorded.tasks.items():
             if task := run.tasks.get(name):
-                self._prepend_past(name, samples, recorded.hosts.get(task.host, []), task.gpus)
+                self._prepend_older_samples(
+                    name, samples, recorded.hosts.get(task.host, []), task.gpus
+                )
         lead_samples = recorded.tasks.get(run.lead_task.task, []) if run.lead_task else []
         for metric in (STEP, LOSS):
             _find_or_add_trend(self.printed, RUN, metric).prepend(
                 _points_of_metric(lead_samples, metric)
             )
 
-    def _prepend_past(
+    def _prepend_older_samples(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):

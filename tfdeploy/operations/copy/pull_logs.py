@@ -23,7 +23,12 @@ from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.copy.safe_folder import SafeFolder, refuse_unwritable
 from tfdeploy.operations.emit import emit_transfer
-from tfdeploy.operations.tasklogs.log_times import log_files, log_stem, pack_records, times_name
+from tfdeploy.operations.tasklogs.log_times import (
+    log_files,
+    log_stem,
+    pack_time_records,
+    times_name,
+)
 from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # timeout while the host hashes a whole log
@@ -166,7 +171,7 @@ def _append_new_bytes(
             # The time records are limited, because a host may send far more of them than a log of
             # this size can have.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
-                times = pack_records(offset, item.records, len(blob))
+                times = pack_time_records(offset, item.records, len(blob))
                 _append_bytes(folder, times_name(task, progress.host), times)
                 times_bytes += len(times)
             end, received = offset + len(blob), received + len(blob)

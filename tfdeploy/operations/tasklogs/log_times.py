@@ -38,7 +38,7 @@ def log_files(names: Iterable[str], task: str, host: str) -> list[tuple[int, str
     )
 
 
-def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
+def pack_time_records(offset: int, records: Iterable[Record], length: int) -> bytes:
     """Pack the time records of one piece of a log. The piece begins at `offset` of the log.
 
     `length` is the number of bytes of the piece. At most one record is packed for each byte, even

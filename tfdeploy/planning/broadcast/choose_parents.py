@@ -52,7 +52,7 @@ class _ParentChooser:
             *(name for name, member in forest.members.items() if member.is_complete),
         ]
         self._number = {name: number for number, name in enumerate(forest.members)}
-        self._usual = _usual_rate(forest)
+        self._usual = _median_rate_by_stripe(forest)
         self._rooted: list[dict[str, int]] = [{}] * forest.stripes
         self._children: Counter[str] = Counter()
         # {parent: its load}. A child that receives at the usual rate counts as 1.
@@ -193,7 +193,7 @@ class _ParentChooser:
         return progress.have_bytes - of_parent.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
 
 
-def _usual_rate(forest: Forest) -> list[float]:
+def _median_rate_by_stripe(forest: Forest) -> list[float]:
     """Return one number for each stripe: the median rate of the members that have a parent."""
     rates = [
         [forest.members[child].progress_in(stripe).rate or 0.0 for child in each]

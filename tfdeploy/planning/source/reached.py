@@ -107,7 +107,7 @@ class _ReachedCollector:
         # tasks end: the others take the other branch and continue after the `if`.
         if taken:
             return any(ends)
-        return any(map(_may_work_and_end, (node.body, node.orelse)))
+        return any(map(_may_do_work_before_end, (node.body, node.orelse)))
 
     def _walk_try(self, node: ast.Try, scope: Scope) -> bool:
         """Record the code in this `try` that is certainly executed.
@@ -230,7 +230,7 @@ def _runs_at_least_once(node: ast.While | ast.For) -> bool:
             return bool(elements(iterable))
 
 
-def _may_work_and_end(block: list[ast.stmt]) -> bool:
+def _may_do_work_before_end(block: list[ast.stmt]) -> bool:
     """Return whether the program may work in this branch and then end.
 
     The result is False if the branch only reports an error and then ends the program.

@@ -80,7 +80,7 @@ class KeyOffer(AuthStrategy):
                 return
             if self.required_methods and "publickey" not in self.required_methods:
                 return
-            if not self._is_accepted(key):
+            if not self._is_key_type_accepted(key):
                 keytype = key.get_name()
                 self.notes.append(f"its sshd takes no {keytype} keys (PubkeyAcceptedAlgorithms)")
                 continue
@@ -92,7 +92,7 @@ class KeyOffer(AuthStrategy):
                 if self.required_methods == methods:
                     yield _Source(self, form)
 
-    def _is_accepted(self, key: paramiko.PKey) -> bool:
+    def _is_key_type_accepted(self, key: paramiko.PKey) -> bool:
         """True if the server accepts keys of this type, or does not say which types it accepts.
 
         OpenSSH up to 7.5 names only RSA algorithms, but accepts others as well.

@@ -15,7 +15,7 @@ from tfdeploy.ui.dashboard.curves_page import curves_page
 from tfdeploy.ui.dashboard.header import cause_rows, head_row, steps_row
 from tfdeploy.ui.dashboard.help_page import help_page
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine
-from tfdeploy.ui.dashboard.row_filter import parse_filter, states_of
+from tfdeploy.ui.dashboard.row_filter import filterable_states, parse_filter
 from tfdeploy.ui.dashboard.row_order import TableRow, table_rows
 from tfdeploy.ui.dashboard.scene import Frame, Scene
 from tfdeploy.ui.dashboard.task_page import task_page
@@ -79,7 +79,7 @@ def _apply_filter(scene: Scene, troubles: Mapping[str, TaskTrouble]) -> list[str
     """Apply the filter to the log, and return the tasks that pass the filter."""
     progress, view, ring = scene.progress, scene.view, scene.ring
     states = (
-        {name: states_of(mark, progress, name) for name, mark in troubles.items()}
+        {name: filterable_states(mark, progress, name) for name, mark in troubles.items()}
         if view.filter
         else {}
     )

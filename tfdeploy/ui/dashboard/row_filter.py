@@ -62,7 +62,8 @@ class Filter(NamedTuple):
 
     def passes(self, task: str, states: frozenset[str]) -> bool:
         """Return True if the task passes the filter. Only terms that select tasks are applied, and
-        the task must match each of them. `states`: all states of the task, see `states_of`."""
+        the task must match each of them. `states`: all states of the task, see
+        `filterable_states`."""
         selecting = (term for term in self.terms if term.text_test is None)
         return all(
             (term.state in states if term.tasks is None else task in term.tasks) != term.is_negated
@@ -100,7 +101,7 @@ def parse_filter(
     )
 
 
-def states_of(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[str]:
+def filterable_states(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[str]:
     """Return the states of a task, by the words that the filter uses for them."""
     task = progress.tasks[name]
     special = {SLOW: "slow", AGAIN: "restarted"}.get(mark.rank, "")

@@ -15,7 +15,7 @@ from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable
 from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.operations.tasklogs import fetched_logs
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
-from tfdeploy.operations.tasklogs.log_times import RECORD, pack_records, times_name
+from tfdeploy.operations.tasklogs.log_times import RECORD, pack_time_records, times_name
 
 OFF = HostUnreachable("gives no answer", where="n1")
 
@@ -33,8 +33,10 @@ def test_lines_have_times_of_their_chunks(tmp_path: Path, monkeypatch: pytest.Mo
     ]
     # After the log was removed on this machine, a second fetch began from the start of the log and
     # was interrupted.
-    second_fetch = pack_records(0, [(0, 1.0, 0, 1)], 6)
-    times = b"".join(pack_records(offset, records, len(blob)) for offset, records, blob in pieces)
+    second_fetch = pack_time_records(0, [(0, 1.0, 0, 1)], 6)
+    times = b"".join(
+        pack_time_records(offset, records, len(blob)) for offset, records, blob in pieces
+    )
     (tmp_path / times_name("worker:0", "n1")).write_bytes(times + second_fetch + b"half")
     (tmp_path / "worker-0@n1.log").write_bytes(b"".join(blob for *_, blob in pieces))
     (tmp_path / "worker-0@n1.from-1000.log").write_bytes(b"after a gap\n")
@@ -59,7 +61,7 @@ def test_damaged_times_are_tolerated(tmp_path: Path) -> None:
         os.urandom(4000),
         b"\xff" * 4000,
         b"x",
-        pack_records(0, [(0, 1.0, 0, 1)], 9)[:7] + pack_records(0, [(2, 5.0, 0, 1)], 9),
+        pack_time_records(0, [(0, 1.0, 0, 1)], 9)[:7] + pack_time_records(0, [(2, 5.0, 0, 1)], 9),
     ):
         (tmp_path / times_name("worker:0", "n1")).write_bytes(times)
         lines = read(tmp_path)
@@ -100,7 +102,7 @@ def test_fetched_log_is_used_only_if_host_cannot_send_it(tmp_path: Path) -> None
 def test_each_byte_has_at_most_one_record(
     records: list[tuple[int, float, int, int]],
 ) -> None:
-    times = pack_records(100, records, 20)
+    times = pack_time_records(100, records, 20)
     assert len(times) <= 20 * RECORD.size
     offsets = [record[0] for record in RECORD.iter_unpack(times)]
     assert offsets == sorted(set(offsets)) and all(100 <= offset < 120 for offset in offsets)

@@ -8,7 +8,7 @@ from support.recorded import fold_events
 from support.screens import cut_host
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import classify_tasks
-from tfdeploy.ui.dashboard.row_filter import parse_filter, states_of
+from tfdeploy.ui.dashboard.row_filter import filterable_states, parse_filter
 
 PROGRESS = RunProgress()
 fold_events(PROGRESS, cut_host())
@@ -20,7 +20,7 @@ def rows(text: str) -> list[str]:
     return [
         name
         for name in PROGRESS.tasks
-        if row_filter.passes(name, states_of(MARKS[name], PROGRESS, name))
+        if row_filter.passes(name, filterable_states(MARKS[name], PROGRESS, name))
     ]
 
 
@@ -73,7 +73,7 @@ def test_anything_can_be_typed(text: str) -> None:
 
 def test_state_without_tasks_selects_text() -> None:
     present_states = {
-        state for name, mark in MARKS.items() for state in states_of(mark, PROGRESS, name)
+        state for name, mark in MARKS.items() for state in filterable_states(mark, PROGRESS, name)
     }
     failed, unreachable = (
         parse_filter("failed", PROGRESS, present_states),

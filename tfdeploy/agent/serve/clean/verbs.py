@@ -25,7 +25,7 @@ from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.ownership import agent_name, check_owners
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.seen import AGENTS, read_stamps
+from tfdeploy.agent.seen import AGENTS, read_file_stamps
 from tfdeploy.agent.serve import audit_log, lock
 from tfdeploy.agent.serve.call import Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
@@ -147,7 +147,11 @@ def _shared_workdir_id(agent_dir: str) -> str:
     hosts see."""
     try:
         return agent_name(
-            {"seen": read_stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")}
+            {
+                "seen": read_file_stamps(agent_dir, (0, os.geteuid())).encode(
+                    "utf-8", "surrogateescape"
+                )
+            }
         )[:16]
     except OSError:
         return ""

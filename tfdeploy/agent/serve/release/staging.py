@@ -124,7 +124,7 @@ class Staging:
             if link_source is not None:
                 entry = entry._replace(mtime_ns=link_source.mtime_ns)
             elif entry.kind != "link" and entry.path not in missing:
-                entry = self._finish_file(entry, umask) or entry
+                entry = self._set_mode_and_read_time(entry, umask) or entry
             stamped_entries.append(entry)
         return stamped_entries
 
@@ -143,7 +143,7 @@ class Staging:
         from the staging folder what is not in the manifest."""
         umask, entries, wrong = _current_umask(), [], []
         for entry in self.entries:
-            done = self._finish_file(entry, umask) if entry.path in received else entry
+            done = self._set_mode_and_read_time(entry, umask) if entry.path in received else entry
             entries.append(done or entry)
             if done is None:
                 wrong.append(entry.path)
@@ -151,7 +151,7 @@ class Staging:
             self._remove_unlisted_files(keep_partial=False)
         return entries, wrong
 
-    def _finish_file(self, entry: ManifestEntry, umask: int) -> Optional[ManifestEntry]:
+    def _set_mode_and_read_time(self, entry: ManifestEntry, umask: int) -> Optional[ManifestEntry]:
         """Set the mode of the entry's file, and return the entry with the file's time. Return None
         if there is no file of the right size."""
         try:

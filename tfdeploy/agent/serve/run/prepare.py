@@ -150,10 +150,10 @@ def _remove_other_host_folders(paths: RunPaths, part: wire.HostPart) -> None:
     if that run was rolled back."""
     for other in host_folders(paths.workdir, paths.job, paths.run):
         if other.host != paths.host:
-            _remove_other_host_folder(other, part.plan_digest)
+            _remove_old_folder_of_other_host(other, part.plan_digest)
 
 
-def _remove_other_host_folder(other: RunPaths, plan_digest: str) -> None:
+def _remove_old_folder_of_other_host(other: RunPaths, plan_digest: str) -> None:
     """Remove the folder that one other host made for an earlier run of this name. If that host is
     preparing the new run now, wait until it has removed the old folder itself. Raises VerbError
     exists."""
