@@ -357,7 +357,7 @@ def test_hard_coded_cluster_is_replaced_and_differences_are_noted(text, note):
 )
 def test_other_values_are_not_taken_for_cluster(text):
     assert [
-        w for w in decide(TF + text).hardcoded if "12" not in w.where and "a" not in w.counts
+        w for w in decide(TF + text).hardcoded if "12" not in w.where and "a" not in w.count_by_job
     ] == []
 
 
