@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class LookupScope(NamedTuple):
     """The hosts and the job to which a search for runs is limited.
 
-    `inventory`: the whole inventory, regardless of --limit and --exclude. If the inventory cannot
-    be read, it has no hosts.
+    `inventory`: the whole inventory, regardless of --limit and --exclude; without hosts if the file
+    cannot be read.
     `job`: the job of the job file; None if there is none.
     """
 

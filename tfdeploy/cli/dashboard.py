@@ -43,7 +43,8 @@ class LaunchDashboard:
         self.board: Dashboard | None = None
         self._stack = ExitStack()
         # Before the dashboard opens: the printed events, which the dashboard then shows again.
-        # While it is open: its events, which `show` prints if the launch fails.
+        # While the dashboard is open: the events that it shows. `show` prints them if the launch
+        # fails.
         self._events: list[Event] = []
 
     def __enter__(self) -> LaunchDashboard:

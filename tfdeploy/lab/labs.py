@@ -47,7 +47,7 @@ def _refuse_invalid_settings(wanted_lab: LabState, count: int) -> None:
         ),
         (is_loopback and wanted_lab.sites != 1, "a loopback lab has one site", "--sites", isolated),
         (
-            # In a shared workdir, a host name must identify one host: the holder of a lock.
+            # A lock in a shared workdir names the host that holds it, so names must differ.
             is_loopback and wanted_lab.shared_workdir,
             "the hosts of a loopback lab all have this machine's name, so they cannot share a "
             "workdir",

@@ -19,8 +19,8 @@ def own_command(arguments: Sequence[str], module: str = "tfdeploy") -> list[str]
     PYTHONPATH, in which an empty entry would add the current folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # This process's sys.path may find another tfdeploy first. So the program imports this tfdeploy
-    # before it replaces its own sys.path by that sys.path.
+    # The sys.path of this process may lead to another tfdeploy. So the program imports this
+    # tfdeploy before it takes over that sys.path.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "

@@ -71,8 +71,8 @@ class SlowestLink(TypedDict):
 
 class BroadcastFields(_BroadcastFields, total=False):
     """The fields of a broadcast's event. The fields that this class adds to _BroadcastFields are
-    set only in the broadcast's last event. `total_bytes`: the number of bytes that one host
-    received, the largest of all hosts."""
+    set only in the broadcast's last event. `total_bytes`: the bytes received by the host that
+    received most."""
 
     hosts: int
     total_bytes: int

@@ -1,5 +1,5 @@
-"""Define the facts that a probe finds on a host, and what hosts find out about the links between
-them, which `tfdeploy check` requests. Planning uses both and does not ask the hosts again.
+"""Define the facts that a probe finds on a host, and what hosts find out for `tfdeploy check` about
+the links between them. Planning uses both and does not ask the hosts again.
 
 A host sends the facts, so each one is parsed or bounded when it is received.
 """
@@ -207,7 +207,8 @@ class HostFacts:
     keep: Annotated[tuple[KeepFolderFact, ...], Meta(max_length=1000)] = ()
     # when the task that writes checkpoints last succeeded on this host; None: never
     succeeded: Seconds | None = None
-    # True if this host had that task in its newest committed run; None: it knows no such run
+    # True if the task that writes checkpoints was on this host in the newest committed run that the
+    # host knows; None: it knows none
     wrote_last: bool | None = None
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     # True if lingering is enabled for the user in logind; None: the host has no logind
@@ -264,8 +265,8 @@ Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class ListeningPorts(Answer):
-    """`ports`: the ports on which the host listens. `taken`: port -> why it does not listen
-    there."""
+    """`ports`: the ports on which the host listens. `taken`: {port: why the host does not listen on
+    it}."""
 
     ports: Annotated[list[Port], Meta(max_length=64)]
     taken: Annotated[dict[Line, Line], Meta(max_length=64)]

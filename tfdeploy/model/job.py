@@ -65,8 +65,8 @@ WHEELS = "setup-wheels"  # the name of the data set in which `setup` sends wheel
 
 @dataclass(frozen=True)
 class RoleRule:
-    """What the job says about a role: the number of its tasks, its name and its program. If a count
-    is None, the mode decides."""
+    """What the job says about a role: the number of its tasks, its name and its program. If a
+    number is None, the mode decides."""
 
     count: int | None = None
     per_host: int | None = None
@@ -93,9 +93,9 @@ class Secret:
         return len(self._text) >= min_chars and self._text in text
 
     def encoded_forms(self, min_chars: int) -> tuple[bytes, ...]:
-        """Return the byte strings that show, if a file contains one of them, that the file contains
-        the secret: the value without surrounding white space, and the forms of the value in a JSON
-        string. Returns () for a value of less than `min_chars` characters."""
+        """Return the byte strings by which a search finds the secret in files: the value without
+        surrounding white space, and the forms of the value in a JSON string. Returns () for a value
+        of less than `min_chars` characters."""
         text = self._text.strip()
         if len(text) < min_chars:
             return ()
@@ -148,13 +148,13 @@ class Job:
     keep: tuple[str, ...] = ()
     # the command's working directory, relative to the code folder; "" is the code folder itself
     cwd: str = ""
-    # None means "auto" in the modes async and sync. In the other modes, only flags are appended
-    # whose meaning is certain.
+    # None means "auto" in the modes async and sync. In the other modes, None means that only flags
+    # whose meaning is certain are appended.
     flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
-    # the ClusterSpec that replaces one written into the program's code
+    # replaces a ClusterSpec that is written into the program's code
     cluster: Written = "planned"
     setup_requirements: str | None = None
     setup_wheels: str | None = None
@@ -192,7 +192,7 @@ class Job:
 
 
 DEFAULT_METRICS = {"step": metric_patterns.STEP, "loss": metric_patterns.LOSS}
-# The names of the variables that tell a task which part of a data set it has begin with this.
+# Prefix of the variables that tell a task which part of a data set it has.
 PART_VARIABLES = "TFDEPLOY_DATA_"
 
 

@@ -13,8 +13,8 @@ from tfdeploy.model.plan import TaskPlan
 
 # MAX_ARG_STRLEN of Linux (32 pages), less one byte for the NUL at the end of each word.
 MOST_BYTES = (128 << 10) - 1
-# The runtime copies TF_CONFIG to the variable TFDEPLOY_TASK_TF_CONFIG. The copy is longer than the
-# original by this prefix of its name.
+# The runtime copies TF_CONFIG to the variable TFDEPLOY_TASK_TF_CONFIG. The name of the copy is
+# longer by this prefix.
 _RENAMED_BYTES = len("TFDEPLOY_TASK_")
 _SHOWN_CHARS = 40
 

@@ -38,8 +38,8 @@ def task_environment(
     this program needs, then the job's `env`. A later source overrides an earlier one. In a mode
     with a single process, TF_CONFIG is not set. `placeholder_values`: placeholder -> value.
     `job_names`: the program's own names for the roles. `proxies`: variables for proxies that the
-    host sets. Only where there are such variables, or the job has some, the task gets `no_proxy`
-    and the like, because JAX warns about them.
+    host sets. Only if the host or the job sets such variables, the task gets `no_proxy` and the
+    like, because JAX warns about `no_proxy`.
     """
     mode = rules_of(job.mode)
     of_cluster: dict[str, str] = {}

@@ -25,8 +25,8 @@ from tfdeploy.planning.source.source import Program, is_main_block
 _FRAMEWORK = re.compile(
     r"(?m)^\s*(?:import|from) (?:tensorflow|keras|tf_keras|torch|jax|sklearn|xgboost|lightgbm)\b"
 )
-# Texts in programs whose tasks know of each other, or that start other programs. A program with a
-# framework, without a sign of a mode and without these texts is for one machine.
+# Texts in programs whose tasks know of each other, or that start other programs. A program that
+# imports a framework and has neither such a text nor a sign of a mode is for one machine.
 _OTHER_TASKS = re.compile(
     r"""(?ix) \b(((global|local|node|machine)_)?rank|distributed|socket|subprocess|tpu|grpc|zmq|
     launch\w*(?=\ *\()|parameter.server)\b|world_size|task_(index|id)|job_name|TF_CONFIG|SLURM|
@@ -79,9 +79,8 @@ class FolderProgram:
     """A program of the folder.
 
     `mode`: None if the program does not show its mode. `reason`: the construct that shows the mode,
-    such as "train.py:12 uses tf.train.Server". If `mode` is None, `reason` lists constructs that
-    show different modes. If it is empty, nothing in the program is about other machines, or `mode` is
-    None.
+    such as "train.py:12 uses tf.train.Server"; if `mode` is None, the constructs that show
+    different modes. `reason` is empty if no construct shows a mode; `mode` is then "local" or None.
     """
 
     path: str
@@ -219,7 +218,7 @@ def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
         fits = flag.empty and flag.dest not in cluster and _EXAMPLE_VALUE.fullmatch(value)
         yield replace(flag, default=value) if fits else flag
     if program.uses_any_name("HfArgumentParser"):
-        # It defines a flag for each field of a class, also of classes of the library.
+        # HfArgumentParser defines a flag for each field of a class, also of classes of its library.
         for name, value in values.items():
             if _EXAMPLE_VALUE.fullmatch(value):
                 yield Flag("", f"--{name}", default=value, dest=name, empty=True)
@@ -230,8 +229,9 @@ def _find_checkpoint_folders_and_data(
 ) -> tuple[dict[str, None], dict[str, str]]:
     """Return (folders for checkpoints, {path of a data set: flag, or "" if it needs no flag}).
 
-    An empty folder that the program names is for checkpoints, unless its name is one for data. Then
-    it is a data set if a flag names it, but not otherwise, because the program may download to it.
+    An empty folder that the program names is for checkpoints, unless its name suggests data. An
+    empty folder with such a name is a data set only if a flag names the folder; otherwise the
+    program may download data into it.
     """
     folders = map(_top_folder, _checkpoint_paths(program, defined))
     # A text with a dot names a file.
@@ -257,7 +257,7 @@ def _find_checkpoint_folders_and_data(
 
 def _checkpoint_paths(program: Program, defined: Flags) -> Iterator[str]:
     for flag in defined:
-        # A variable such as train_dir is often the folder of the images for the training.
+        # A variable such as train_dir often names the folder of the training images.
         name = flag.dest.lower().removeprefix("" if flag.spelling else "train")
         if _CHECKPOINT_NAME.fullmatch(name):
             yield flag.default

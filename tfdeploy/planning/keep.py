@@ -73,12 +73,14 @@ def newest_keep(
 
     `role_hosts`: the hosts of the role that writes checkpoints. The folders to compare are the
     first of these groups that is not empty: folders with a checkpoint, folders on `role_hosts`, all
-    folders. The last two leave out hosts that had only other tasks in their newest run, because
-    the files there come from these tasks, unless all hosts are such. If the host `preferred_host`
-    has the same content (a shared disk, or a copy), its folder is returned.
+    folders. The last two groups leave out hosts without the task that writes checkpoints in their
+    newest run, because the files there come from other tasks. If no host had that task, all hosts
+    count. If the host `preferred_host` has the same content (a shared disk, or a copy), its folder
+    is returned.
 
-    Folders that are older than the end of the last successful run count only on the host of its
-    checkpoints. On other hosts, they are copies that the program has since replaced or deleted.
+    Folders that are older than the end of the last successful run count only on the host that wrote
+    the checkpoints of that run. On other hosts, they are copies that the program has since replaced
+    or deleted.
     """
     kept_everywhere = _all_kept(job, facts)
     last_writer, ended_at = last_success(facts)
@@ -203,8 +205,9 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
 def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
     """Return a note for each host whose checkpoint has a later step than the newest one.
 
-    Training resumes from the checkpoint that was written last. A host that was away meanwhile may
-    have one that is older and yet of a later step. `used_host`: the host on which training resumes.
+    Training resumes from the checkpoint that was written last. A host that was unreachable
+    meanwhile may have an older checkpoint with a later step. `used_host`: the host on which
+    training resumes.
     """
     steps = {
         kept.fact.path: kept.fact.step or 0

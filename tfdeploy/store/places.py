@@ -41,7 +41,7 @@ def refuse_exposed_state_root(root: Path) -> None:
     is_within = root in (exposed_path, *exposed_path.parents)
     fix = "" if exposure.is_foreign else exposure.fix
     if is_within and exposure.is_foreign:
-        # The other user's files would stay in the folder after a chown, so it is renamed instead.
+        # After a chown, the other user's files would stay in the folder, so it is renamed instead.
         fix = f"mv {shlex.quote(exposure.path)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"

@@ -79,8 +79,7 @@ class RunStore:
             return None
 
     def newest_code_folder(self, job: str | None = None) -> str | None:
-        """Return the code folder of the newest run (of the job, if given) for which it is known, or
-        None."""
+        """Return the newest known code folder of a run (of the job, if given), or None."""
         for run in self.run_ids():
             with contextlib.suppress(OSError, ValueError):
                 if job is None or self.plan(run, job):

@@ -9,7 +9,7 @@ from tfdeploy.tree.recipe import EnvironmentRecipe, logical_lines
 
 
 def find_unfit_wheels(recipe: EnvironmentRecipe, python_version: str) -> list[str]:
-    """Return the wheels of each required package of which no file fits this Python on Linux.
+    """Return the wheels of the required packages that have no file for this Python on Linux.
 
     A source archive always fits. A requirement with a marker, such as `; python_version < "3.9"`,
     may not be needed, so its wheels are not returned.

@@ -64,8 +64,8 @@ def show_checks(
 
 
 def _group_by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, CheckRow]]:
-    """Group failed checks by their problem. Return problem -> host -> the failed check of this
-    host, in order of appearance."""
+    """Group failed checks by their problem. Return {problem: {host: its failed check}}, in order of
+    appearance."""
     rows_by_problem: dict[_Problem, dict[str, CheckRow]] = {}
     for host in hosts:
         for each in host["checks"]:

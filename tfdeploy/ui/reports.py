@@ -97,8 +97,8 @@ def show_status(
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
-    """Write how ports are protected, if the hosts differ in that or if a port is open. Also write
-    which callers the hosts admitted or rejected."""
+    """If the hosts differ in the protection of their ports, or if a port is open, write how ports
+    are protected. Also write which callers the hosts admitted or rejected."""
     protect, levels = view.protect, view.protect.hosts_by_level()
     listens = any(task.address for task in view.tasks)
     is_open = protect.asked == "auto" and "none" in levels and listens

@@ -64,7 +64,7 @@ def run(flags: Flags) -> int:
         _print_used_inventory(flags)
         hosts = None
     elif flags.hosts is None and (folder / INVENTORY).exists():
-        hosts = ""  # The question is not asked, because the existing inventory stays as it is.
+        hosts = ""  # The existing inventory is kept, so nobody is asked for hosts.
     else:
         question = "Hosts (ml@n1,n2:2200, a range gpu[01-08], or an inventory file)"
         hosts = _ask_or_default(flags, flags.hosts, question, EXAMPLE_HOSTS, _make_inventory_text)
@@ -142,7 +142,7 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
         "con*/*/*.*",
     )
     texts = "\n".join(_read_texts(folder, *documents).values())
-    # Reading more files takes long, so deeper folders are read only if these show no program.
+    # Reading deeper folders takes long, so they are read only if the files above show no program.
     return find_programs(sources, texts, has_files) or find_programs(
         sources | _read_texts(folder, "*/*/*.py"), texts, has_files
     )
@@ -279,7 +279,8 @@ def _write_new_file(folder: Path, name: str, text: str) -> bool:
     """Write a new file and return True, or return False if the file exists already.
 
     The first line of the new file names a JSON Schema for editors. The schema is written with the
-    new file. If the file exists already, the schema is renewed only if it exists too.
+    new file. If the file exists already, an existing schema is renewed, and a missing one is not
+    written.
     """
     path, schema = folder / name, folder / SCHEMA_FOLDER / f"{_SCHEMAS[name]}.schema.json"
     line = f"# yaml-language-server: $schema={os.path.relpath(schema, path.parent)}\n"

@@ -49,7 +49,7 @@ def run(flags: Flags) -> int:
         query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
         query, follow = select_attempts(flags, fleet, plan, query, errors)
         print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
-        # task@host -> how many bytes of its log were rotated away before they could be read
+        # {task@host: number of bytes of its log that were rotated away before they could be read}
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = LinePrinter(

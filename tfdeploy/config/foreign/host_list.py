@@ -49,7 +49,7 @@ def split_hosts(node: Node) -> list[Node]:
 
 
 def expand_host(word: str, node: Node) -> list[Node]:
-    """Return the settings of the hosts that [user@]host[:port] stands for: always their `address`.
+    """Return the settings of the hosts that [user@]host[:port] stands for, each with an `address`.
 
     All ranges are expanded. Raises ConfigError.
     """

@@ -57,8 +57,8 @@ class AuditReport(Answer):
 
 
 class AuditEntry(Answer, rename={"client": "from"}):
-    """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be
-    hostile.
+    """A line of the log, as agent/shapes.py has it. `client`: the line's field "from". Any text in
+    it may be hostile.
 
     Older versions wrote more fields: each line had a hash of the line before it.
     """

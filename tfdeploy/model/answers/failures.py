@@ -89,7 +89,7 @@ def _is_path(text: str) -> bool:
     return text.startswith("/") and is_printable_text(text)
 
 
-# placeholder in a line of advice -> function that checks the value that a host sends for it
+# {placeholder in a line of advice: function that checks a host's value for the placeholder}
 _CHECKS: dict[str, Callable[[str], object]] = {
     "host": bool,
     "run": is_run_id,

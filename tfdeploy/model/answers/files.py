@@ -162,7 +162,7 @@ class ListedFolder(Answer):
 
 
 class FilePrefixHash(Answer):
-    """`sum`: a list [path, hash]. The hash is the sha256 of as many first bytes of the file as the
+    """`sum`: a list [path, hash]. The hash is the sha256 of the file's first bytes, as many as the
     caller requested. It is null if the file is missing, shorter, or cannot be read."""
 
     sum: tuple[RelativePath, Digest | None]
@@ -196,9 +196,9 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 class MissingDataFiles(Answer):
     """`lacking`: a bitmap of the listing's rows whose files the host lacks, as base64 of zlib.
-    `staged`: a bitmap of those of them that have arrived completely in the folder `staging`.
-    `present`: the folder with the present version, if there is one. `folder_id`: an id that is equal on all
-    hosts that share the folder."""
+    `staged`: a bitmap of those rows whose files have arrived completely in the folder `staging`.
+    `present`: the folder with the present version, if there is one. `folder_id`: an id that is
+    equal on all hosts that share the folder."""
 
     lacking: Base64
     lacking_bytes: Count

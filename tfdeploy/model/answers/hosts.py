@@ -1,6 +1,5 @@
-"""Define what a host reports about itself: its versions and paths (`Hello`), its clock, and the
-lock of a job; and about programs: the environments of `setup`, and TensorBoard. The facts of
-`probe` are in model/facts.py."""
+"""Define what a host reports about its versions and paths (`Hello`), its clock, the lock of a job,
+the environments of `setup`, and TensorBoard. The facts of `probe` are in model/facts.py."""
 
 from __future__ import annotations
 

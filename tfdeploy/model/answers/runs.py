@@ -111,7 +111,7 @@ class ListedRun(RunOnHost, kw_only=True):
 
 class RunChange(Answer):
     """One change. Exactly one of `host_state`, `task` and `samples` is set. `attempts`: the
-    attempts of this task that may have ended without any status that showed it."""
+    attempts of this task whose end may not have appeared in any status."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None

@@ -2,12 +2,13 @@
 metrics that tasks print: step, loss, steps per second and others. Compute the metrics of one task
 from that, and choose which ones tables show.
 
-The host's sampler reads the metrics (agent/sampling/printed.py). This machine searches no lines.
+The host's sampler finds the metrics in the lines (agent/sampling/printed.py), so this machine
+searches no lines.
 
 Event files may have twenty scalars for each layer. Such scalars are shown only in curves, on the
 task's page and in `--json`. The tables show the job's own metrics, the metrics in the program's
-lines, rates above 0, and step, loss and accuracy of event files, because agent/sampling names these
-three scalars `step`, `loss` and `accuracy`, without the folder.
+lines, rates above 0, and step, loss and accuracy of event files: agent/sampling stores these three
+scalars as `step`, `loss` and `accuracy`, without the folder.
 """
 
 from __future__ import annotations

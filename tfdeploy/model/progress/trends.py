@@ -1,6 +1,6 @@
-"""Keep the history of a run's figures, per task and for the whole run, in bounded memory. Find by
-it the tasks that train more slowly than the others, and a figure that says by how much. Pure: reads
-no clock.
+"""Keep the history of a run's figures, per task and for the whole run, in bounded memory. From it,
+find the tasks that train more slowly than the others, and how much slower they are. Pure: reads no
+clock.
 
 When a series has MOST points, every second point is dropped, and later points are twice as far
 apart.

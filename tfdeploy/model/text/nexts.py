@@ -15,8 +15,8 @@ _PLACE = re.compile(r"(?:-p \d+ )?[^\s`]+@[^\s`;]+")
 _BOUND = re.compile(
     r"(--(?:limit|exclude) |\bas root on )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])"
 )
-# A word that a user may type -> the word of tfdeploy that means the same. The two are spelled so
-# differently that a comparison of letters does not find the second one.
+# {word that a user may type: tfdeploy's word for the same}. The two are spelled so differently that
+# a comparison of letters does not find tfdeploy's word.
 _MEANT = {
     **dict.fromkeys(("torch", "pytorch", "ddp", "torchrun", "horovod", "jax"), "plain"),
     **dict.fromkeys(("mwms", "multiworker", "allreduce"), "mirrored"),
@@ -35,8 +35,8 @@ MOST = 5
 def merge_next_commands(nexts: Mapping[str, str | None]) -> list[str]:
     """Return what to type next, as at most MOST lines, in order of appearance. Hosts with the same
     text share one line, which has all their names. If texts differ only in the host's address, only
-    the first is returned, and the hosts of the others are named after it. `nexts`: host -> what to
-    type next for this host, or None."""
+    the first is returned, followed by the names of the other hosts. `nexts`: host -> what to type
+    next for this host, or None."""
     texts = {host: replace_host_name(text, host) for host, text in nexts.items() if text}
     groups = [
         (group_equal({name: texts[name] for name in alike}), alike)

@@ -34,7 +34,7 @@ from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16  # at most this many members are called at the same time
 PLAN_S = 0.5  # every PLAN_S seconds, tfdeploy plans anew which member sends to which
-RETRY_S = 0.05  # a call over a lost connection is checked for its end every RETRY_S seconds
+RETRY_S = 0.05  # seconds between checks whether a call over a lost connection has ended
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
 SEGMENTS_AHEAD = 4

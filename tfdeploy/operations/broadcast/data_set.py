@@ -71,9 +71,8 @@ class DataSet:
         """Return the streams (each sends some of the files) that bring every host what it lacks.
 
         `lacking_by_host`: for each host, the rows that it lacks, as rows of the whole data set.
-        `wanted_by_host`:
-        for each of these hosts, all rows that it should have. `complete_hosts`: the hosts that lack
-        nothing.
+        `wanted_by_host`: for each of these hosts, all rows that it should have. `complete_hosts`:
+        the hosts that lack nothing.
         """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacking_by_host.items() if each.rows}

@@ -77,8 +77,8 @@ class DataSetSending:
     ) -> None:
         """`release` is called with the session of each host that has the whole data set.
 
-        `trusts_staged`: files that a host has received with the right size and time are not sent
-        again. After a change of the source they are, because it may have kept size and time.
+        `trusts_staged`: do not send again files that a host has received with the right size and
+        time. False after the source has changed, because a changed file may keep its size and time.
         """
         self._trusts_staged = trusts_staged
         self._fleet, self._data = fleet, data
@@ -234,7 +234,7 @@ class DataSetSending:
 
         The outcomes are added to `results`. Raises SourceChanged.
         """
-        # Whether each host gets only one stream, so that it needs nothing else once that has ended.
+        # True if each host gets only one stream, and needs nothing more once this stream has ended.
         single = len(streams) == 1 or self._data.by_rsync
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [

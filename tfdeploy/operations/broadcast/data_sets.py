@@ -1,4 +1,4 @@
-"""Send data sets to hosts, each as often as its source changes meanwhile.
+"""Send data sets to hosts, and send a data set again if its source changes meanwhile.
 
 The caller holds the job's lock on every host.
 """

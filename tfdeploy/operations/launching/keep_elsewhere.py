@@ -22,8 +22,8 @@ def rename_keep_on_others(
 ) -> Errors:
     """Rename the `keep` folders on those of `hosts` that are not in the plan.
 
-    A run no longer uses the renamed folders. Returns the errors by host, and emits a warning for
-    each host that failed.
+    Later runs ignore the renamed folders. Returns the errors by host, and emits a warning for each
+    host that failed.
     """
     unused_hosts = hosts_except(hosts, plan.host_names)
     if not unused_hosts or not plan.keep:

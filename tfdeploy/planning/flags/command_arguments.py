@@ -4,7 +4,7 @@ argparse and optparse end a program if the command contains a flag that the prog
 or lacks a required argument. Nothing is refused if the program may accept flags that its syntax
 tree does not show, for example if another library adds flags to its parser.
 
-Some programs declare such a flag as required in argparse, absl or click. Others test the flag in
+A flag is required if the program declares it as required in argparse, absl or click, or tests it in
 code that every run reaches, as in `if not FLAGS.train_dir: raise ...`. If the job has one `keep`
 folder, a flag for an output folder gets this folder. If the job has one data set, a flag for an
 input folder gets this data set. If the value of a required flag is not known, the launch is
@@ -125,7 +125,7 @@ def _refuse_unknown_flags(job: Job, program: Program, accepted: list[str]) -> No
 
 
 def _refuse_missing_argument(job: Job, program: Program, unneeded: Collection[str]) -> None:
-    """Raise Refused if the command has too few arguments without a flag for argparse.
+    """Raise Refused if the command has too few positional arguments for argparse.
 
     Arguments in `unneeded` are not needed, nor are those that the program may define only in some
     runs.

@@ -49,7 +49,7 @@ _KINDS: dict[str, Kind] = {
     "boolean": "bool",
 }
 _TEXTS = ("str", "unicode", "string")
-# Some actions of argparse make a flag that takes no value: action -> how this flag is written.
+# {argparse action whose flag takes no value: how the flag is written on the command line}
 _ACTIONS: dict[str | None, Form] = {
     "store_true": "switch",
     "store_false": "negated",

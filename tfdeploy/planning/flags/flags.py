@@ -100,7 +100,7 @@ def flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
 
 
 def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
-    """Return name of a cluster value -> the flags that the program uses for this value.
+    """Return {name of a cluster value: the flags that the program uses for this value}.
 
     A name is, for example, "task_index". The first flag of each list is the most certain one.
     """
@@ -150,9 +150,9 @@ def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | N
 def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) -> tuple[str, str]:
     """Return the flag's values for async and sync training.
 
-    `async_and_sync_values`: the same two values, but one of them may be "", if it is not known. It
-    is replaced by the first of these values that exists: another choice of the flag, the flag's
-    default, or "not-<the known value>".
+    `async_and_sync_values`: these two values, one of which may be "" (not known). A "" is replaced
+    by the first of these values that exists: another choice of the flag, the flag's default, or
+    "not-<the known value>".
     """
     known = async_and_sync_values[0] or async_and_sync_values[1]
     others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]

@@ -40,9 +40,9 @@ class Needs:
     `bytes` and `files`: total size and number of the files of code and data to send. `tensorflow`:
     whether the program imports TensorFlow. `imports`: other imported modules that are not part of
     the sent code. `own_modules`: the names of modules and folders that are part of the sent code.
-    `unsent_imports`: those of `imports` that are in the code folder but are not sent -> the pattern
-    that leaves them out, or "". `hidden`: module of Python or of a package -> the file of the code
-    that is imported in its place.
+    `unsent_imports`: {module of `imports` that is in the code folder but is not sent: the pattern
+    that leaves it out, or ""}. `hidden`: {module of Python or of a package: the file of the code
+    that is imported in its place}.
 
     `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
     requirements file in the code that the job does not name. `plan`: None if no plan could be made.
@@ -92,12 +92,12 @@ class Needs:
 class HostCase:
     """One host as the rules of the preflight see it, and how it compares with the other hosts.
 
-    `host_count`: number of all hosts. `usual_versions`: field of HostFacts that holds a version ->
-    the most frequent version of all hosts, or None if no host has a version. `ahead_s`: seconds by
-    which this host's clock is ahead of the clocks of most hosts. `noise`: what the login shell
-    printed. `hindered`: level of `protect` -> why this host cannot provide it. `usual_protect`: the
-    strongest level that at least half of the hosts can provide. `python_by_module`: imported module
-    -> the Python interpreter of most hosts that have this module, or None if no host has it.
+    `host_count`: number of all hosts. `usual_versions`: {version field of HostFacts: the version
+    that most hosts have, or None if no host has one}. `ahead_s`: seconds by which this host's clock
+    is ahead of the clocks of most hosts. `noise`: what the login shell printed. `hindered`: {level
+    of `protect`: why this host cannot provide it}. `usual_protect`: the strongest level that at
+    least half of the hosts can provide. `python_by_module`: {imported module: the Python
+    interpreter of most hosts that have this module, or None if no host has it}.
     """
 
     host: Host

@@ -15,7 +15,7 @@ from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
 _LISTED = 12  # limits the number of requirement lines that one fix lists
-# Whether every run imports the module -> the level of the problem if the module is missing.
+# {whether every run imports the module: level of the problem if the module is missing}
 _LEVELS: dict[bool, Level] = {True: "error", False: "warning"}
 
 

@@ -11,7 +11,7 @@ from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import HostCase, Problem
 
 OLD_RSYNC = (3, 1)
-# Field of HostFacts that holds a package's version -> the package's name in messages.
+# {field of HostFacts with a package's version: the package's name in messages}
 PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"}
 COMPARED = ("python_version", *PACKAGES)
 

@@ -80,7 +80,7 @@ def _source_addresses(host: Host, host_facts: HostFacts, facts: FactsByHost) -> 
 
 
 def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[Problem]]:
-    """Return host -> its problems that only a comparison with other hosts shows.
+    """Return {host: its problems that only a comparison with other hosts shows}.
 
     A problem is that addresses do not fit together, or that two names lead to one machine.
     """

@@ -25,8 +25,8 @@ _COORDINATED: tuple[Mode, ...] = ("coordinator",)
 _SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
 _MIRRORED = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 _ESTIMATED: tuple[Mode, ...] = ("async", "mirrored", "local")
-# The last part of a name in TensorFlow -> the modes in which a program can use this name, the most
-# likely mode first.
+# {last part of a name in TensorFlow: the modes in which a program can use this name, the most
+# likely mode first}
 _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "Server": _SERVED,
     "replica_device_setter": ("async", "sync"),
@@ -34,7 +34,7 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     **dict.fromkeys(_MIRRORED, ("mirrored", "local")),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
-    # Of tf.estimator. Each of its tasks starts the server that TF_CONFIG describes.
+    # A function of tf.estimator, which starts in each task the server that TF_CONFIG describes.
     "train_and_evaluate": _ESTIMATED,
     "MirroredStrategy": ("local", "plain"),
 }
@@ -118,7 +118,7 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     used = [sign for sign in signs if not sign.is_flag]
     certain = [sign for sign in used if sign.is_certain or sign.by_default]
     # In a program with flags about its cluster, a further flag may switch synchronous training on.
-    # So its use counts only if every run reaches it, or if the default of that flag is on.
+    # So a sign of mode sync counts only if every run reaches it, or if that flag is on by default.
     considered = certain or [sign for sign in used if not defined or sign.modes != ("sync",)]
     first = {sign.modes[:1] for sign in considered}
     if (not certain and len(first) > 1) or first >= {("mirrored",), ("local",)}:
@@ -202,7 +202,8 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
         if library := _LIBRARIES.search(ast.unparse(statement)):
             modes = () if library["started"] else ("plain", "local")
             if library[0] == "lightning":
-                # Without num_nodes, it trains on one machine. `**settings` may contain num_nodes.
+                # Without num_nodes, Lightning trains on one machine. `**settings` may contain
+                # num_nodes.
                 given = " ".join(_TRAINERS.findall(program.text)) or "**"
                 modes = () if "**" in given else ("local", "plain")
                 modes = ("plain", "local") if "num_nodes" in given else modes

@@ -47,7 +47,7 @@ class Scope:
     outer: Scope | None = None
     # name -> the nodes that define the name
     bound: dict[str, list[ast.AST]] = field(default_factory=dict)
-    # For a method: its first parameter, such as `self` -> what this name stands for.
+    # For a method: {its first parameter, such as `self`: what this parameter stands for}.
     known_meanings: dict[str, Meaning] = field(default_factory=dict)
 
 

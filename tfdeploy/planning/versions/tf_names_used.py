@@ -21,7 +21,7 @@ from tfdeploy.runtime.old_names import removed_names
 _EXPORT_DEPTH = 4  # limits the length of a chain of modules that import a name from each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 _CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
-# Name in a module of the program, such as "tf" or "common.tf" -> the same object's TensorFlow name.
+# {name in a module of the program, such as "tf" or "common.tf": the object's TensorFlow name}
 Names = dict[str, str]
 
 
@@ -85,7 +85,7 @@ def uses_of_names(program: Program, names: frozenset[str]) -> tuple[NameUse, ...
 
 
 def _tensorflow_names(program: Program) -> dict[str, Names]:
-    """Return path of each module -> (name in the module -> name in TensorFlow).
+    """Return {path of a module: {name in the module: name in TensorFlow}}.
 
     Names that a module imports from other modules of the program are included.
     """

@@ -44,9 +44,9 @@ def push(
 
     `names`: relative paths of files and links below `source_root`. These are sent even if the
     host's files have the same size and time.
-    `in_place`: write each file at its final path, where what has arrived remains even if the host's
-    rsync is killed. Otherwise files are written at temporary paths and then renamed, which is
-    needed if files at the destination are hard links.
+    `in_place`: write each file at its final path, so that received bytes remain even if the host's
+    rsync is killed. Otherwise files are written at temporary paths and then renamed: hard links at
+    the destination need this.
     `older_folder`: a folder of the host with older versions of the files. Of a file that is there,
     only the differences are sent.
     `on_progress(bytes done, total or None)`: called while bytes are sent.
