@@ -24,7 +24,7 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.operations.broadcast import (
     broadcast,
-    data_sets,
+    data_set_sending,
     feeder,
     member_session,
     stalled_hosts,
@@ -101,7 +101,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         (broadcast, "JOIN_TIMEOUT_S", CALL_S),
         (member_session, "CALL_S", CALL_S),
         (feeder, "PUT_S", CALL_S),
-        (data_sets, "LISTING_TIMEOUT_S", LOOK_S),
+        (data_set_sending, "LISTING_TIMEOUT_S", LOOK_S),
     ):
         monkeypatch.setattr(module, name, seconds)
 

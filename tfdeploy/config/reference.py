@@ -480,11 +480,10 @@ def reference_sections() -> dict[str, list[TopicSection]]:
     }
 
 
-def name_and_text_rows(text_by_name: Mapping[str, str]) -> list[ReferenceRow]:
+def name_and_text_rows(texts: Mapping[str, str]) -> list[ReferenceRow]:
     """Return rows that have only a name and a text."""
     return [
-        {"key": name, "text": text, "default": "", "example": ""}
-        for name, text in text_by_name.items()
+        {"key": name, "text": text, "default": "", "example": ""} for name, text in texts.items()
     ]
 
 

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from stat import S_ISREG
 
 from tfdeploy.errors import Refused
 
@@ -59,9 +60,22 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
     left_out = {path.rstrip("/") for path in exclude} | _find_python_environments(listed_paths)
-    outputs = (os.path.realpath(f"/proc/self/fd/{number}") for number in (1, 2))
-    left_out |= {os.path.relpath(path, os.path.realpath(root)) for path in outputs}
+    left_out |= _find_own_outputs(root, listed_paths)
     return sorted(path for path in listed_paths if not _is_left_out(path, left_out)), warnings
+
+
+def _find_own_outputs(root: str, paths: Iterable[str]) -> set[str]:
+    """Return those of `paths` to which stdout or stderr of this process is redirected."""
+    outputs = {
+        (each.st_dev, each.st_ino) for each in map(os.fstat, (1, 2)) if S_ISREG(each.st_mode)
+    }
+    found = set()
+    for path in paths if outputs else ():
+        with contextlib.suppress(OSError):
+            file_stat = os.lstat(os.path.join(root, path))
+            if (file_stat.st_dev, file_stat.st_ino) in outputs:
+                found.add(path)
+    return found
 
 
 def git_tracked_paths(root: str, paths: list[str]) -> list[str]:
