@@ -36,15 +36,15 @@ LINES = {
     "100 of 2,000 hosts": "tfdeploy ssh gpu-node19",
     "a flag": "tfdeploy launch --mo",
 }
-# {shell: (its flags, a script that completes the command line $1 and does so $2 times)}
+# {shell: (its flags, a script that completes the command line in $1 as often as $2 says)}
 PROGRAMS: dict[Shell, tuple[list[str], str]] = {
     "bash": (
         ["--norc"],
         ". {script}; compopt() { :; }; COMP_LINE=$1 COMP_POINT=${#1}; "
         "for ((n = 0; n < $2; n++)); do _tfdeploy; done; true",
     ),
-    # zsh can complete only in its line editor, so here functions that do nothing replace those of
-    # zsh's completion system.
+    # The functions of zsh's completion system fail outside its line editor, so functions that do
+    # nothing replace them.
     "zsh": (
         ["-f"],
         "compdef() { :; }; compadd() { :; }; _wanted() { :; }; _describe() { :; }; compset() { :; }; "

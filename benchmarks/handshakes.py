@@ -4,7 +4,7 @@ A minder is the process that looks after a run on a host. All processes use loop
 
     python benchmarks/handshakes.py [A_SECOND] [SECONDS]     default: 1,000 and 10
 
-One process runs the server of one host that receives these messages (its mesh). A peer in another
+One process runs the mesh of one host: the server that receives these messages. A peer in another
 process sends twenty messages to this server, while eight strangers begin handshakes. The goals are
 that the server uses at most 10 % of a core, and that every message arrives within 2 s.
 """

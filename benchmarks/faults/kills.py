@@ -6,9 +6,9 @@ the run.
                                                                     not a minute
 
 It counts what is left on the hosts 90 s later. In this time no client connects to the workdirs of
-the killed launch, because the session of a client removes what an interrupted launch has left. So
-many operators use one lab, each with separate workdirs. If the commit of a run reached a host
-before the kill, the run may be alive, but then it must be alive on all hosts.
+the killed launch, because the session of a client removes what an interrupted launch has left. The
+next launches use other workdirs: many operators share one lab, each with separate workdirs. If the
+commit of a run reached a host before the kill, the run may be alive, but then on all hosts.
 """
 
 from __future__ import annotations

@@ -178,10 +178,9 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
     """Return the times at which the hosts were complete.
 
-    `seconds` is the time of the last host. The other values are multiples of `wire_s`, the time
-    that one link needs for all bytes. `times` is the time of the last host, `quick_times` the time
-    of the last host that is not slow, and `median_times` the median time of the hosts that are not
-    slow.
+    `seconds` is the time of the last host, and `times` is the same as a multiple of `wire_s`, the
+    time that one link needs for all bytes. Also as multiples of `wire_s`, `quick_times` is the time
+    of the last host that is not slow, and `median_times` the median of the hosts that are not slow.
     """
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)

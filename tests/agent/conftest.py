@@ -104,8 +104,8 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 def open_to_all() -> str | None:
     """Return a value of `dir` for tempfile's functions, so that every account can reach the files.
 
-    It is None, which selects the default folder. If the default folder is private (see TMPDIR), it
-    is /var/tmp.
+    It is /var/tmp if the default folder is private (see TMPDIR), else None, which selects the
+    default folder.
     """
     usual = Path(tempfile.gettempdir())
     return (

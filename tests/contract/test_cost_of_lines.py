@@ -94,8 +94,8 @@ def test_doubled_length_takes_at_most_three_times_as_long(
 ) -> None:
     """Test that the time grows at most linearly.
 
-    The length is doubled twice. One of the two doublings may take longer: for a few texts, the time
-    rises once, at a certain length, and is constant otherwise.
+    The length is doubled twice. After one of the two doublings, the time may be longer: for a few
+    texts, the time jumps at one certain length.
     """
     texts = [fill_shape(shape, size) for size in LENGTHS]
     for name, read in READERS.items():

@@ -160,8 +160,7 @@ def test_retry_connects_to_silent_host_again(
 def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
     """Return a handler that forwards each connection to the server on `port`.
 
-    Before the handler forwards a block from the server, it waits `pause_s` seconds. It does this
-    for every block.
+    The handler waits `pause_s` seconds before it forwards each block from the server.
     """
 
     def talk(sock: socket.socket) -> None:

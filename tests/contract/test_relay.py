@@ -1,5 +1,5 @@
-"""Test that the operator's machine relays the end of a run: it tells hosts that the run has ended,
-if they cannot reach the host on which the end was decided.
+"""Test that the operator's machine relays the end of a run to hosts that cannot reach the host on
+which the end was decided.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Test every question that a verb asks, on a real terminal whose screen pyte emulates.
 
 Each test checks that the question and the answer are shown, and that the answer takes effect.
-tests/unit/ui/test_question.py
-covers the displays and the accepted answers. tests/unit/ui/dashboard/test_dashboard.py covers the
-questions of the dashboard.
+tests/unit/ui/test_question.py covers the displays and the accepted answers.
+tests/unit/ui/dashboard/test_dashboard.py covers the questions of the dashboard.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from support.waiting import in_ci
 from tfdeploy.lab import capabilities
 from tfdeploy.lab.capabilities import MissingCapability
 
-# A CI machine may lack the things that this environment variable lists, separated by commas. If the
-# value is "all", a CI machine may lack everything.
+# A CI machine may lack the abilities that this environment variable lists, separated by commas. If
+# the value is "all", a CI machine may lack every ability.
 MAY_LACK = "TFDEPLOY_TEST_MAY_LACK"
 # {program that only tests need: its Debian package}. In CI, scripts/setup installs them.
 TEST_PACKAGES = {"fish": "fish", "groff": "groff-base", "zsh": "zsh"}

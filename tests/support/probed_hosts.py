@@ -1,4 +1,4 @@
-"""Healthy hosts as a preflight sees them, of which n2 may differ."""
+"""Healthy hosts as a preflight sees them. Facts of one of them, n2, may be replaced."""
 
 from __future__ import annotations
 

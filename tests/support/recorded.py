@@ -30,8 +30,8 @@ from tfdeploy.ui.plain import PlainView
 
 
 class PrintedMetrics:
-    """What the sampler of a host knows about the metrics that one task has printed. `known`: metric
-    -> newest value. `step_times`: step counter -> when it was last printed."""
+    """What the sampler of a host knows about the metrics that one task has printed. `known` maps a
+    metric to its newest value, `step_times` a step counter to the time when it was last printed."""
 
     def __init__(self, metrics: Mapping[str, str] = {}) -> None:
         self._patterns = compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **metrics})

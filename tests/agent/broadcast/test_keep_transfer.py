@@ -75,8 +75,8 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
 def carried(
     path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes
 ) -> bytes:
-    """Send the file `path` through a socket pair, under the name in `file`. Return the bytes that
-    arrive.
+    """Rename the file `path` to the name in `file`, and send it through a socket pair. Return the
+    bytes that arrive.
 
     `change` modifies the bytes on the way.
     """

@@ -1,5 +1,5 @@
-"""Test three things: what a host finds out when it connects to a port of another host; how it finds
-names of other hosts that wrongly resolve to itself; what another host may report about its tasks.
+"""Test what a host learns when it connects to a port of another host. Test also that it finds names
+of other hosts that wrongly resolve to this host, and that a host reports only on its own tasks.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_who_computes_in_silence_and_a_server_that_waits_are_well(hosts: NewClus
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", COMPUTE), "ps:0": ("n1", SLEEP), "worker:1": ("n2", SLEEP)}
     cluster.launch("r1", tasks, stall_after_s=3.0)
-    # The other tasks have been silent for as long as worker:1, which alone is reported as stalled.
+    # The other tasks are silent for as long as worker:1, but only worker:1 is reported as stalled.
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1"))
     assert (health(cluster, "r1", "worker:0"), health(cluster, "r1", "ps:0")) == (None, None)
 

@@ -253,7 +253,8 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
         != handshake_gate.server_name_token("ca", "n2")
         != handshake_gate.server_name_token("other", "n2")
     )
-    # A message without the run's token gets no answer, because STRANGERS admits no stranger here.
+    # A client without the run's token is a stranger. STRANGERS admits none in this test, so the
+    # message gets no answer.
     assert speak(three, three.certs["n2"], message(KnownRunState().as_json())) == b""
     two.join_and_send(KnownRunState(committed=True))
     three.wait_until(lambda: one.current_state().committed, 10.0)

@@ -393,9 +393,9 @@ IN_MODES = {
 
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
-    """If a worker waits for a task that has ended, the host ends the worker at once, because
-    TensorFlow creates a session only after all tasks have answered. If the worker waits for a task
-    that will restart, the host does not end it.
+    """If a worker waits for a task that has ended, the host ends the worker at once: TensorFlow
+    creates a session only after all tasks have answered, so the worker would wait forever. If the
+    worker waits for a task that will restart, the host does not end the worker.
     """
     waiting = view(
         "committed",

@@ -334,7 +334,7 @@ def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
 ) -> None:
     """`rm -rf` removes files first, and then the folder that contains them. If the minder (the
     process that looks after the run) reads the folder in between, it finds a task without a
-    supervisor (the parent process of the task).
+    supervisor (the parent process of the task). It must not start one.
     """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})

@@ -201,7 +201,7 @@ def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> 
     set_aside_without_task(tmp_path, "r1")
     fill(tmp_path, {"ck/checkpoint": "new"})
     write_part(begun(tmp_path, "n2", run="r2"))
-    # Host n2 shares this workdir and takes part in run r2, so nothing is set aside here.
+    # n2 shares this workdir and has a task of run r2, so only n2 may set the folders aside.
     set_aside_without_task(tmp_path, "r2")
     assert kept(tmp_path) == {**aside(), "ck/checkpoint": "new"}
 

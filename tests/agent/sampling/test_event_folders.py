@@ -160,8 +160,8 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
 
 
 def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
-    """An event file that another machine wrote is read only by the host whose task decides the
-    success of the run. A host that also writes to that folder reads only its own file.
+    """A host reads an event file that another machine wrote only if a task of this host decides the
+    success of the run. If the host itself writes to the folder, it reads only its own file.
     """
     write(paths.cwd, host="elsewhere")
     assert len(EventFolders(paths, part()).find_files()) == 1

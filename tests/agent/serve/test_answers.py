@@ -58,8 +58,8 @@ class Listener:
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel the verb as soon as each dict in `wanted` has its item, that is, an item that
-        contains all fields of the dict.
+        """Cancel the verb as soon as it has sent, for each dict in `wanted`, an item that contains
+        all fields of the dict.
         """
         wait_for(
             lambda: all(

@@ -18,7 +18,7 @@ from tfdeploy.agent.supervise.ensure_minder import MinderWatch
 
 @pytest.fixture
 def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    # A supervisor becomes a subreaper. pytest itself must not become a subreaper.
+    # A supervisor makes its process a subreaper. Here this is pytest, which must not become one.
     monkeypatch.setattr(processes, "become_subreaper", lambda on=True: None)
     made = hosts("n1")
     made.prepare("r1", {"worker:0": ("n1", ["true"])})

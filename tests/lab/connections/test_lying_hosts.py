@@ -188,8 +188,8 @@ def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> N
     (operator.cwd / "digits").mkdir()
     (operator.cwd / "digits/shard").write_text(verb + form)
     with lying(operator, verb, form):
-        # In this case, the first of the two answers is valid: an honest host that has no data also
-        # sends it.
+        # In this case, the first of the two answers is valid: an honest host without data gives the
+        # same answer.
         unknown = (verb, form) == ("data.state", "two answers")
         answer = json.loads(
             said_so(operator, "sync", "--json", codes=(0,) if unknown else (1, 3, 4)).stdout

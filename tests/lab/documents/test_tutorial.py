@@ -28,8 +28,8 @@ TFDEPLOY = """#!/bin/sh
 [ "$1" != lab ] || export XDG_STATE_HOME={state}
 exec {python} -m tfdeploy "$@"
 """
-# These lines run after each command of the page. They write the working folder and the variable
-# that the page sets to the file $AFTER, and exit with the exit code of the command.
+# These lines run after each command of the page. They write to the file $AFTER the working folder
+# and the variable that the page sets, and exit with the exit code of the command.
 REPORT = """
 code=$?
 { pwd; printf '%s\\n' "${TFDEPLOY_INVENTORY:-}"; } > "$AFTER"

@@ -55,7 +55,7 @@ class Members:
         self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None
     ) -> Member:
         """Start the member `name`. If `has` is True, the member already has the files of the
-        broadcast. `old`: path -> content of further files in the member's folder.
+        broadcast. `old` maps the path of each further file in the member's folder to its content.
         """
         before = self.folder / name / "old"
         before.mkdir(parents=True, exist_ok=True)

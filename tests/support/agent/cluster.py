@@ -126,8 +126,8 @@ class Cluster:
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
         """Return {host: the part of the plan that a launch sends to this host}.
 
-        `fields` are further fields of HostPart. They may include `recovery`, which is not a field of
-        HostPart: {task: (on_death, gang)} sets these two fields of each Peer.
+        `fields` are further fields of HostPart. `recovery` is also accepted: {task: (on_death,
+        gang)}, which are two fields of the task's Peer.
         """
         for host in self.hosts.values():
             host.commit_release()

@@ -231,8 +231,8 @@ def probe_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 def check_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """Check both hosts and measure the links between them.
 
-    If a host's answer has a mistake, this must appear as a failed check of that host. A host also
-    counts as failed if the expected checks are missing.
+    A mistake in a host's answer must appear as a failed check of that host. A host also counts as
+    failed if the expected checks are missing.
     """
     checked = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
     rows, links = host_rows(checked), link_rows(checked)

@@ -69,7 +69,7 @@ def collected(items: list[pytest.Item]) -> None:
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the `long` tests that are not needed: each of their faults is also checked by a test
-    without this mark, or by a `long` test that comes earlier. Tests without faults are left out.
+    without this mark, or by an earlier `long` test. A `long` test without faults is always needed.
     """
     shown: set[str] = set()
     further = []

@@ -84,8 +84,8 @@ SETTINGS = (
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run each test as a user without settings and files. Only the local store of runs contains one
-    run, which was launched yesterday.
+    """Run each test as a user without settings and files, except that the local store of runs has
+    one run, which was launched yesterday.
     """
     for name in SETTINGS:
         monkeypatch.delenv(f"TFDEPLOY_{name}", raising=False)

@@ -23,14 +23,15 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
     ("hosts", "chosen"),
     [
         ({"n1": seen(100), "n2": seen(200)}, "n2"),
-        # The program deleted its checkpoint at the end and saved a model. n2 has an old copy.
+        # At its end, the program deleted the newest checkpoint, on n1, and saved a model there. n2
+        # still has an old copy of a checkpoint.
         ({"n1": seen(None, 300), "n2": seen(200)}, "n1"),
         ({"n1": seen(100), "n2": seen(None, 900)}, "n1"),
         # If no host has a checkpoint, n1 is chosen: it has the deciding task, whose result is the
         # result of the run.
         ({"n1": seen(None, 100), "n2": seen(None, 900)}, "n1"),
         ({"n2": seen(None, 100), "n3": seen(None, 900)}, "n3"),
-        # The clock of n2 is an hour ahead, so its checkpoint is not newer.
+        # The clock of n2 is an hour ahead: its checkpoint looks newer by its time, but is not.
         ({"n1": seen(100), "n2": seen(3700, skew=3600)}, "n1"),
         # The checkpoint of n2 is only one second newer, so both checkpoints count as equally new.
         ({"n1": seen(100), "n2": seen(101)}, "n1"),

@@ -1,5 +1,5 @@
-"""Test how events are written to a file and replayed from it. Also test writing them to a FIFO,
-with which a test can act between two steps of a launch.
+"""Test how events are written to a file and replayed from it. Also test writing them to a FIFO: the
+writer waits until the FIFO is read, so a test can act between two steps of a launch.
 """
 
 from __future__ import annotations

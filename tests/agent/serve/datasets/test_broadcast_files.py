@@ -1,7 +1,7 @@
 """Test broadcasts (hosts pass data on to each other) of releases and of `keep` folders.
 
 A release is the code on a host; files in `keep` folders outlive a run. The tests check which of
-these files a broadcast may write, and which of them the host reports that it already has.
+these files a broadcast may write, and which of them the host reports as already present.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> Non
     damage(host.releases / "r1")
     assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
-    # Only the damaged file is sent again, except if the whole release was removed.
+    # Only the damaged file is sent again, unless the whole release was removed.
     assert len(begun["missing"]) <= 1 or damage is shutil.rmtree
     assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
     assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before

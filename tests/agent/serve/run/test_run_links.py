@@ -55,7 +55,7 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCl
         cluster.wait_until(
             lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it"
         )
-    # The code is unknown_run if n1's minder (the process that looks after the run) has removed the
+    # The error is unknown_run if n1's minder (the process that looks after the run) has removed the
     # run before or during the call.
     assert failure_answer(caught.value)["code"] in ("ended", "unknown_run")
 

@@ -107,8 +107,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     threads[0].start()
     assert begun.wait(120)
     threads[1].start()
-    # The run.prepare of another run waits for a shorter time than the second run.prepare of the
-    # same run.
+    # A run.prepare of another run gives up earlier than the second run.prepare of r1.
     assert refused(cluster, "r2").code == "locked"
     assert threads[1].is_alive()
     go_on.set()

@@ -94,8 +94,8 @@ def test_sender_of_wrong_pieces_is_excluded_like_dead_host() -> None:
 
 
 def test_unreachable_pair_is_not_retried() -> None:
-    # c cannot connect to b. So c receives from a instead, as b did before. b then sends to no host,
-    # and moves to the end of the chain, behind e.
+    # c cannot connect to b, so c takes b's place and receives from a. b, which then sends to no
+    # host, moves to the end of the chain, behind e.
     assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"
 
 

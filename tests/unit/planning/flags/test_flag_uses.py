@@ -296,8 +296,8 @@ def test_use_of_flag_takes_precedence_over_name(job: Job) -> None:
 
 
 def test_flag_for_number_of_workers(job: Job) -> None:
-    """Test that the flag for the number of workers is recognised. In this program --num_workers is
-    for a data loader, so tfdeploy gives it no value.
+    """Test that --replicas is recognised as the flag for the number of workers, by its use.
+    --num_workers gets no value, because this program uses it for a data loader.
     """
     text = gathering_program(
         "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
