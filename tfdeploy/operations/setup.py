@@ -125,14 +125,13 @@ class _Setup:
         if state.ready:
             return _to_environment(state, seconds=time.monotonic() - began)
         if unfit := find_unfit_wheels(self.recipe, state.python_version):
-            version = ".".join(state.python_version.split(".")[:2])
             wheels, main = shlex.quote(self.job.setup_wheels or ""), self.job.setup_requirements
             raise Refused(
-                f"no wheel in {wheels} fits Python {version}: {list_first(unfit, 4)}",
+                f"no wheel in {wheels} fits Python {state.python_version}: {list_first(unfit, 4)}",
                 where=session.host.name,
-                next=f"put wheels for Python {version} there; those of a package index by "
+                next=f"put wheels for this Python there; those of a package index by "
                 f"`pip download -r {shlex.quote(main or '')} -d {wheels} "
-                f"--python-version {version} --only-binary :all:`",
+                f"--python-version {state.python_version} --only-binary :all:`",
             )
         return None
 

@@ -89,13 +89,12 @@ def git_tracked_paths(root: str, paths: list[str]) -> list[str]:
 def find_ignore_pattern(root: str, paths: list[str]) -> str:
     """Return the pattern by which git leaves out one of `paths`, and where the pattern is written.
 
-    Example: "`models/` (.gitignore:4)". Returns "" if no pattern of git or of the top folder's
-    .tfdeployignore names a path. Raises Refused.
+    Example: "`models/` (.gitignore:4)". Returns "" if no pattern of the checkout or of the top
+    folder's .tfdeployignore names a path. Raises Refused.
     """
-    own = os.path.join(root, IGNORE_FILE)
-    options = ["-c", f"core.excludesFile={own}"] if os.path.exists(own) else []
     git = _Git(root, _is_in_checkout(root, is_nested=False), [])
-    output = git.run(*options, "check-ignore", "--no-index", "-v", *paths)
+    own = f"core.excludesFile={os.path.join(root, IGNORE_FILE)}"
+    output = git.run("-c", own, "check-ignore", "--no-index", "-v", *paths)
     for source, line, pattern in re.findall(r"(?m)^(.+?):(\d+):(.*)\t", output):
         # Git prints the path from the top of the checkout.
         tops = (each for each in (Path(root), *Path(root).parents) if (each / ".git").exists())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
-from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan
 
 _MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
+_INCOMPLETE = re.compile(r"(?:module|name '\w+' from) '(\w+)'")
 # What TensorFlow, Keras, NumPy and PyTorch say if a checkpoint does not fit the program's model.
 _UNFIT = re.compile(r"(?i)\bshapes?\b|size mismatch|not found in checkpoint|loading state_dict")
 
@@ -31,19 +32,21 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
     if path and plan.hosts[1:]:
         return f"; if only some hosts have it: `data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
     if "ddress already in use" in cause and sharing:
-        index = "local_rank" if rules_of(plan.mode).ranks else "task_index"
         return (
-            f"; {', '.join(sharing)} on the same host may use the same port: give each task a port of "
-            f"its own, such as --port=600{{{index}}}"
+            f"; {', '.join(sharing)} on the same host may use the same port: give each task its own, by "
+            "{local_rank} (mode plain) or {task_index} in the command, such as --port=600{local_rank}"
         )
     if plan.resume and _UNFIT.search(cause):
         return (
             f"; the run continued from {plan.resume}; if these are of another model, "
             "`tfdeploy launch --fresh` starts from zero"
         )
-    if "stalled: " in cause and plan.stall_action == "restart":
+    if "stalled: " in cause:
         return (
             f"; a task without a sign of life for {plan.stall_after_s:g} s was restarted: if it only "
             "worked silently, raise `stall.after` in the job file"
         )
+    module = _INCOMPLETE.search(cause)
+    if module and module[1] in sys.stdlib_module_names:
+        return f"; if the code has a file {module[1]}.py, rename it: it hides Python's own module"
     return ""

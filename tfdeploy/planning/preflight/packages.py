@@ -53,9 +53,10 @@ def _missing_module_fix(case: HostCase, missing: Import) -> str:
     """Return the fix for a missing module; "" if the fix is to install a package."""
     module = missing.module
     if (pattern := case.needs.unsent_imports.get(module)) is not None:
-        cure = "git or .tfdeployignore leaves it out"
-        cure = f"remove or narrow the pattern {pattern}" if pattern else cure
-        return f"{module} lies in the code's folder and is not sent: {cure}"
+        return (
+            f"{module} lies in the code's folder and is not sent: remove or narrow the pattern "
+            f"{pattern or 'of git or .tfdeployignore that leaves it out'}"
+        )
     if module in python2.MODULES:
         return f"{module} is a module of Python 2: `2to3 -w {missing.where.rpartition(':')[0]}`"
     if near := most_similar(module, case.needs.own_modules, 0.8):
