@@ -55,13 +55,13 @@ def test_suggested_command_names_refused_key_and_setting(ssh_hosts: Any, fleet: 
     login = f"-p {host.port} {resolve(host).user}@{host.address}"
     known = "set `identity_file:` (lab.yaml:3) to a key that the host accepts"
     assert refused(fleet, host).next == (
-        f"`ssh-copy-id -i '{key}.pub' {login}`, or {known}; or, if there is no user "
-        f"{resolve(host).user} there, set `user:` (lab.yaml:2)"
+        f"if there is no user {resolve(host).user} there, set `user:` (lab.yaml:2); otherwise "
+        f"`ssh-copy-id -i '{key}.pub' {login}`, or {known}"
     )
     key.with_name("own key.pub").unlink()
     with SshFleet() as second_fleet:
         suggestion = refused(second_fleet, replace(host, name="n2")).next or ""
-    assert suggestion.startswith(f"`ssh-copy-id {login}`, or {known};")
+    assert suggestion.endswith(f"otherwise `ssh-copy-id {login}`, or {known}")
     missing = replace(host, name="n3", identity_file=str(ssh_hosts.root / "none"))
     cure = "or load a key into an agent with `ssh-add`"
     assert (

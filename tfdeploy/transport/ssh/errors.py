@@ -283,8 +283,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
     return (
         what,
-        f"{_copy_id_command(target)}; or, if there is no user {target.user} there, set "
-        f"{target.user_setting}",
+        f"if there is no user {target.user} there, set {target.user_setting}; otherwise "
+        + _copy_id_command(target),
     )
 
 
