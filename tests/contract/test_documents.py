@@ -33,7 +33,9 @@ CELL_WORDS = 30
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    .*", re.MULTILINE)
-_COMMAND = re.compile(r"^ *(?:\$ )?(?:export \w+=\$\()?tfdeploy ([^)|&;\n]*)", re.MULTILINE)
+_COMMAND = re.compile(
+    r"^ *(?:\$ )?(?:export \w+=\$\()?tfdeploy ((?:-- '[^']*'|[^)|&;\n])*)", re.MULTILINE
+)
 _CODE_SPAN = re.compile(r"`[^`]*`")
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
