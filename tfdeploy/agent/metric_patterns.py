@@ -135,8 +135,8 @@ def compile_metrics(regex_by_metric: Mapping[str, str]) -> Dict[str, Pattern]:
         warnings.simplefilter("ignore")
         for name, text in regex_by_metric.items():
             if text in _WORDS:
-                # Without (?i), matching takes half the time. `search` converts the text to lower
-                # case for such an expression.
+                # Remove (?i), because matching then takes half the time. `search` converts the text
+                # to lower case instead.
                 text = text[len(_ANY_CASE) :]
             elif len(text) > MOST_CHARS:
                 continue

@@ -109,7 +109,7 @@ class MetricReader:
     def find_metrics(
         self, lines: Iterable[str], is_possible: Callable[[str, float], bool]
     ) -> Dict[str, float]:
-        """Return metric -> newest number. If the CPU budget is used up, some metrics are missing.
+        """Return metric -> newest number. If the CPU budget is used up, some metrics are left out.
         Must be called in the main thread.
 
         `lines`: the lines to search; the newest comes first. `is_possible`: as in

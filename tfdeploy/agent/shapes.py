@@ -48,8 +48,8 @@ class _EndingDetails(TypedDict, total=False):
     reason: str
     # The number of the attempt. Added in 0.1.0; a missing key means 1.
     attempt: int
-    # How often the gang had been started when the attempt began. Added in 0.1.0; a missing key
-    # means 1.
+    # How many starts of the gang, including the first, there had been when the attempt began. Added
+    # in 0.1.0; a missing key means 1.
     round: int
     # True if the task does not start again. Added in 0.1.0; a missing key means true.
     final: bool
@@ -103,7 +103,8 @@ class _RestartCount(FailedStarts):
 class RestartCount(_RestartCount, total=False):
     """How often starts of one task have failed, as stored in state.json. Added in 0.1.0."""
 
-    # How often the gang had been started when this attempt began. Added in 0.1.0.
+    # How many starts of the gang, including the first, there had been when this attempt began.
+    # Added in 0.1.0.
     round: int
     how: str  # how this attempt ended, in words. Added in 0.1.0.
 

@@ -308,8 +308,8 @@ class TaskStatus:
     health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
-    # how often the gang (the tasks that restart together) had been started when this attempt
-    # started
+    # how many starts of the gang (the tasks that restart together), including the first, there had
+    # been when this attempt began
     round: int = 1
     # Why the task has restarted, in words. The process that reads a status sets this field.
     began_again: Optional[str] = None
@@ -366,7 +366,7 @@ class HostRunState:
     # Older versions write this list of addresses instead of `admitted`. The list does not say which
     # host stated which address as its own.
     learned: List[str] = field(default_factory=list)
-    # address that was admitted during the run -> the host that stated it as its own
+    # for each address that was admitted during the run: the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)
     # host -> an address from which it has connected, but which it has not stated as its own
     not_admitted: Dict[str, str] = field(default_factory=dict)

@@ -110,7 +110,8 @@ def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
 
     This task is looked up in `cluster` by its address, because the program may use other names for
     jobs. `index` is also returned unchanged in two cases: this task has no address, or this process
-    has already started a server, so that the program starts its whole cluster in one process."""
+    has already started a server, which means that the program starts its whole cluster in one
+    process."""
     role, at = task.planned_task()
     own_address = plan.get(role, [])[at : at + 1]
     tasks = cluster.get(job, [])

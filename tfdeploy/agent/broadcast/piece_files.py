@@ -165,8 +165,9 @@ class PieceFiles:
         return False
 
     def _copy_to_staging(self, piece: Piece) -> None:
-        """Copy the files of this piece to the staging folder. Their size and time are right, but
-        their content differs. From now on, they are received like files that this host lacks."""
+        """Copy to the staging folder the files of this piece whose size and time were right, but
+        whose content turned out to differ. From now on, they are received like files that this host
+        lacks."""
         for file, _, _ in piece:
             moved = self._broadcast_file(file)
             partial = os.path.join(self._new, moved.path)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A task needs a closer check if, for this many seconds, all its log lines say that it waits.
 WAITING_S = 20.0
-# A stalled task probably waits for any task that stalled at least this many seconds before it.
+# A stalled task probably waits for the tasks that stalled at least this many seconds earlier.
 EARLIER_S = 10.0
 _NAMED_MOST = 3  # The text of a finding names at most this many tasks.
 OPEN, CLOSED = "open", "closed"
@@ -30,9 +30,9 @@ class StallFacts(NamedTuple):
 
     `lockstep`: True if each step waits for the slowest task. `after_s`: the setting `stall.after`.
     `signs`: the signs of life of this host's tasks, and of the tasks of hosts that have just
-    answered. `port_answers`: task -> result of a connection to its port. `hosts`: host ->
-    result of a connection to its mesh port. A result is "open", "closed" or why there was no
-    answer. Ports and hosts that were not tried are missing.
+    answered. `port_answers`: task -> result of a connection to its port. `hosts`: host -> result of
+    a connection to its mesh port. A result is "open", "closed" or why there was no answer. Ports
+    and hosts that were not tried are left out.
     """
 
     host: str

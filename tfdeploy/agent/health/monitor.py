@@ -210,8 +210,8 @@ class Monitor:
 
     def _hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
         """Return the hosts of these peers in the order in which to ask them. The caller asks only
-        the first MOST_HOSTS hosts. If there are more hosts, one half of those that are asked is the
-        same in each call, and the other half changes from call to call."""
+        the first MOST_HOSTS hosts. If there are more, half of these MOST_HOSTS are the same in each
+        call, and the other half changes from call to call."""
         hosts = list(dict.fromkeys(peer.host for peer in ordered_peers))
         half = peers.MOST_HOSTS // 2
         if len(hosts) > peers.MOST_HOSTS:

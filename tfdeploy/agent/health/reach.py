@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 3.0  # limits the time to connect
 NO_ANSWER = "no answer"
 TURNED_AWAY = "turned away"
-# Limits the wait for the first byte after a connect. A TensorFlow server sends first. If no server
-# listens on a guarded port, the agent's socket accepts the connection and then closes it.
+# Limits the wait for the first byte from a guarded port. A TensorFlow server sends first. If no
+# server listens, the agent's socket accepts the connection and closes it without a byte.
 FIRST_BYTE_TIMEOUT_S = 1.0
 # The environment variables that name a proxy, in the order in which gRPC reads them.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")

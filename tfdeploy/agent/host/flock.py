@@ -9,8 +9,8 @@ import time
 from tfdeploy.agent.annotations import Optional
 
 _TIMEOUT_S = 0.05
-# A process that tests the lock with `is_locked` holds it briefly. Limits how long `acquire` waits
-# for this.
+# Limits how long `acquire` waits for processes that only test the lock with `is_locked`. Such a
+# process holds the lock briefly.
 _READERS_TIMEOUT_S = 5.0
 
 

@@ -4,9 +4,9 @@ A log has at most two segments; the names of the older segment's files end in `.
 pair of files. out.log has the raw bytes of standard output and standard error. out.index has
 records of the form !QdBxH: the offset of the first byte that the record describes, counted from the
 beginning of the run; UTC seconds; stream 0 or 1; the number of the attempt. A record describes the
-bytes up to the next record. A record is written before its bytes, so a reader that reads the log's
-size before the index has a record for each byte. Of several records with the same offset, the last
-one counts.
+bytes up to the next record. A record is written before its bytes. So if a reader reads first the
+log's size and then the index, it has a record for each byte. Of several records with the same
+offset, the last one counts.
 
 A rotation renames out.index, then renames out.log, then creates a new out.log, and last creates a
 new out.index. Therefore, if out.log has bytes and out.index is missing, the records are in
@@ -26,7 +26,7 @@ RECORD = struct.Struct("!QdBxH")
 MERGE_S = 0.010  # chunks of one stream and attempt that arrive within this time share one record
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
-LEAST_SEGMENT_BYTES = 4096  # A segment (log and index) may always have this size.
+LEAST_SEGMENT_BYTES = 4096  # a segment may have this size even if `max_bytes` is smaller
 _CHECK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
 
 

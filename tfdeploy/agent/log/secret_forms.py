@@ -12,13 +12,13 @@ import json
 
 from tfdeploy.agent.annotations import Iterable, Iterator, List
 
-SHORTEST = 4  # Texts with fewer characters are not masked: this would only make the log unreadable.
-# The single lines of a longer value are masked if they have this many characters.
+SHORTEST = 4  # To mask texts with fewer characters would only make the log unreadable.
+# A single line of a longer value is masked if it has at least this many characters.
 SHORTEST_LINE = 8
 _SHORTEST_BASE64 = 5
 _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
-# The bytes that each encoder leaves unescaped: quote(safe=''), quote, encodeURIComponent, and one
-# that escapes all bytes.
+# For each of four encoders, the bytes that it leaves unescaped. The encoders are quote(safe=''),
+# quote, encodeURIComponent, and one that escapes all bytes.
 _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 

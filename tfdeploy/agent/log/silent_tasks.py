@@ -2,8 +2,8 @@
 program. Reads one file.
 
 A frozen worker does not die. The other tasks that train with it die seconds later, because the
-coordination service of TensorFlow (2.21) misses the worker's heartbeats. The exit codes of those
-tasks alone would lead an operator to the wrong host.
+coordination service of TensorFlow (2.21) misses the worker's heartbeats. The exit codes of these
+other tasks alone would lead an operator to the wrong host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def describe_silent_tasks(
     task_dir: str, own_task: str, output_bytes: int, endings: Mapping[str, Ending]
 ) -> Optional[str]:
     """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
-    no such message. If such a task succeeded before, return that as the cause instead.
+    no such message. If one of these tasks has succeeded before, return its success as the cause
+    instead.
 
     `output_bytes`: how many bytes at the end of the log are the output of this attempt. `endings`:
     task -> how it ended, for the tasks that have ended in the round of this attempt."""

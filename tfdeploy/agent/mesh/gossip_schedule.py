@@ -158,7 +158,7 @@ class GossipSchedule:
 
     def _next_connection_time(self, peer: PeerContactState) -> float:
         """Return the time of the next connection to the peer. After its first refusals, a peer is
-        tried again soon, because its host may have lost its minder."""
+        tried again soon, to find out quickly whether its minder is dead."""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s
         return max(peer.tried, peer.last_message or 0.0) + self._ask_every_s

@@ -152,7 +152,7 @@ class Mesh:
 
     def refusal_s_by_host(self) -> Dict[str, float]:
         """Return host -> for how many seconds the host has refused all connections, from the first
-        refusal to the last. A host that did not refuse the last connection is missing."""
+        refusal to the last. Hosts that did not refuse the last connection are left out."""
         with self._lock:
             return {
                 host: peer.refused_until - peer.refused
@@ -366,7 +366,8 @@ class Mesh:
                 if is_its_own
                 else self._guarded.record_refused_if_new(source, host)
             )
-        # The filter has no space for the address. Minders can still connect to each other.
+        # The filter has no space for the address, so the task ports do not admit it. But minders
+        # can still connect to each other.
         except OSError:
             changed = is_its_own = False
         if changed:

@@ -88,7 +88,7 @@ def _decide_by_phase(view: HostRunView) -> List[Action]:
 
 def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
     """Return the actions that commit or end the run. The reason for such an action may be a fact
-    that only this host knows. Carrying out the action also tells the other hosts."""
+    that only this host knows; the action tells it to the other hosts."""
     part, orders, known = view.part, view.orders, view.known
     if known.abort is not None:
         return []

@@ -199,8 +199,8 @@ class ActionExecutor:
         self._store.journal(action.phase)
         if action.phase == "ended":
             # `launch --fresh` has renamed the keep folders. If that launch was rolled back, the
-            # folders get their names back now. Hosts that share the workdir must see first that the
-            # run has ended on this host.
+            # folders get their names back only now, because hosts that share the workdir must first
+            # see that the run has ended on this host.
             leftovers.restore_keep_if_aborted(self._paths)
         return True
 

@@ -85,7 +85,8 @@ def _hold_port(port: int, may_be_bound: bool) -> socket.socket:
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
             # The task has bound the port exclusively. So no other process can take the port, and
-            # the minder need not hold it. An unbound socket is returned in place of a holding one.
+            # the minder need not hold it. An unbound socket is returned in place of one that holds
+            # the port.
             return socket.socket()
         raise PortTaken(port) from error
 

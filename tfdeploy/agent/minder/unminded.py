@@ -60,7 +60,7 @@ def unminded_mark(host: str) -> str:
 
 def unminded_hosts(known: KnownRunState) -> Dict[str, float]:
     """Return host -> the time since which the host has had no minder (UTC seconds). Hosts with a
-    minder are missing."""
+    minder are left out."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
@@ -70,8 +70,8 @@ def join_reported_facts(
     action: Union[ReportMinderChange, ReportTasksLost],
     now: float,
 ) -> KnownRunState:
-    """Return the shared state `known`, to which the facts that `action` reports are added. `now`:
-    UTC seconds."""
+    """Return the shared state `known`, extended by the facts that `action` reports. `now`: UTC
+    seconds."""
     if isinstance(action, ReportTasksLost):
         return known.join(KnownRunState(ended=make_lost_endings(part, known, action.host)))
     return known.join(

@@ -2,7 +2,7 @@
 such folders, because hosts may share a workdir, and cloned machines may even share a hostname.
 
 If the run has a single folder, that folder belongs to this machine. If the run has several folders,
-the first of these two belongs to this machine:
+this machine's folder is the first of these two that exists:
 1. the folder that this machine has written since it booted;
 2. a folder that states this machine's hostname. Cloned machines share a hostname. So if a folder
    has the name of this machine in the session's inventory, only that folder counts.

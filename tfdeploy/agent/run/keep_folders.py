@@ -142,9 +142,8 @@ def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[File
 
 def walk_files(root: str, top: str) -> Iterator[str]:
     """Yield the path of each file and link below `top`, relative to `root`. In each folder, the
-    `checkpoint` record comes first, and the other files are listed only when the caller asks for
-    the next path. So if the caller reads each row at once, the list has the files that the record
-    names."""
+    `checkpoint` record comes first, and the other files are listed only after it. So a caller that
+    reads each path before it asks for the next one also gets the files that the record names."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         if RECORD in names:
             yield os.path.relpath(os.path.join(folder, RECORD), root)

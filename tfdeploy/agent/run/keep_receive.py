@@ -43,10 +43,10 @@ def move_received_into_keep(
     links: List[Tuple[str, str]],
 ) -> List[str]:
     """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each.
-    `paths_to_rename`: files that are renamed first, so that TensorFlow does not use them or no
-    received file replaces them. `links`: (path, target) of links to make. One with a target outside
-    its own folder is left out. A file in the place of a link is renamed. If files are incomplete, move
-    nothing and return their paths. Raises VerbError in_the_way."""
+    `paths_to_rename`: files that are renamed first, because TensorFlow must not use them or a
+    received file would replace them. `links`: (path, target) of links to make. A link with a target
+    outside its own folder is left out. A file in the place of a link is renamed. If files are
+    incomplete, move nothing and return their paths. Raises VerbError in_the_way."""
     folder, root = incoming_folder(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # an empty file is not sent

@@ -98,7 +98,8 @@ def remove_run(paths: RunPaths) -> None:
         if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         remove_uncommitted_marks(paths)
-    # A minder that ends because of the removal may still write to the folder.
+    # Try repeatedly, because a minder that ends because of the removal may still write to the
+    # folder.
     for _ in range(_TRIES):
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):

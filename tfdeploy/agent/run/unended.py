@@ -1,5 +1,5 @@
-"""Find the releases, environments and data sets that a cleanup must keep, because a run uses them
-that has not ended on all its hosts.
+"""Find the releases, environments and data sets that a cleanup must keep, because they are used by
+a run that has not ended on all its hosts.
 
 In a shared workdir, such a run may belong to another host. A run of which some files are damaged
 may still be alive. So whatever its readable files name counts as used too.

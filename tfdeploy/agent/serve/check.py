@@ -58,7 +58,8 @@ def listen_on_ports(call: Call) -> Answer:
 
 
 def try_links(call: Call) -> Answer:
-    """Connect to these ports of other hosts at once, and report those that do not work.
+    """Connect to all these ports of other hosts at the same time, and report the ports that do not
+    work.
 
     Args: links [[address, port, token], ...].
 

@@ -129,9 +129,9 @@ def probe_host(call: Call) -> Answer:
 
 
 def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], Optional[bool]]:
-    """Return when the task that writes checkpoints (the first deciding task of a run) last
-    succeeded on this host, in UTC seconds, and whether this host had it in its newest committed
-    run. The time is None if it never succeeded here; the other is None if there is no such run."""
+    """Return two facts about the task that writes checkpoints (the first deciding task of a run):
+    when it last succeeded on this host (UTC seconds; None: never), and whether this host had it in
+    this host's newest committed run (None: there is no such run)."""
     times, runs = [], []
     for paths in runs_of_this_machine(workdir, job, host):
         writer = next((peer for peer in paths.part().peers if peer.deciding), None)

@@ -55,8 +55,8 @@ _CELLS = """
     BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple
     MultiRNNCell RNNCell ResidualWrapper
 """
-# Names of tf.contrib that exist elsewhere with the same meaning: module of tf.contrib -> old name
-# -> present name.
+# Names of tf.contrib that exist elsewhere with the same meaning. For each module of tf.contrib: old
+# name -> present name.
 _MOVED: Dict[str, Dict[str, str]] = {
     "cluster_resolver": _parse_names_in(
         "distribute.cluster_resolver",
@@ -132,8 +132,8 @@ _MOVED: Dict[str, Dict[str, str]] = {
     "util": _parse_names("constant_value=get_static_value make_ndarray make_tensor_proto"),
 }
 
-# Old name -> a name of tf.compat.v1 with the same meaning. A name that begins with "python." is in
-# an internal module of TensorFlow instead.
+# Old name -> a name of tf.compat.v1 with the same meaning. If this new name begins with "python.",
+# it is in an internal module of TensorFlow instead.
 RENAMED: Dict[str, str] = {
     **_VERSION0,
     **{

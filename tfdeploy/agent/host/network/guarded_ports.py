@@ -41,9 +41,9 @@ _FIRST_IN_GROUP = (0, 1)
 
 class GuardedPorts:
     """Guards the ports of the tasks on this host. `addresses`: the addresses of all hosts in the
-    plan. `host_by_ip`: address that was admitted later -> the host that stated it as its own
-    ("" if unknown). `refused_ip_by_host`: host -> the first source address of its connections
-    that the host has not stated as its own."""
+    plan. `host_by_ip`: for each address that was admitted later, the host that stated it as its own
+    ("" if unknown). `refused_ip_by_host`: for each host, the first address from which it connected
+    without having stated it as its own."""
 
     # The kernel keeps the sockets that listen on one port in an array. When one of them closes, the
     # kernel moves the last socket of the array to the free index.
@@ -96,10 +96,9 @@ class GuardedPorts:
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
-        # The other sockets belong to the task. One of them may be the old guard socket (the agent's
-        # socket at the time when the task started). If so, the filter is already attached to the
-        # old guard socket. When this socket closes, the kernel gives its index to the new guard
-        # socket.
+        # The task's processes have the other sockets. One of these may be the guard socket from the
+        # time when the task started. If so, the filter is already attached to this old guard
+        # socket. When the old one closes, the kernel gives its index to the new guard socket.
         if others:
             self._order[port] = None if first_inode in others else (len(others), 0)
         self._start_listening(port)
@@ -113,9 +112,9 @@ class GuardedPorts:
         held.setblocking(False)
         # If the socket had a filter of its own, listen() would fail because of connections in
         # TIME_WAIT. So the filter is attached after listen(). Until then, the port is no more open
-        # than it was before listen(). If the task does not listen, nobody reaches the task. If the
-        # task listens and another socket has the filter, the filter protects the port. If the task
-        # listens and no socket has the filter, the port was open to all before.
+        # than it was before listen(): nobody reaches a task that does not listen; if the task
+        # listens, either another socket's filter protects the port, or the port was already open to
+        # all.
         held.listen(_BACKLOG)
         self._attach_filter(port)
 

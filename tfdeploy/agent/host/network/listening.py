@@ -13,8 +13,8 @@ _SOCKET = "socket:["
 
 
 class SocketRow(NamedTuple):
-    """One socket in a table of /proc/net. A socket that is bound but does not listen is missing
-    from these tables."""
+    """One socket in a table of /proc/net. These tables do not list sockets that are bound but do
+    not listen."""
 
     port: int
     user: str
@@ -57,7 +57,7 @@ def has_listener(pids: Iterable[int], port: int, except_inode: Optional[int] = N
 
 def describe_owners(ports: Collection[int]) -> Dict[int, str]:
     """Return port -> who listens on it, as "pid 4242: python train.py", or as "a process of user
-    1001" if this user may not see the process. Ports on which no process listens are missing."""
+    1001" if this user may not see the process. Ports on which no process listens are left out."""
     wanted = [row for row in read_rows(is_listening=True) if row.port in ports]
     owners_by_port = {row.port: "a process of user %s" % row.user for row in wanted}
     by_inode = {row.inode: row.port for row in wanted}

@@ -20,7 +20,7 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
     returns name -> sorted addresses.
 
     A name that does not exist has an empty list. A name for which there was no answer within
-    TIMEOUT_S seconds is missing.
+    TIMEOUT_S seconds is left out.
     """
     wait = _start_resolving(names, TIMEOUT_S)
 

@@ -21,7 +21,7 @@ _SO_ATTACH_REUSEPORT_CBPF = 51
 # `most_instructions` tries filters of these lengths.
 _LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)
 # The number of test connections. If the kernel ignores the filter, each of them reaches one of two
-# sockets by chance.
+# sockets by chance, so all of them hardly ever reach the same one.
 _CONNECTIONS = 8
 _TIMEOUT_S = 1.0  # limits the time of each test connection
 

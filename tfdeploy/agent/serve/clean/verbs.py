@@ -47,8 +47,8 @@ def list_items(call: Call) -> Answer:
     """List what may be removed, and the runs and data sets that are kept.
 
     Args: jobs? [names] (list only what belongs to these jobs), named? [names of data sets to keep]
-    (list the other data sets too), everything? (list everything that tfdeploy has put into the
-    workdir instead), secret_files? (paths, in the form of audit's argument).
+    (list the other data sets too), everything? (instead, list everything that tfdeploy has put into
+    the workdir), secret_files? (paths, in the form of audit's argument).
     """
     context, secret, jobs = call.context, SecretPaths(call), _optional_names(call, "jobs")
     all_jobs = clean_kinds.list_jobs(context.workdir)

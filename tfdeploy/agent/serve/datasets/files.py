@@ -1,9 +1,9 @@
 """Finds which files of a data set this host has, by a Listing: those in its folder, those that are
 staged for a new version, and those of each part.
 
-While this host receives a new version, its listing, and a staging folder for the files that this
-host lacks, are stored beside the data set. The old version stays usable until the new one is
-complete. An interrupted sync is resumed.
+While this host receives a new version, the listing of that version and a staging folder for the
+files that this host lacks are beside the data set. The old version stays usable until the new one
+is complete. An interrupted sync is resumed.
 
 The files of a data set with the setting `split` are divided into parts for the tasks. Each part
 that a task on this host reads gets a folder. If the data set's folder on this host has only the
@@ -74,8 +74,8 @@ class Staging:
         self._listing = data_versions.hidden_sibling_path(folder, "listing")
 
     def begin(self, packed_listing: bytes, reserve_bytes: int) -> Tuple[bytearray, bytearray]:
-        """Begin a sync. Return a bitmap of those rows of the listing whose files this host lacks,
-        and a bitmap of those of them that are complete in the staging folder. Removes staged files
+        """Begin a sync. Return two bitmaps of rows of the listing: the files that this host lacks,
+        and the lacking files that are already complete in the staging folder. Removes staged files
         that this sync does not need.
 
         Raises VerbError (bad_listing, disk) and OSError.
@@ -159,7 +159,8 @@ class Staging:
                 i is not None
                 and staged[j].kind == FILE
                 and is_marked(lacking_bitmap, i)
-                # A commit that was killed may have left a link to a file of a complete version.
+                # A file with two links is removed: a commit that was killed may have left a link to
+                # a file of a complete version.
                 and os.lstat(staged_path).st_nlink == 1
             ):
                 total += staged.allocated(j)

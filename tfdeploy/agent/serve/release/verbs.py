@@ -3,9 +3,9 @@ renames this folder to the hash of the code.
 
 The staging folder outlives an interrupted sync. Files that an older release already has become hard
 links, and symbolic links are made on this host. The other files arrive by rsync, by a broadcast, or
-in the blob of `release.commit`: in the order in which `release.begin` listed them, through the
-session, so SSH protects their integrity. A manifest with a path that could lead out of the release
-is refused. A finished release is never written to.
+in the blob of `release.commit`. The blob has them in the order in which `release.begin` listed
+them, and SSH protects its integrity. A manifest with a path that could lead out of the release is
+refused. A finished release is never written to.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _PortToTry(NamedTuple):
 
 def check_links(call: Call) -> Answer:
     """Try the ports of other hosts of the prepared run. In a run of more than 16 hosts, each host
-    tries only the next 3 hosts, and 8 hosts with server tasks.
+    tries only the next 3 hosts and, in addition, 8 hosts with server tasks.
 
     Args: run, job.
 
@@ -74,7 +74,7 @@ def check_links(call: Call) -> Answer:
         if peers[port.host].wrong_answerer
     ]
     # Ports of tasks are tried last, because the other hosts must first learn the addresses of this
-    # host. Then they let connections from these addresses reach the ports of their tasks.
+    # host. Only then do they let connections from these addresses reach the ports of their tasks.
     guarded = reach.firewalled_task_addresses(part)
     shut += [_add_rejection_reason(port, peers) for port in _find_shut_ports(task_ports, guarded)]
     return {"asked": hosts, "shut": shut}

@@ -60,9 +60,10 @@ def is_of_named_plan(call: Call, paths: RunPaths) -> bool:
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     """Return a task's status: `pending` if the task is about to start again, `lost` if its
     supervisor died without recording an end, otherwise the status that the supervisor wrote."""
-    # The state is read before the status. Its field `again` has the tasks that will start again;
-    # the minder removes a task from it once the new attempt has written its status. In the other
-    # order, a task that starts again between the two reads would be reported as ended.
+    # Read the state before the status. The field `again` of the state has the tasks that will start
+    # again; the minder removes a task from it once the new attempt has written its status. If the
+    # status were read first, a task that starts again between the two reads would be reported as
+    # ended.
     state = paths.state()
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):

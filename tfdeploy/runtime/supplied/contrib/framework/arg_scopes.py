@@ -4,8 +4,8 @@ block."""
 import contextlib
 import functools
 
-# For each open `with` block a mapping from functions to their default arguments, the innermost
-# last.
+# For each open `with` block, a mapping from functions to their default arguments; the innermost
+# block comes last.
 _scopes = [{}]  # type: list[dict[object, dict[str, object]]]
 
 
