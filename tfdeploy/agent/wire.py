@@ -38,7 +38,7 @@ OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
 # Limits the length of shared_state.KnownRunState as JSON. This is enough for a thousand tasks with
-# long reasons in any script.
+# long reasons in any language.
 MAX_KNOWN_BYTES = 1 << 22
 
 # The environment variable that contains the id of the run. Every process of a task has it.

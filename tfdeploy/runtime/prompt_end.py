@@ -74,8 +74,8 @@ def _is_session_closed_error(error: Any) -> bool:
 
 def _await_threads(threads: List[Any], grace_s: float) -> bool:
     """Wait until all threads have ended, but at most `grace_s` seconds. If only queue runners are
-    still alive, wait at most CAP_S seconds. Return True if only queue runners are alive after the
-    wait, and False if no thread or any other thread is alive."""
+    still alive, wait at most CAP_S seconds. After the wait, return True if queue runners are alive
+    and no other threads are."""
     begin_s = time.monotonic()
     alive = _select_alive(threads)
     while alive and time.monotonic() < begin_s + grace_s:

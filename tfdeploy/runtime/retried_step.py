@@ -22,8 +22,8 @@ from . import task
 from .wrapping import report_errors
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
-# A step is repeated at most this many times. Random ids make more retries necessary in less than
-# one step in 10**13.
+# A step is repeated at most this many times. With random ids, fewer than one step in 10**13 needs
+# more retries.
 MAX_RETRIES = 3
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02

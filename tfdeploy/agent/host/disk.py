@@ -8,8 +8,8 @@ from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.record import NamedTuple
 
-# The largest number that is reported, because the control machine accepts no larger one. s3fs
-# reports larger numbers.
+# Larger numbers, such as those of s3fs, are reported as this number, because the control machine
+# accepts no larger one.
 MOST_FREE = (1 << 63) - 1
 
 

@@ -13,7 +13,8 @@ from tfdeploy.agent.host.disk import MOST_FREE, free_space
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-# name in the report, similar to what `ulimit` prints -> number of the limit in the system
+# For each limit: its name in the report (similar to what `ulimit` prints) -> its number in the
+# system.
 _NAMES = {
     "open files": resource.RLIMIT_NOFILE,
     "processes": resource.RLIMIT_NPROC,

@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     # the offset 0.
     records: List[List[float]]
     blob: bytes
-    gone: int  # how many bytes directly before this piece were removed before this reader read them
+    gone: int  # how many bytes that directly precede this piece were removed unread
 
 
 class Segment:

@@ -78,7 +78,8 @@ class MeshListener:
     def _register_connection(self, plain: socket.socket) -> int:
         """Register a connection and return its number. If too many connections have not finished
         their handshake, shut down the oldest of them."""
-        # This duplicate of the descriptor stays open when TLS takes over the original one.
+        # TLS takes over the original descriptor. With this duplicate, the connection can still be
+        # shut down.
         guard = plain.dup()
         with self._lock:
             self._open[guard.fileno()] = guard

@@ -87,8 +87,8 @@ class KnownRunState(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if the run was aborted or its success is decided. How the remaining tasks end then
-        does not matter to other hosts."""
+        """True if the run was aborted or its success is decided. After that, other hosts need not
+        know how the remaining tasks end."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:

@@ -1,6 +1,6 @@
-"""Decide which tasks restart, and in which order the tasks restart that must restart together (a
-gang). The input is the plan for this host, the shared state, the tasks of this host and the clock;
-the output is actions. The functions have no side effects.
+"""Decide which tasks restart, and the order of restarts within a gang (the tasks that must restart
+together). The input is the plan for this host, the shared state, the tasks of this host and the
+clock; the output is actions. The functions have no side effects.
 
 `decide_restart` alone decides whether and when a task restarts.
 

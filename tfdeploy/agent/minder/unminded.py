@@ -53,7 +53,7 @@ def decide_unminded_reports(view: HostRunView) -> List[Action]:
 
 
 def unminded_mark(host: str) -> str:
-    """Return the key of an entry in HostRunView.marks. The entry is the time at which this host
+    """Return the key of an entry in HostRunState.marks. The entry is the time at which this host
     learned that `host` has no minder (the agent's daemon for the run)."""
     return "unminded " + host
 

@@ -44,8 +44,8 @@ class PrintedMetrics:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
         # Inode of the log, and the offset up to which the log has been read.
         self._inode = self._size = 0
-        # The last read was due to begin at the offset `_last`. If more than the size limit of a
-        # read was unread, it began later, at `_began`.
+        # The last read was due to begin at the offset `_last`. If the unread part was longer than a
+        # read may be, the read began later, at `_began`.
         self._last = self._began = 0
         self._seen: Optional[os.stat_result] = None  # os.stat of the log at the last read
         # If lines were skipped and no step was found after them: the offset from which the log is

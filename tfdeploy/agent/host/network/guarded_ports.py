@@ -199,7 +199,7 @@ class GuardedPorts:
             return
         if _is_listening(before):
             # The shutdown ends the listening of the old socket in all processes that have it open,
-            # even if the other thread is polling it.
+            # even if this object's thread is polling it.
             before.shutdown(socket.SHUT_RDWR)
         before.close()
         others = len(_other_listeners(port, self._held[port]))

@@ -175,8 +175,8 @@ class Staging:
 
     def _link_all(self, link_sources: Dict[str, LinkSource]) -> Set[str]:
         """Make the hard links. Return the paths whose link could not be made, because the file to
-        link to is gone. All paths are relative to one open folder. Links between such paths are
-        made three times as fast as links between absolute paths."""
+        link to is gone. All paths are relative to one open folder, because the links are then made
+        three times as fast as with absolute paths."""
         unlinked: Set[str] = set()
         parent, folder_name = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)

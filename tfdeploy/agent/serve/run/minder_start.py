@@ -1,6 +1,6 @@
 """Starts the minder of a run (the process that manages the run on this host), and waits until the
 minder holds the run's ports. Before that, the caller acquires the prepare lock of the job, and
-refuses if another run of the job is alive on this host.
+raises an error if another run of the job is alive on this host.
 
 Answers run.resume: starts the minder again on a host where no process of the run is alive, for
 example after a reboot. The run must be committed, must not have ended on this host, and must be the
