@@ -76,8 +76,8 @@ class Node:
         actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
         if self.kind in SCALARS:
             actual = quoted_truncated(self.text)
-        in_list = self.parent is not None and self.parent.kind == "list"
-        key = self.path.rpartition(".")[2] if in_list else self.key
+        # The key of an item is its number: keep[1] says more than 1.
+        key = self.path.rpartition(".")[2] if self.key.isdigit() else self.key
         return self.error(f"{key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:

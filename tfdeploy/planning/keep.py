@@ -90,8 +90,9 @@ def newest_keep(
         for kept in kept_everywhere
         if kept.host == last_writer or kept.changed_at > ended_at + CLOCK_SLACK_S
     ]
-    own = [kept for kept in kept_everywhere if facts[kept.host].wrote_last is not False]
-    own = own or kept_everywhere
+    own = [
+        kept for kept in kept_everywhere if facts[kept.host].wrote_last is not False
+    ] or kept_everywhere
     checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
     at_home = [kept for kept in own if kept.host in role_hosts]
     candidates = checkpoints or at_home or own
