@@ -1,4 +1,4 @@
-"""Launch runs and follow them from Python: docs/api.md describes it, with an example.
+"""Launch runs and follow them from Python: docs/api.md describes this API, with an example.
 
 Each function or method does what the verb of the same name does, takes the verb's flags as
 keywords, and returns what the verb prints with --json. Durations, sizes and times are numbers
@@ -78,8 +78,8 @@ F = TypeVar("F", bound=CommonFlags)
 _LOG = logging.getLogger("tfdeploy")
 # Without a handler, the logging module would print warnings on stderr.
 _LOG.addHandler(logging.NullHandler())
-# Held during a launch. Of two launches on the same hosts at the same time, one could take a port
-# that the other has found free in its probe and not taken yet.
+# Held during a launch. Otherwise one of two simultaneous launches on the same hosts could take a
+# port that the other has found free in its probe and not taken yet.
 _launching = threading.Lock()
 
 

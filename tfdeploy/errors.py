@@ -144,7 +144,7 @@ class Interrupted(TfdeployError):
     exit_code = 130
 
 
-# Exit code -> its meaning
+# {exit code: its meaning}
 EXIT_CODES = {
     0: "success",
     1: "the run failed, or the verb failed on a host",

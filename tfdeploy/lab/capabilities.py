@@ -17,7 +17,7 @@ from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.machine.own_command import own_command
 
 TRIALS_TIMEOUT_S = 60.0  # time limit for all trials together
-PACKAGES = {  # program -> its Debian package
+PACKAGES = {  # {program: its Debian package}
     "sshd": "openssh-server",
     "ssh": "openssh-client",
     "rsync": "rsync",

@@ -104,7 +104,7 @@ class TaskFields(TypedDict, total=False):
 class RunFields(TypedDict, total=False):
     state: str  # one of wire.RUN_STATES
     cause: str | None
-    left_files: dict[str, list[str]]  # host -> paths of files that tasks left in cwd/ on the host
+    left_files: dict[str, list[str]]  # {host: paths of files that tasks left in cwd/ on the host}
     ended: float | None  # UTC seconds at which the run ended, which is before the time of the event
 
 

@@ -144,7 +144,7 @@ class LogoutPolicy:
 class PreflightFacts:
     """The facts that are collected only for a preflight."""
 
-    # name of a limit -> its soft value, for limits that are set
+    # {name of a limit: its soft value}, for limits that are set
     limits: Annotated[dict[Line, BigCount], Meta(max_length=100)]
     available_bytes: BigCount | None  # memory that is available
     shared_memory: FolderSpace | None  # /dev/shm
@@ -181,11 +181,11 @@ class HostFacts:
     clock_skew_s: Seconds = 0.0
     ssh_server_address: Line | None = None  # the server's IP address in SSH_CONNECTION
     hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback on this host
-    # cluster name -> IP addresses to which this host resolves it
+    # {cluster name: IP addresses to which this host resolves it}
     resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)
     # free ports of the inventory's range, in order
     free_ports: Annotated[tuple[Port, ...], Meta(max_length=65535)] = ()
-    # port in use -> the process that uses it, if known
+    # {port in use: the process that uses it}, if known
     taken_ports: Annotated[dict[Line, Text], Meta(max_length=65535)] = field(default_factory=dict)
     gpus: Annotated[tuple[Gpu, ...], Meta(max_length=1024)] = ()
     gpu_error: Text | None = None
@@ -194,7 +194,7 @@ class HostFacts:
     tf_keras: Version | None = None
     keras: Version | None = None
     numpy: Version | None = None
-    # requested module -> True if `import` can find it
+    # {requested module: True if `import` can find it}
     modules: Modules = field(default_factory=dict)
     cpu_only: bool = False  # True if TensorFlow was built without GPU support
     rsync: Line | None = None  # version of rsync on the host; None: rsync is missing

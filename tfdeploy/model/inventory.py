@@ -38,7 +38,7 @@ class Host:
     bwlimit: int | None = None
     reserve: int = 0  # bytes that a sync leaves free on the workdir's disk
     source: str = ""  # file:line of the host's entry in the inventory
-    # setting -> file:line that sets it
+    # {setting: file:line that sets it}
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def setting_with_place(self, key: str) -> str:

@@ -32,7 +32,7 @@ ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 @dataclass(frozen=True)
 class Protection:
     """The protection of one run. `used`: the weakest level of its hosts. `why`: why no stronger
-    level is used. `hosts`: host -> its level. `hosts` is empty if an earlier version launched the
+    level is used. `hosts`: {host: its level}. `hosts` is empty if an earlier version launched the
     run; then all hosts have the level `used`."""
 
     asked: AskedLevel = "none"
@@ -159,7 +159,7 @@ class Job:
     setup_requirements: str | None = None
     setup_wheels: str | None = None
     secrets: tuple[str, ...] = ()  # names of environment variables that are secret
-    # name of a secret -> its source. A secret without an entry in this dict is read from the
+    # {name of a secret: its source}. A secret without an entry in this dict is read from the
     # caller's environment.
     secret_sources: dict[str, SecretSource] = field(default_factory=dict)
     ready_after_s: float = 5.0
@@ -178,11 +178,11 @@ class Job:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     protect: AskedLevel = "auto"  # who may reach the ports of the run
-    # name of a metric (step, loss, ...) -> regular expression with one group
+    # {name of a metric (step, loss, ...): regular expression with one group}
     metrics: dict[str, str] = field(default_factory=dict)
     source: str = ""
     folder: str = field(default="", compare=False)  # the folder of the job file
-    # key -> file:line:key, for keys whose values may contain a secret, and for data sets
+    # {key: file:line:key}, for keys whose values may contain a secret, and for data sets
     places: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property

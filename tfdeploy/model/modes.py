@@ -43,7 +43,7 @@ class ModeRules:
     portless_roles: tuple[str, ...] = ("evaluator",)
     # a role with one task; if the inventory has no host for it, the first worker host runs it
     lead_role: str | None = None
-    # role -> how its tasks get GPUs, if this differs from the defaults in `gpu_share`
+    # {role: how its tasks get GPUs}, if this differs from the defaults in `gpu_share`
     gpu_shares: tuple[tuple[str, GpuShare], ...] = ()
     # True if the chief and every worker are deciding tasks, whose success ends the run
     all_decide: bool = False

@@ -19,7 +19,7 @@ from tfdeploy.model.typed import convert
 
 PLAN_VERSION = 1
 Notes = tuple[str, ...]  # lines of a plan for its reader, such as reasons and warnings
-Cluster = Mapping[str, tuple[str, ...]]  # role -> endpoints, by index
+Cluster = Mapping[str, tuple[str, ...]]  # {role: endpoints, by index}
 
 
 def endpoint(address: str, port: int) -> str:
@@ -75,7 +75,7 @@ class HostPlan:
     python: str
     # all IP addresses of the host; connections of the run may come from any of these
     addresses: tuple[str, ...] = ()
-    # program -> its version on the host at the launch
+    # {program: its version on the host at the launch}
     versions: dict[str, str] = field(default_factory=dict)
     # the inventory's Host, with which later verbs connect; never sent to a host
     ssh: dict[str, Any] = field(default_factory=dict)
@@ -104,18 +104,18 @@ class Plan:
     release: str
     # the job's command with its placeholders; the commands in `tasks` have the values
     command: tuple[str, ...]
-    cluster: dict[str, tuple[str, ...]]  # role -> addresses, by index
+    cluster: dict[str, tuple[str, ...]]  # {role: addresses, by index}
     hosts: tuple[HostPlan, ...]
     tasks: tuple[TaskPlan, ...]
     deciding: tuple[str, ...]
     # names of the flags that tfdeploy appends to the command, in order
     flags_appended: tuple[str, ...]
     keep: tuple[str, ...] = ()
-    # name -> path of the data set, relative to the job's folder on every host
+    # {name: path of the data set}, relative to the job's folder on every host
     data: dict[str, str] = field(default_factory=dict)
-    # path of a link in the code -> name of the data set to which the link leads
+    # {path of a link in the code: name of the data set to which the link leads}
     links: dict[str, str] = field(default_factory=dict)
-    # data set with `split` -> its parts, by number
+    # {data set with `split`: its parts, by number}
     parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of the secrets, not the values
     # the tasks' working directory, relative to the code folder; "" is the code folder itself
@@ -166,7 +166,7 @@ class Plan:
 
     @property
     def versions(self) -> dict[str, dict[str, str]]:
-        """Return host -> program -> version. A host is missing if an older tfdeploy launched the
+        """Return {host: {program: version}}. A host is missing if an older tfdeploy launched the
         run."""
         return {host.host: host.versions for host in self.hosts if host.versions}
 

@@ -112,7 +112,7 @@ MOST_TASKS = 100_000  # the most tasks in a plan that comes from a host
 MOST_NOTES = 1000  # the most notes that are shown, if the plan comes from a host
 
 _Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
-# field -> the type of the values that a host may send. For these fields, the types in the plan's
+# {field: the type of the values that a host may send}. For these fields, the types in the plan's
 # own classes also allow other values.
 _TASK_FIELDS: dict[str, Any] = {
     "role": Name,
@@ -229,7 +229,7 @@ def _refuse_invalid_names(plan: Plan) -> None:
     named_hosts = {*plan.protect.hosts, *on_hosts, plan.supply_from}
     endpoints = chain(filter(None, (t.address for t in plan.tasks)), *plan.cluster.values())
     paths = (*plan.keep, *plan.links, *plan.data.values())
-    # what is wrong with a value -> the values with which this is wrong
+    # {what is wrong with a value: the values with which this is wrong}
     faults: dict[str, Iterable[str | None]] = {
         "this name occurs twice": (name for name, count in (tasks + hosts).items() if count > 1),
         "not a task's name": (t.task for t in plan.tasks if t.task != f"{t.role}:{t.index}"),

@@ -137,8 +137,8 @@ TaskState = Literal["pending", "starting", "running", "ended", "lost"]
 
 
 class TaskEnding(msgspec.Struct):
-    """How one attempt of a task ended, as minders send it to each other:
-    shared_state.make_ending."""
+    """How one attempt of a task ended, as minders tell each other (see
+    shared_state.make_ending)."""
 
     outcome: Outcome
     time: Seconds | None = None
@@ -183,7 +183,7 @@ class GangRound(msgspec.Struct):
 
 _Lines = Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)]
 _SHOWN: dict[str, Any] = {"run": Name, "task": TaskName, "host": Name}
-_NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed type
+_NARROWER: dict[type[Any], dict[str, Any]] = {  # {record: {field: its allowed type}}
     wire.TaskStatus: {
         **_SHOWN,
         "state": TaskState,

@@ -158,7 +158,7 @@ def _make_steps(request: LaunchRequest, fleet: Fleet, emit: Emit) -> LaunchSteps
 def _prepare_with_retries(steps: LaunchSteps, store: RunStore, undo: ExitStack) -> PreparedRun:
     """Probe, plan, sync and prepare, then save the run in the store.
 
-    Starts again with the probe if a port was taken or a file changed in the meantime.
+    If a port was taken or a file changed in the meantime, starts again with the probe.
     """
     request = steps.request
     for tries_left in reversed(range(TRIES)):

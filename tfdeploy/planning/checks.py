@@ -77,8 +77,8 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
     _refuse_several_chiefs(inventory, requested.get("chief"))
     for name in mode.required_roles:
         if not role_hosts(inventory, name):
-            # A role of the inventory has no hosts if --limit or --exclude has removed all of them,
-            # because `select` keeps a role whose hosts it removes.
+            # If --limit or --exclude removes all hosts of a role, the role stays in the inventory,
+            # without hosts.
             is_left_out = name in inventory.roles
             why = (
                 "--limit or --exclude removes all hosts of this role"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def data_paths(job: Job, single_file_sets: frozenset[str]) -> dict[str, str]:
-    """Return data set -> its path on a host, relative to the job's folder on that host.
+    """Return {data set: its path on a host}, relative to the job's folder on that host.
 
     The path of a folder is like data/digits. The path of a single file is like data/iris/iris.csv.
     """
@@ -34,7 +34,7 @@ def data_paths(job: Job, single_file_sets: frozenset[str]) -> dict[str, str]:
 
 
 def data_links(job: Job) -> dict[str, str]:
-    """Return path in the code -> name of the data set, for data sets inside the code folder.
+    """Return {path in the code: name of the data set}, for data sets inside the code folder.
 
     The code is sent without these data sets. On the host, a link at this path leads to the data
     set.
@@ -104,7 +104,7 @@ def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
-    """Return data set -> (worker and host of each part), for data sets with `split: worker`.
+    """Return {data set: (worker and host of each part)}, for data sets with `split: worker`.
 
     The files of the parts are not known yet.
     """
@@ -117,7 +117,7 @@ def with_part_sizes(
 ) -> Plan:
     """Return the plan with the size of each part of the split data sets.
 
-    `part_sizes_by_data_set`: data set -> (number of files, bytes) of each part.
+    `part_sizes_by_data_set`: {data set: (number of files, bytes) of each part}.
     """
     parts = {
         name: tuple(

@@ -20,7 +20,7 @@ class Description(NamedTuple):
 
     heading: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, ...], ...]
-    commands: tuple[tuple[str, str], ...]  # task -> its command line, quoted for a shell
+    commands: tuple[tuple[str, str], ...]  # {task: its command line, quoted for a shell}
     notes: Notes
 
 

@@ -36,7 +36,7 @@ def task_environment(
 
     There are three sources: the variables that every task gets, then `program_variables`, which
     this program needs, then the job's `env`. A later source overrides an earlier one. In a mode
-    with a single process, TF_CONFIG is not set. `placeholder_values`: placeholder -> value.
+    with a single process, TF_CONFIG is not set. `placeholder_values`: {placeholder: value}.
     `job_names`: the program's own names for the roles. `proxies`: variables for proxies that the
     host sets. Only if the host or the job sets such variables, the task gets `no_proxy` and the
     like, because JAX warns about `no_proxy`.

@@ -40,7 +40,7 @@ _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "expor
 _CHECKPOINT_NAME = re.compile(
     rf"{OUTPUT_NAME.pattern}|checkpoints?|ckpts?|default_root_dir|out|output|save|save_path|checkpoint_path"
 )
-# Function that takes a path for checkpoints -> (position, name) of the argument that is this path,
+# {function that takes a path for checkpoints: (position, name) of the argument that is this path},
 # if the name is not checkpoint_dir.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
@@ -100,7 +100,7 @@ def find_programs(
 ) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
-    `sources`: path -> text of each Python file. `documents`: text that may contain examples of
+    `sources`: {path: text} of each Python file. `documents`: text that may contain examples of
     commands, such as a README, or settings of the programs.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}

@@ -24,10 +24,10 @@ _SAME_IN_PLAN = """
 
 
 def host_parts(plan: Plan, ahead_s_by_host: Mapping[str, float]) -> dict[str, wire.HostPart]:
-    """Return host -> the part of the plan that the verb run.prepare sends to this host.
+    """Return {host: the part of the plan that the verb run.prepare sends to this host}.
 
-    Secrets, certificates and the result of `shared_part` are added later. `ahead_s_by_host`: host
-    -> how many seconds its clock is ahead of the run's clock.
+    Secrets, certificates and the result of `shared_part` are added later. `ahead_s_by_host`: {host:
+    how many seconds its clock is ahead of the run's clock}.
     """
     digest, texts = plan.digest, shared_texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}

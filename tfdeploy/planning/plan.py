@@ -88,7 +88,7 @@ class _PlacedTasks:
 class _CheckedProgram:
     """The result of reading the program.
 
-    `links`: path of a link in the code -> name of the data set to which the link leads.
+    `links`: {path of a link in the code: name of the data set to which the link leads}.
     """
 
     program: Program
@@ -129,8 +129,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan of one run.
 
-    `facts`: host name -> facts, at least for the hosts of `hosts_to_probe`. Of facts about other
-    hosts, only those about `keep` folders are used. `sources`: path in the code -> text, for the
+    `facts`: {host name: facts}, at least for the hosts of `hosts_to_probe`. Of facts about other
+    hosts, only those about `keep` folders are used. `sources`: {path in the code: text}, for the
     *.py files of the code. `now`: UTC seconds. Raises UsageError for a wrong mode, command, role or
     placeholder, and Refused if the hosts cannot run the job.
     """

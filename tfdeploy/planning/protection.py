@@ -60,7 +60,7 @@ def decide_protection(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -
 
 
 def find_hindrances(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
-    """Return level of protection -> host -> why the host cannot provide it.
+    """Return {level of protection: {host: why the host cannot provide it}}.
 
     Hosts that can provide a level are left out. `addresses`: the addresses of all hosts of the run.
     """

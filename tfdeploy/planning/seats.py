@@ -21,7 +21,7 @@ from tfdeploy.planning.options import Options
 
 
 def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
-    """Return role -> the hosts, tasks and GPUs that are requested for it.
+    """Return {role: the hosts, tasks and GPUs that are requested for it}.
 
     The facts of the hosts are not needed for this. Raises UsageError if the job has no mode, and
     ConfigError if the roles do not make a cluster.
@@ -60,7 +60,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
 
 
 def probed_hosts(inventory: Inventory, mode: Mode, facts: FactsByHost) -> dict[str, Host]:
-    """Return name -> host for the hosts to probe. Raises Refused if one of them has no facts."""
+    """Return {name: host} for the hosts to probe. Raises Refused if one of them has no facts."""
     asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}
     for name in hosts:

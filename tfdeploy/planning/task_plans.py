@@ -26,11 +26,11 @@ from tfdeploy.planning.program.task_identity import TaskIdentity
 class SharedByTasks:
     """Values that all tasks of the run have in common.
 
-    `programs`: role -> its program; roles whose tasks run only a server are left out.
+    `programs`: {role: its program}; roles whose tasks run only a server are left out.
     `extra_variables`: environment variables that all these programs need.
     `keeps_written_addresses`: whether the tasks listen at addresses that are written into the
-    program. `identity`: how a program learns which task it is. `renamed_values`: role ->
-    {placeholder: its value}. In these values, the roles have the names that the program uses.
+    program. `identity`: how a program learns which task it is. `renamed_values`: {role:
+    {placeholder: its value}}. In these values, the roles have the names that the program uses.
     """
 
     job: Job

@@ -148,8 +148,9 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
 def _is_in_checkout(folder: str, is_nested: bool) -> bool:
     """True if the folder is in a git checkout.
 
-    `is_nested`: True if an outer repository contains the folder as one entry. Then the outer one is
-    not counted: the folder is in a checkout only if a repository begins in the folder itself.
+    `is_nested`: True if an outer repository contains the folder as one entry. The outer repository
+    then does not count: the folder is in a checkout only if a repository begins in the folder
+    itself.
     """
     above = () if is_nested else Path(folder).parents
     return any((parent / ".git").exists() for parent in (Path(folder), *above))

@@ -80,7 +80,7 @@ def _show_versions(terminal: Terminal, versions: Mapping[str, Any]) -> None:
 
 
 def _show_section(terminal: Terminal, key_by_header: Mapping[str, str], rows: Rows) -> None:
-    """Write a table of the rows. `key_by_header`: header -> key of the rows."""
+    """Write a table of the rows. `key_by_header`: {header: key of the rows}."""
     cells = [[row.get(key) for key in key_by_header.values()] for row in rows]
     _show_rows(terminal, list(key_by_header), cells)
 

@@ -21,8 +21,8 @@ def show_removed_items(
     items_by_host: Mapping[str, Iterable[CleanItem]],
     record_bytes_by_run: Mapping[str, int],
 ) -> None:
-    """Write a table of the items that are removed. `items_by_host`: host -> items.
-    `record_bytes_by_run`: run -> bytes of the run's record on this machine."""
+    """Write a table of the items that are removed. `items_by_host`: {host: items}.
+    `record_bytes_by_run`: {run: bytes of the run's record on this machine}."""
     sizes = group_by_key(
         ((item.kind, item.job, item.name), (clean(host), item.bytes))
         for host, items in items_by_host.items()
@@ -46,8 +46,8 @@ def show_removed_items(
 
 
 def explain_kept_items(items_by_host: Mapping[str, Iterable[CleanItem]]) -> list[str]:
-    """Return a line for each item that is not removed, with the reason. `items_by_host`: host ->
-    its items that are not removed."""
+    """Return a line for each item that is not removed, with the reason. `items_by_host`: {host: its
+    items that are not removed}."""
     hosts_by_item = group_by_key(
         ((item.kind, item.name, item.stays), host)
         for host, items in items_by_host.items()

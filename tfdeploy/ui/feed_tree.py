@@ -51,9 +51,9 @@ def draw_feed_tree(
 
 
 class _FeedTree:
-    """The tree along which one stripe of the data is sent from host to host. `depth`: host -> its
-    distance from the root. `size`: host -> how many hosts its subtree has, including the host
-    itself."""
+    """The tree along which one stripe of the data is sent from host to host. `depth`: {host: its
+    distance from the root}. `size`: {host: how many hosts its subtree has, including the host
+    itself}."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
         feeds = list(feeds)

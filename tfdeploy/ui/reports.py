@@ -171,8 +171,8 @@ def show_left_files(
     terminal: Terminal, files_by_host: Mapping[str, Sequence[str]], cwd: str = ""
 ) -> None:
     """Write which files the program left outside the folders that the job file's `keep` names, and
-    the folders to add to `keep`. `files_by_host`: host -> paths. `cwd`: the
-    folder of the code in which the program started."""
+    the folders to add to `keep`. `files_by_host`: {host: paths}. `cwd`: the folder of the code in
+    which the program started."""
     for host, paths in files_by_host.items():
         shown = list_first([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown)
@@ -244,7 +244,7 @@ def show_forecast(
     sent_bytes_by_host: Mapping[str, Mapping[str, int]],
 ) -> None:
     """Write what a sync would send: a row for each host, then which host would send to which.
-    `sent_bytes_by_host`: host -> name of the code or data set -> bytes."""
+    `sent_bytes_by_host`: {host: {name of the code or data set: bytes}}."""
     rows = [
         (
             h["host"],

@@ -39,7 +39,7 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        # Style -> the escape sequences before and after a text of this style.
+        # {style: the escape sequences before and after a text of this style}.
         self._codes: dict[str, tuple[str, str]] = {}
         # The rows that are on the terminal now.
         self._shown: list[str] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 Color = Literal["auto", "always", "never"]
-# The colours of tasks: SGR code -> the name that the package rich uses.
+# The colours of tasks: {SGR code: the name that the package rich uses}.
 TASK_COLORS = {
     36: "cyan",
     33: "yellow",
@@ -32,7 +32,7 @@ _RUN_STYLES = {
     "failed": "bold red",
     "lost": "bold red",
 }
-# A word of a style -> its SGR code.
+# {word of a style: its SGR code}
 NAMED = {
     "bold": "1",
     "dim": "2",

@@ -149,7 +149,7 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
 
 
 def _read_texts(folder: Path, *patterns: str) -> dict[str, str]:
-    """Return path -> text of each file that matches a pattern."""
+    """Return {path: text} of each file that matches a pattern."""
     paths = [
         path
         for pattern in patterns

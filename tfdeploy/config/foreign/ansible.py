@@ -61,8 +61,8 @@ class Groups:
 
     at: Node
     groups: dict[str, Group] = field(default_factory=lambda: {"all": Group()})
-    hosts: dict[str, Node] = field(default_factory=dict)  # host -> location of its first mention
-    # host -> variable -> value, for variables of the host itself
+    hosts: dict[str, Node] = field(default_factory=dict)  # {host: location of its first mention}
+    # {host: {variable: value}}, for variables of the host itself
     variables: dict[str, dict[str, Node]] = field(default_factory=dict)
 
     def group(self, name: str) -> Group:

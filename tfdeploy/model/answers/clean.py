@@ -71,8 +71,8 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 class CleanRules:
     """The rules of what is kept: the `newest_kept` ended runs of each job, and the runs that ended
     less than `min_age_s` seconds ago. `kept_data_sets`: the data sets that are kept; if None, all
-    are kept. `secret_paths`: job -> secret files that older versions may have sent (see
-    operations/sending/withheld_files.py). These files are removed even from a kept run."""
+    are kept. `secret_paths`: {job: secret files that older versions may have sent (see
+    operations/sending/withheld_files.py)}. These files are removed even from a kept run."""
 
     newest_kept: int = 0
     min_age_s: float = 0.0
@@ -103,8 +103,8 @@ def find_staying_runs(
 def select_kept_runs(
     ended_at: Mapping[tuple[str, str], float], rules: CleanRules, now: float
 ) -> set[tuple[str, str]]:
-    """Return (job, run) of the ended runs that the rules keep. `ended_at`: (job, run) -> time in
-    UTC seconds at which the last host of the run ended it."""
+    """Return (job, run) of the ended runs that the rules keep. `ended_at`: {(job, run): time in UTC
+    seconds at which the last host of the run ended it}."""
     recent = {key for key, when in ended_at.items() if now - when < rules.min_age_s}
     for job_name in {job for job, _ in ended_at}:
         runs = sorted(

@@ -147,8 +147,8 @@ class TaskMetrics:
     """The metrics of one task, computed from its samples."""
 
     def __init__(self) -> None:
-        self.newest_values: Mapping[str, float] = {}  # metric -> its newest value
-        # step counter that the task prints -> when it was printed last
+        self.newest_values: Mapping[str, float] = {}  # {metric: its newest value}
+        # {step counter that the task prints: when it was printed last}
         self._counted: dict[str, float] = {}
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=_MOST_POINTS) for name in STEP_COUNTERS
@@ -240,7 +240,7 @@ def metric_label(name: str) -> str:
 def labelled_values(
     metrics: Mapping[str, float], job_metrics: Collection[str] = ()
 ) -> dict[str, float]:
-    """Return label -> value of the metrics that tables show. If several rates have one label, a
+    """Return {label: value} of the metrics that tables show. If several rates have one label, a
     rate from lines takes precedence over one from event files."""
     shown: dict[str, float] = {}
     for name in sorted(

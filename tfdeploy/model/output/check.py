@@ -127,7 +127,7 @@ def _groups_of_trouble(
     trouble: _Trouble, ports: Mapping[_Pair, set[int]], tested: set[_Pair]
 ) -> Iterator[LinkGroup]:
     """Yield groups of the links that failed, or are slow, for the same reason (`trouble`). `ports`:
-    (source, target) -> the ports of the links between these hosts that have this trouble. `tested`:
+    {(source, target): the ports of the links between these hosts that have this trouble}. `tested`:
     all pairs of hosts that were tested."""
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"

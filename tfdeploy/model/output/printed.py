@@ -248,7 +248,7 @@ class CompletionAnswer(TypedDict):
     script: str
 
 
-PRINTED: dict[str, Any] = {  # name of an output -> its type
+PRINTED: dict[str, Any] = {  # {name of an output: its type}
     "init": InitAnswer,
     "inventory": InventoryAnswer,
     "trust": TrustAnswer,
@@ -278,7 +278,7 @@ PRINTED: dict[str, Any] = {  # name of an output -> its type
     "completion": CompletionAnswer,
     "error": ErrorAnswer,
 }
-# output -> the command that prints it. An output without an entry is printed by the verb that has
+# {output: the command that prints it}. An output without an entry is printed by the verb that has
 # the output's name.
 _PRINTED_BY = {
     "sync-dry-run": "sync --dry-run",

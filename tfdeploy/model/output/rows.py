@@ -71,7 +71,7 @@ class SetupRow(OkRow):
     environment: str | None  # folder of the environment on the host
     python_version: str | None
     by: str | None  # the installer of the packages: uv or pip
-    packages: Mapping[str, str]  # name -> version
+    packages: Mapping[str, str]  # {name: version}
     made: bool
     bytes_sent: int
     seconds: float | None
@@ -198,7 +198,7 @@ class KnownRunRow(TypedDict):
 
 
 class RunRow(KnownRunRow, total=False):
-    damaged: dict[str, str]  # host -> what is wrong with the run's files there
+    damaged: dict[str, str]  # {host: what is wrong with the run's files there}
     differ: TfdeployError  # only if the hosts hold different plans of the run
     doubt: str  # why the start time of the run is not known
 

@@ -58,10 +58,10 @@ class RunProgress:
         # Keys: what a running broadcast sends, such as "data digits". Values: the last event of
         # this broadcast.
         self.broadcasts: dict[str, BroadcastFields] = {}
-        self.steps: dict[str, str] = {}  # step of the launch -> begin, done, failed
+        self.steps: dict[str, str] = {}  # {step of the launch: begin, done, failed}
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
         self.left_files: dict[str, list[str]] = {}
-        # (task, number of the attempt) -> attempt
+        # {(task, number of the attempt): attempt}
         self.attempts: dict[tuple[str, int], Attempt] = {}
         self.goal: int | None = None  # steps that the command requests; None: not known
         # True if several tasks train at their own pace and share one step counter. Then the step in
@@ -268,8 +268,8 @@ class RunProgress:
         task.apply_status(cast("TaskFields", event.data))
 
     def merge_attempts(self, recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-        """Add the attempts that the hosts have recorded to the known ones. `recorded`: task -> its
-        attempts. Return the attempts whose end was not known before this call."""
+        """Add the attempts that the hosts have recorded to the known ones. `recorded`: {task: its
+        attempts}. Return the attempts whose end was not known before this call."""
         known_tasks = recorded.keys() & self.tasks.keys()
         return merge_recorded_attempts(
             self.attempts, {task: recorded[task] for task in known_tasks}

@@ -194,7 +194,7 @@ class HostProgress:
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}
         self.synced = False  # True if code and data are complete on the host
-        # number of a GPU -> (percent busy, bytes in use)
+        # {number of a GPU: (percent busy, bytes in use)}
         self.gpus: dict[int, tuple[float | None, int | None]] = {}
         self.traffic: int | None = None  # bytes received and sent per second
 

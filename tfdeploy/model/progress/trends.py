@@ -88,8 +88,8 @@ class Trend:
 
 
 class Trends:
-    """The trends of a run. `printed`: task -> name of a metric -> trend. `used`: task -> name of a
-    trend (LINES, PACE or one of USES) -> trend. The trends of the run itself are in `printed`, with
+    """The trends of a run. `printed`: {task: {name of a metric: trend}}. `used`: {task: {name of a
+    trend (LINES, PACE or one of USES): trend}}. The trends of the run itself are in `printed`, with
     the key RUN instead of a task. Their names are STEP, LOSS, RATE and DONE."""
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ class Final(TypedDict):
 @dataclass(frozen=True)
 class ComparedRun:
     """One run. `files`: the files of its code, or None if this machine does not know them.
-    `contents`: path -> content, for files that differ from those of the first run, or None if no
+    `contents`: {path: content}, for files that differ from those of the first run, or None if no
     host has the run's code any more."""
 
     plan: Plan

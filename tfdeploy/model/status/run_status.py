@@ -69,7 +69,7 @@ class RunView:
     unreachable: tuple[str, ...] = ()
     # hosts that were deliberately not asked; the tasks of these hosts are not in `tasks`
     unasked: tuple[str, ...] = ()
-    # host -> paths of files that tasks left in cwd/ on the host
+    # {host: paths of files that tasks left in cwd/ on the host}
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cwd: str = ""  # the tasks' working directory, relative to the code folder
     # ports of a protected run that are open to everybody, as text
@@ -100,10 +100,10 @@ def run_view(
 ) -> RunView:
     """Return the view of the run, with its state and cause.
 
-    `host_states`: host -> its state; None or missing if the host does not know this run. For an
+    `host_states`: {host: its state}; None or missing if the host does not know this run. For an
     unreachable host, this may be the last known state. `unasked`: hosts that were deliberately not
-    asked; other hosts may still report about them. `metrics`: task -> newest value of each metric.
-    `unread`: task -> metrics that the task's host no longer reads.
+    asked; other hosts may still report about them. `metrics`: {task: newest value of each metric}.
+    `unread`: {task: metrics that the task's host no longer reads}.
     """
     states = [state for state in map(host_states.get, plan.host_names) if state is not None]
     silent = {*unreachable, *unasked}
@@ -295,7 +295,7 @@ def _is_over_on_host(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # State of a task -> the number of its first attempt in this state. The run is `starting` while
+    # {state of a task: the number of its first attempt in this state}. The run is `starting` while
     # a task is in this state with this number. A task with a higher number has restarted, and the
     # run stays `running`.
     first = {"pending": 0, "starting": 1}

@@ -37,7 +37,7 @@ from tfdeploy.model.row_values import (
     stall_words,
 )
 
-Metrics = Mapping[str, Mapping[str, float]]  # task -> the newest figure of each metric
+Metrics = Mapping[str, Mapping[str, float]]  # {task: the newest figure of each metric}
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
 def merge_recorded_attempts(
     known_attempts: dict[tuple[str, int], Attempt], recorded: Mapping[str, Sequence[Attempt]]
 ) -> list[Attempt]:
-    """Add the attempts that hosts have recorded to `known_attempts`. `recorded`: task -> its
-    attempts. `known_attempts`: (task, number of the attempt) -> attempt. A recorded end replaces
+    """Add the attempts that hosts have recorded to `known_attempts`. `recorded`: {task: its
+    attempts}. `known_attempts`: {(task, number of the attempt): attempt}. A recorded end replaces
     the end that a status reported.
 
     Return the attempts whose end was not known before.

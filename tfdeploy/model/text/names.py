@@ -47,7 +47,7 @@ def fold_names(names: Iterable[str]) -> str:
 
 
 def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
-    """Return key -> its values, for pairs (key, value), in order of first appearance."""
+    """Return {key: its values}, for pairs (key, value), in order of first appearance."""
     groups: dict[V, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -63,7 +63,7 @@ def group_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
 def fold_errors(error_by_host: Mapping[str, str]) -> dict[str, str]:
     """Return {names of hosts, folded into one text: their error}. If the errors of several hosts
     differ only in the host's own name and address, they are merged into one error without an
-    address. `error_by_host`: host -> error."""
+    address. `error_by_host`: {host: error}."""
     groups = group_equal(
         {host: replace_own_name(text, host) for host, text in error_by_host.items()}
     )
@@ -173,7 +173,7 @@ def match_names(
     kind: str,
     of: str = "",
 ) -> set[str]:
-    """Return the `names` that the patterns match. `groups`: name of a group -> its members. If a
+    """Return the `names` that the patterns match. `groups`: {name of a group: its members}. If a
     group and a name are equal, the name takes precedence.
 
     `flag`, `kind` ("host", "task") and `of` (" of RUN") are for error messages. Raises UsageError

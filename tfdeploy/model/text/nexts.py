@@ -35,8 +35,8 @@ MOST = 5
 def merge_next_commands(nexts: Mapping[str, str | None]) -> list[str]:
     """Return what to type next, as at most MOST lines, in order of appearance. Hosts with the same
     text share one line, which has all their names. If texts differ only in the host's address, only
-    the first is returned, followed by the names of the other hosts. `nexts`: host -> what to type
-    next for this host, or None."""
+    the first is returned, followed by the names of the other hosts. `nexts`: {host: what to type
+    next for this host, or None}."""
     texts = {host: replace_host_name(text, host) for host, text in nexts.items() if text}
     groups = [
         (group_equal({name: texts[name] for name in alike}), alike)

@@ -389,8 +389,9 @@ class Broadcast:
     def _place_complete_members(self, pool: ThreadPoolExecutor) -> None:
         """Put the files in place on each member as soon as the member has all of them.
 
-        If the member's files were compared only by size and time, and not by hashes, they are put
-        in place only after all other members have received their files.
+        Files that were compared only by size and time, and not by hashes, are put in place only
+        after all other members have received their files: until then, a hash may show that the
+        content differs.
         """
         if self.source.error is not None:
             raise self.source.error

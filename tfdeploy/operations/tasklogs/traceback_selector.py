@@ -56,7 +56,8 @@ class TracebackSelector:
         return not (self._errors or self._units or any(HEAD in each.line for each in batch))
 
     def decide(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
-        """Read one more line. Yield the lines of which it is now certain if they are selected.
+        """Read one more line. Yield the lines for which it is now certain whether they are
+        selected.
 
         Each result is (line, True if it is selected, True if it begins a traceback). The lines of a
         traceback are held back until the traceback ends, or until `matches` or `excluded` finds

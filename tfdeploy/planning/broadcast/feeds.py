@@ -97,7 +97,7 @@ class FeedPlan:
 
     @cached_property
     def by_child(self) -> dict[str, tuple[Feed, ...]]:
-        """Return host -> the connections (feeds) over which this host receives data."""
+        """Return {host: the connections (feeds) over which this host receives data}."""
         feeds_by_child: dict[str, tuple[Feed, ...]] = {}
         for feed in self.feeds:
             feeds_by_child[feed.child] = (*feeds_by_child.get(feed.child, ()), feed)
@@ -117,7 +117,7 @@ def make_move(child: Member, stripe: int, parent: Member | None) -> Move:
 
 
 def group_by_site(members: Iterable[Member]) -> dict[str, list[Member]]:
-    """Return site -> its members. Sites with a complete member come first.
+    """Return {site: its members}. Sites with a complete member come first.
 
     Otherwise the sites have the order in which their first members appear in `members`."""
     sites = group_by_key((member.site, member) for member in members)

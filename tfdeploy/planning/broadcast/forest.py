@@ -15,7 +15,7 @@ REACHES_NOBODY = 3
 class Forest:
     """The parent of each incomplete member, for each stripe of a broadcast.
 
-    The parent of a member is the host that sends data to it. `members`: name -> member. `shut`:
+    The parent of a member is the host that sends data to it. `members`: {name: member}. `shut`:
     pairs (child, parent) in which the child could not connect to the parent.
     """
 
@@ -55,7 +55,7 @@ class Forest:
                 yield stripe, parent, child
 
     def children(self, stripe: int) -> dict[str, list[str]]:
-        """Return parent -> the hosts to which this parent sends the stripe."""
+        """Return {parent: the hosts to which this parent sends the stripe}."""
         return group_by_key((parent, child) for child, parent in self.parents[stripe].items())
 
     def former_ancestors(self, child: str, stripe: int) -> list[str]:
@@ -68,7 +68,7 @@ class Forest:
         return ancestors
 
     def count_descendants(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
-        """Return host -> number of its descendants, for each host of `tops` and its descendants."""
+        """Return {host: number of its descendants}, for each host of `tops` and its descendants."""
         children = self.children(stripe)
         order, todo = [], list(tops)
         while todo:

@@ -32,9 +32,9 @@ def assign_streams(
 ) -> list[Stream]:
     """Return the streams that send each host the files it lacks. An empty file is not sent.
 
-    A file is identified by its row number in the file list. `wanted_rows`: host -> all files that
-    the host should have. `missing_rows`: host -> the wanted files that it lacks. `held_rows`:
-    host -> the files that it has and may send. `origin`: a host that has all files. If several
+    A file is identified by its row number in the file list. `wanted_rows`: {host: all files that
+    the host should have}. `missing_rows`: {host: the wanted files that it lacks}. `held_rows`:
+    {host: the files that it has and may send}. `origin`: a host that has all files. If several
     hosts have a file, the one that has the fewest bytes to send so far sends it. Hosts that should
     have the same files get them in one stream, so there are few streams.
     """

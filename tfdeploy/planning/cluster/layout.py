@@ -15,9 +15,9 @@ from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_tasks
 class Layout:
     """The cluster: its tasks with their hosts, addresses and ports.
 
-    `port_by_task`: task -> port, for tasks that listen. `endpoint_by_task`: task -> "host:port",
-    for the same tasks. `address_by_host`: host -> address. `mesh_port_by_host`: host -> port on
-    which its agent talks to the other hosts. `cluster`: role -> endpoints. `deciding`: the tasks
+    `port_by_task`: {task: port}, for tasks that listen. `endpoint_by_task`: {task: "host:port"},
+    for the same tasks. `address_by_host`: {host: address}. `mesh_port_by_host`: {host: port on
+    which its agent talks to the other hosts}. `cluster`: {role: endpoints}. `deciding`: the tasks
     that must succeed for the run to succeed.
     """
 
@@ -31,7 +31,7 @@ class Layout:
 
     @cached_property
     def joined_endpoints(self) -> dict[str, str]:
-        """Return role -> its endpoints, joined by commas.
+        """Return {role: its endpoints}, joined by commas.
 
         In a large cluster the texts are long, so they are made only once and not for each task.
         """
@@ -48,7 +48,7 @@ class Layout:
 
 
 def ports_needed(mode: ModeRules, seats: Seats, hosts: Mapping[str, object]) -> dict[str, int]:
-    """Return host -> number of ports that it needs: one for each listening task, one for the agent.
+    """Return {host: number of ports that it needs}: one for each listening task, one for the agent.
 
     On the agent's port, the mesh port, hosts exchange messages.
     """
@@ -66,7 +66,7 @@ def lay_out(
 ) -> Layout:
     """Return the cluster with a port for each task that listens.
 
-    `ports_by_host`: host -> its ports. The tasks of the host get these ports in order. The last
+    `ports_by_host`: {host: its ports}. The tasks of the host get these ports in order. The last
     port is the mesh port: there the host's agent receives messages from other hosts.
     """
     free = {host: iter(ports) for host, ports in ports_by_host.items()}

@@ -49,7 +49,7 @@ def place_tasks(
 ) -> Seats:
     """Return every task with its host, in the order of ROLES.
 
-    `first_host_by_role`: role -> host that must get task 0 of the role. Raises Refused if requested
+    `first_host_by_role`: {role: host that must get task 0 of the role}. Raises Refused if requested
     GPUs are missing, and ConfigError if tasks are requested for a role without hosts.
     """
     free = {
@@ -96,7 +96,7 @@ def _gpu_sort_key(request: RoleRequest) -> tuple[bool, bool, int]:
 class _RolePlacement:
     """Places the tasks of one role. The GPUs that a task gets are removed from `free`.
 
-    `usable_gpus`: host -> number of its usable GPUs before any task got one. `first_host`: the host
+    `usable_gpus`: {host: number of its usable GPUs before any task got one}. `first_host`: the host
     that must get task 0 of the role; None if any host may get it.
     """
 

@@ -23,7 +23,7 @@ def assign_ports(
     facts: FactsByHost,
     address_by_host: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
-    """Return host -> its ports in ascending order, as many as the host needs.
+    """Return {host: its ports in ascending order, as many as the host needs}.
 
     If several hosts have the same address, the host whose range has the lowest end chooses first.
     With this order, an assignment is found whenever there is one. If there is none, raises Refused

@@ -13,7 +13,7 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def rank_placeholders(layout: Layout, seat: Seat) -> dict[str, str]:
-    """Return placeholder -> value for one task.
+    """Return {placeholder: value} for one task.
 
     `chief_host` is the address by which the other hosts reach the first worker; an IPv6 address
     has no brackets.

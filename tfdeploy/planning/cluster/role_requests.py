@@ -38,7 +38,7 @@ class RoleRequest:
     share: GpuShare
     host_role: str
     consecutive: bool  # whether the tasks of one host get consecutive numbers
-    slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
+    slots: Mapping[str, int]  # {host: the number of tasks that the inventory requests}
     place: str = "job file"  # where the job file describes the role, for messages
 
     @property
@@ -89,7 +89,7 @@ def with_default_roles(inventory: Inventory, mode: ModeRules) -> Inventory:
 
 
 def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
-    """Return role -> what is requested for it.
+    """Return {role: what is requested for it}.
 
     Leaves out roles that have no hosts or no requested tasks, and roles that the mode cannot use.
     """

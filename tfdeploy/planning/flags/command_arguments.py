@@ -291,7 +291,7 @@ def _call_reads_flags_elsewhere(call: ast.Call) -> bool:
 
 
 def _required_flags(program: Program) -> dict[Flag, str]:
-    """Return required flag -> the place where the program requires it, such as "train.py:12"."""
+    """Return {required flag: the place where the program requires it, such as "train.py:12"}."""
     defined = {
         flag.dest: flag
         for flag in reversed(flag_definitions.defined_flags(program))

@@ -113,7 +113,7 @@ class Flag:
         return tuple(placeholders.placeholder_names(self.template)) or (self.name,)
 
     def value_for_task(self, placeholder_values: Mapping[str, str]) -> str:
-        """Return the flag's value for a task. `placeholder_values`: placeholder -> value."""
+        """Return the flag's value for a task. `placeholder_values`: {placeholder: value}."""
         if self.name == "issync":
             return self.sync_values[placeholder_values["issync"] == "1"]
         if self.template:
@@ -159,7 +159,7 @@ def plain_name(spelling: str) -> str:
 
 
 def flags_in_command(command: Command) -> dict[str, str]:
-    """Return name -> value for each flag in the command. The names have no leading dashes.
+    """Return {name: value} for each flag in the command. The names have no leading dashes.
 
     The value is the text after `=`. Without `=`, it is the next word, or "" if there is none.
     """

@@ -16,8 +16,8 @@ from tfdeploy.planning.source.origins import Function, Origin, Origins
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
 from tfdeploy.planning.source.source import Program
 
-# Function -> the arguments of this function that tell which task this is or how large the cluster
-# is. An argument is described as (keyword, position, name of the cluster value).
+# {function: the arguments of this function that tell which task this is or how large the cluster
+# is}. An argument is described as (keyword, position, name of the cluster value).
 _CALLS = {
     "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
     "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),

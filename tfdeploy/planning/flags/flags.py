@@ -22,7 +22,7 @@ from tfdeploy.planning.source.source import Program
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
 ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
-# Usual name of a flag -> other names for it. A flag with another name for "job_name" is accepted
+# {usual name of a flag: other names for it}. A flag with another name for "job_name" is accepted
 # only if its choices, default or help text mention "ps" or "worker".
 _OTHER_NAMES = {
     "job_name": "job role task_type type job_type node_type role_name node_name server_type",

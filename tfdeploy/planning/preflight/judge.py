@@ -84,7 +84,7 @@ class ProbeResults:
 def check_hosts(
     probed: ProbeResults, rule_names: Iterable[str] = RULES
 ) -> dict[str, tuple[Check, ...]]:
-    """Return host -> its passed and failed checks. `rule_names`: names of the rules to apply."""
+    """Return {host: its passed and failed checks}. `rule_names`: names of the rules to apply."""
     names = [*rule_names]
     checks_by_host = {
         host: [check for name in names for check in _checks_of_rule(name, RULES[name](case))]
@@ -96,7 +96,7 @@ def check_hosts(
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
-    """Return host -> its failed checks that are errors. Hosts without errors are left out."""
+    """Return {host: its failed checks that are errors}. Hosts without errors are left out."""
     return {
         host: errors
         for host, host_checks in checks.items()

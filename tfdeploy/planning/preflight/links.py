@@ -34,7 +34,7 @@ class HostPorts(NamedTuple):
 def listening_ports(
     hosts: HostsByName, facts: FactsByHost, plan: Plan | None
 ) -> dict[str, HostPorts]:
-    """Return host -> the address and the ports to which the other hosts try to connect.
+    """Return {host: the address and the ports to which the other hosts try to connect}.
 
     A host is left out if its address is not known, or none of its ports is free.
     """
@@ -57,7 +57,7 @@ def listening_ports(
 
 
 def _planned_ports(plan: Plan | None) -> dict[str, tuple[int, ...]]:
-    """Return host -> its ports in the plan: first the port of its agent, then the tasks' ports."""
+    """Return {host: its ports in the plan}: first the port of its agent, then the tasks' ports."""
     if plan is None:
         return {}
     return {

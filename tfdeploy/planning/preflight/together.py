@@ -34,9 +34,9 @@ def clock(case: HostCase) -> Iterator[Problem]:
 
 
 def seconds_ahead(skew_s_by_host: Mapping[str, float]) -> dict[str, float]:
-    """Return host -> seconds by which its clock is ahead of the clocks of most hosts.
+    """Return {host: seconds by which its clock is ahead of the clocks of most hosts}.
 
-    `skew_s_by_host`: host -> seconds by which its clock is ahead of this machine's clock, which may
+    `skew_s_by_host`: {host: seconds by which its clock is ahead of this machine's clock}, which may
     be wrong.
     """
     usual = statistics.median_low(skew_s_by_host.values()) if len(skew_s_by_host) > 2 else 0.0
@@ -48,7 +48,7 @@ def find_hindrances_and_usual_level(
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
     """Return which levels of `protect` each host cannot provide, and the usual level.
 
-    The first value is host -> level -> reason. The usual level is the strongest one that at least
+    The first value is {host: {level: reason}}. The usual level is the strongest one that at least
     half of the hosts can provide.
     """
     facts = {name: host_facts for name, (_, host_facts) in host_and_facts_by_name.items()}

@@ -22,7 +22,7 @@ from tfdeploy.planning.source.entry_point import PYTHON, Command, flags_end_inde
 
 
 def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
-    """Return placeholder -> value for those placeholders that describe a task and its cluster.
+    """Return {placeholder: value} for those placeholders that describe a task and its cluster.
 
     The value of a list of hosts is joined by commas. Modes with ranks have other placeholders,
     because they have no TensorFlow cluster.
@@ -52,10 +52,10 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
 def renamed_role_values(
     layout: Layout, name_by_role: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Return role -> the values of those placeholders that contain names of roles.
+    """Return {role: the values of those placeholders that contain names of roles}.
 
     The values contain the program's own names for the roles. Only flags that the program defines
-    get these values. `name_by_role`: role -> the program's own name for the role. If `name_by_role`
+    get these values. `name_by_role`: {role: the program's own name for the role}. If `name_by_role`
     is empty, the result is empty too.
     """
     cluster = cluster_json(
@@ -76,8 +76,8 @@ def task_command(
 ) -> Command:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
-    `placeholder_values`: placeholder -> value. `added_flags`: the flags to append. `flag_values`:
-    placeholder -> its value in `added_flags`, if that differs from its value in the job's command.
+    `placeholder_values`: {placeholder: value}. `added_flags`: the flags to append. `flag_values`:
+    {placeholder: its value in `added_flags`}, if that differs from its value in the job's command.
     """
     first, *others = (
         placeholders.fill_placeholders(word, placeholder_values) for word in job.command

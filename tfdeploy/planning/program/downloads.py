@@ -78,7 +78,7 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
 
 
 def _flag_values(command: Command, program: Program) -> dict[str, str]:
-    """Return attribute name of a flag -> the flag's value in the command, or else its default.
+    """Return {attribute name of a flag: the flag's value in the command, or else its default}.
 
     A flag is left out if neither its value nor its default is known.
     """

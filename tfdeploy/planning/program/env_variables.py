@@ -19,7 +19,7 @@ from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 
-# Name of a variable, in capital letters -> the kind of its value.
+# {name of a variable, in capital letters: the kind of its value}.
 _TABLE = """
     CLUSTER_SPEC=cluster PS_HOSTS=ps:hosts WORKER_HOSTS=worker:hosts CHIEF_HOSTS=chief:hosts
     MASTER_HOSTS=chief:hosts TASK_INDEX=index JOB_NAME=job TASK_TYPE=job TASK_ID=index
@@ -44,18 +44,18 @@ class ClusterVariables:
 
     `json_names`: variables with a list of hosts that the program parses as JSON; in other
     variables, commas separate the hosts. `includes_task`: CLUSTER_SPEC also contains the task, as
-    TF_CONFIG does. `unknown_variables`: variables that tfdeploy cannot set, because only another
-    platform knows their values: name -> where the program reads it.
+    TF_CONFIG does. `unknown_variables`: {variable that tfdeploy cannot set, because only another
+    platform knows its value: where the program reads it}.
     """
 
-    # The variables to set: name -> where the program reads it, "train.py:12".
+    # The variables to set: {name: where the program reads it, "train.py:12"}.
     place_by_name: Mapping[str, str] = field(default_factory=dict)
     json_names: Collection[str] = ()
     includes_task: bool = False
     unknown_variables: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
-        """Return variable -> value for one task.
+        """Return {variable: value} for one task.
 
         `cluster` and `role` must contain the program's own names for the roles.
         """
@@ -119,7 +119,7 @@ def reads_cluster(program: Program) -> bool:
 def _variables_read(program: Program) -> tuple[dict[str, str], set[str]]:
     """Return the environment variables that the program reads, and those that it parses.
 
-    The first value is variable -> where the program first reads it, such as "train.py:12". The
+    The first value is {variable: where the program first reads it, such as "train.py:12"}. The
     second value contains the variables that the program parses as JSON or as a Python literal.
     """
     first: dict[str, str] = {}

@@ -20,7 +20,7 @@ from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.source import Program
 
-# Task -> placeholder -> value for this task.
+# {task: {placeholder: value}} for this task.
 Values = Mapping[str, Mapping[str, str]]
 
 
@@ -29,7 +29,7 @@ def refuse_unaccepted_values(
 ) -> None:
     """Raise Refused if the program does not accept the value of a flag that its tasks get.
 
-    `values`: task -> placeholder -> value, for the tasks that run the program.
+    `values`: {task: {placeholder: value}}, for the tasks that run the program.
     """
     defined = flag_definitions.defined_flags(program)
     for flag in added.flags:

@@ -38,8 +38,8 @@ def add_flags(
 ) -> FlaggedProgram:
     """Return the program with all flags that its tasks get. Raises Refused if a flag cannot work.
 
-    `roles`: the roles of the whole run. `renamed_values`: role -> placeholder values that use the
-    program's own names for the roles.
+    `roles`: the roles of the whole run. `renamed_values`: {role: placeholder values that use the
+    program's own names for the roles}.
     """
     job, program = role_program.job, role_program.program
     if program.script_line is not None and program.script_line.passes_arguments:

@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
 class HardcodedCluster:
     """A cluster that is written into the program, at the place `where` ("train.py:12").
 
-    `count_by_job`: job name -> number of tasks.
+    `count_by_job`: {job name: number of tasks}.
     """
 
     where: str
@@ -110,7 +110,7 @@ def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
 
 
 def _addresses_per_job(node: ast.Dict, list_sizes: Mapping[str, int]) -> dict[str, int] | None:
-    """Return job name -> number of addresses, for a dictionary that describes a cluster.
+    """Return {job name: number of addresses}, for a dictionary that describes a cluster.
 
     Returns None unless every key is a text and every value is a list of addresses.
     """
@@ -125,7 +125,7 @@ def _addresses_per_job(node: ast.Dict, list_sizes: Mapping[str, int]) -> dict[st
 
 
 def _address_list_lengths(module: ParsedFile) -> dict[str, int]:
-    """Return name -> number of addresses, for every `name = ["pc-01:2222", ...]`."""
+    """Return {name: number of addresses}, for every `name = ["pc-01:2222", ...]`."""
     lists: dict[str, int] = {}
     for node in module.find(ast.Assign):
         if count := _count_addresses(node.value):

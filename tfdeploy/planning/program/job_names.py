@@ -33,7 +33,7 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 class JobNames:
     """The program's own names for the roles, as TF_CONFIG and other variables use them.
 
-    `names`: role -> the program's name for it, if this differs from the role. `leader`: if
+    `names`: {role: the program's name for it}, if this differs from the role. `leader`: if
     the program needs a chief and the plan has none, the name that worker:0 gets; else "".
     """
 
@@ -57,7 +57,7 @@ class JobNames:
 
 
 def role_names(job: Job, program: Program) -> dict[str, str]:
-    """Return role -> the program's own name for it, for those roles that have such a name.
+    """Return {role: the program's own name for it}, for those roles that have such a name.
 
     The name comes from the job file, or else from a cluster that is written into the program.
     """
@@ -98,7 +98,7 @@ def _names_from_job(job: Job) -> dict[str, str]:
 
 
 def _names_from_program(program: Program, mode: ModeRules) -> dict[str, str]:
-    """Return role -> the name of its job in the clusters that are written into the program.
+    """Return {role: the name of its job in the clusters that are written into the program}.
 
     A role is left out if its job has the name of the role itself, or if the job has different names
     in different clusters.

@@ -59,7 +59,7 @@ _TRAINERS = re.compile(r"\bTrainer(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
 _FIXED_HOST = re.compile(
     r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
 )
-# Environment variable of a task -> the modes that set it.
+# {environment variable of a task: the modes that set it}.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
     "RANK": ("plain",),
     "WORLD_SIZE": ("plain",),
@@ -226,8 +226,9 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
 def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool) -> Iterator[Sign]:
     """Yield signs of an in-graph client, which places operations on devices such as "/job:worker".
 
-    If the program `serves`, such a device shows something only in a loop, which may be over the
-    workers: then one task is the client of the servers of all tasks, and no mode supports that.
+    If the program itself starts servers (`serves`), such a device is a sign only in a loop, which
+    may run over the workers: one task is then the client of all tasks' servers, and no mode
+    supports that.
     """
     for node in program.find(ast.Constant):
         device = literal_text(node) or ""

@@ -30,7 +30,7 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 class HostAliases:
     """The host names that tasks see instead of the real ones.
 
-    `alias_by_task`: task -> its entry in the lists that are written into the program.
+    `alias_by_task`: {task: its entry in the lists that are written into the program}.
     """
 
     alias_by_task: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def _where_asks_for_host(program: Program) -> str:
 
 
 def _hosts_by_role(program: Program, planned: Cluster) -> dict[str, list[str]]:
-    """Return role -> the hosts in the program's first list of hosts for this role.
+    """Return {role: the hosts in the program's first list of hosts for this role}.
 
     The name of the list shows the role: `ps_hosts = [...]`, `{"worker": [...]}`.
     """

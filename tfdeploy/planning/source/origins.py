@@ -78,8 +78,8 @@ class Origins:
 
     def __init__(self, program: Program, dests: Collection[str]) -> None:
         self._program, self._dests = program, frozenset(dests)
-        # (id of a function or of a module's tree, name) -> the values that are assigned to the name
-        # in this function or module.
+        # {(id of a function or of a module's tree, name): the values that are assigned to the name
+        # in this function or module}.
         self._given: defaultdict[tuple[int, str], list[_AssignedValue]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_AssignedValue]] = defaultdict(list)
         self._calls: defaultdict[str, list[ast.Call]] = defaultdict(list)

@@ -45,7 +45,7 @@ class Scope:
 
     path: str
     outer: Scope | None = None
-    # name -> the nodes that define the name
+    # {name: the nodes that define the name}
     bound: dict[str, list[ast.AST]] = field(default_factory=dict)
     # For a method: {its first parameter, such as `self`: what this parameter stands for}.
     known_meanings: dict[str, Meaning] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Scopes:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._modules: dict[str, Scope] = {}
-        # id of a function -> (name -> the nodes in its body that define the name)
+        # {id of a function: {name: the nodes in the function's body that define the name}}
         self._definitions: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module_scope(self, path: str) -> Scope:
@@ -168,7 +168,7 @@ class Scopes:
 
 
 def _definitions(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
-    """Return name -> the nodes in these statements that define the name.
+    """Return {name: the nodes in these statements that define the name}.
 
     The bodies of functions and classes are not searched.
     """

@@ -110,7 +110,7 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
     """Return the program that the command starts, parsed with the modules that it imports.
 
     The program is the first word that ends with .py, or the module after -m; or, if the command
-    starts a shell script, the program that the script starts. `sources`: path in the code -> text.
+    starts a shell script, the program that the script starts. `sources`: {path in the code: text}.
     `cwd`: the folder in which the command starts.
     """
     named = entry_point.program_file(command, sources, cwd)

@@ -38,7 +38,7 @@ _OPTIMIZERS = "Adadelta Adagrad Adam Adamax Ftrl Nadam RMSprop SGD"
 def _qualify_keras_names(names_by_part: Mapping[str, str]) -> frozenset[str]:
     """Return the full names, in the form "keras.PART.NAME".
 
-    `names_by_part`: part of Keras -> its names, separated by blanks. The part "" stands for keras
+    `names_by_part`: {part of Keras: its names, separated by blanks}. The part "" stands for keras
     itself.
     """
     full = (

@@ -146,7 +146,7 @@ def _is_keras_name(name: str) -> bool:
 
 
 def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[NameUse]:
-    guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code defines it
+    guarded_only: dict[str, bool] = {}  # {name in the module: whether only guarded code defines it}
     aliased: set[int] = set()
     for node in _binding_statements(module):
         is_guarded = id(node) in guarded

@@ -31,7 +31,8 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
-# paramiko's own time-outs must not expire, because `connect_timeout` closes the link before that.
+# This long, so that paramiko's own time-outs never expire: `connect_timeout` closes the link
+# before.
 NO_TIMEOUT_S = 3600.0
 AGENT_KEYS_MAX = 6  # at most this many keys of the agent are offered
 

@@ -115,8 +115,8 @@ class Dashboard:
         self._bell = WakePipe()
         # Set while `draw_in_thread` draws in its own thread.
         self._may_draw_in_thread = threading.Event()
-        # Task -> (the number of its lines and steps, the time of `clock` when this number last
-        # changed).
+        # {task: (the number of its lines and steps, the time of `clock` when this number last
+        # changed)}.
         self._last_signs: dict[str, tuple[int, float]] = {}
 
     def __call__(self, event: Event | _LineBatch) -> None:

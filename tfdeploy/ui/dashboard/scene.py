@@ -20,8 +20,8 @@ QUIET_S = 60.0
 
 @dataclass
 class Scene:
-    """The data that a frame of the dashboard shows. `quiet_s_by_task`: task -> seconds since its
-    last line or step, by this machine's clock. `add_options`: adds the operator's own options to a
+    """The data that a frame of the dashboard shows. `quiet_s_by_task`: {task: seconds since its
+    last line or step, by this machine's clock}. `add_options`: adds the operator's own options to a
     command, so that the operator can type the result."""
 
     progress: RunProgress

@@ -25,7 +25,7 @@ class _EqualLines:
 
     def __init__(self, number: int, line: LogLine, at: float) -> None:
         self.number, self.line, self.since = number, line, at
-        # Task that has written the line -> its host.
+        # {task that has written the line: its host}.
         self.hosts: dict[str, str] = {}
 
     def folded_line(self) -> LogLine:
@@ -41,9 +41,9 @@ class LineFolder:
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
         self._groups: deque[_EqualLines] = deque()
-        # Line -> the newest group of this line.
+        # {line: the newest group of this line}.
         self._open: dict[bytes, _EqualLines] = {}
-        # Task -> the number of the group that contains the task's last line.
+        # {task: the number of the group that contains the task's last line}.
         self._latest: dict[str, int] = {}
         self._bytes = self._count = 0
 

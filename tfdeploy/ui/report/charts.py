@@ -40,7 +40,7 @@ COLOURS = 8
 _MOST = 1e100
 # The height of a row of the timeline.
 _ROW = 18
-# Outcome of an attempt -> CSS class of its bar. An attempt without an outcome still runs.
+# {outcome of an attempt: CSS class of its bar}. An attempt without an outcome still runs.
 _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
 FormatValue = Callable[[float], str]
 

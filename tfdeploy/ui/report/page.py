@@ -54,7 +54,7 @@ border-radius:6px;padding:10px}svg{width:100%;height:auto;display:block}svg text
 background:currentColor}.key b,.key{font-weight:500}.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
 .bar.bad rect{fill:var(--bad)}.bar.going rect{fill:var(--c0)}
 """ + "".join(f".c{number}{{color:var(--c{number})}}" for number in range(8))
-# The colour of an event -> the class of its row.
+# {colour of an event: class of its row}
 _KINDS = {"red": "bad", "yellow": "warn", "green": "good"}
 _STATES = {
     "succeeded": "good",
