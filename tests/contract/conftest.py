@@ -156,7 +156,7 @@ def shared_ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHo
 def connect_to(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
     """Return a function connect_to(host), which returns keyword arguments for `push` and `pull`.
 
-    These arguments make them connect to the host through a new ssh, or through an open session.
+    With these arguments, `push` and `pull` connect through a new ssh or through an open session.
     """
     opened: list[SshSession] = []
     connector = Connector()

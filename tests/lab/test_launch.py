@@ -1,5 +1,5 @@
-"""Test `launch` at the command line: its output, how it waits for locks, proxies and secrets, and
-that it never starts a second set of processes.
+"""Test `launch` at the command line: its output, its wait for locks, the environment that tasks get
+(proxies, secrets), and that it never starts a second set of processes.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=2.0)
-    # The test writes the order to start directly into a file. If it called the verb run.start on
-    # each host, the time limit for the commit might pass between two calls.
+    # Instead of a call of the verb run.start on each host, the test writes the file that the verb
+    # would write. Between two calls, the time limit for the commit might pass.
     for host in cluster.hosts.values():
         host.paths("r1").write_minder_order("start")
     states = cluster.wait_ended("r1")

@@ -288,9 +288,9 @@ def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
-    """A host that sends false data may have sent the largest number that others accept, as the
-    number of a round (a start of all tasks of a gang) and as every count. Then no further round
-    follows, and no count exceeds this number.
+    """A host that sends false data may set every count and the number of a round (a start of all
+    tasks of a gang) to the largest value that others accept. Then no further round follows, and no
+    count exceeds this value.
     """
     last = dict(ROUND, n=MAX_ROUND, count=MAX_ROUND, quick=MAX_ROUND)
     seen = view(

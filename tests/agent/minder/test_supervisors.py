@@ -72,8 +72,8 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
 
 def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: NewCluster) -> None:
     """Once the result of the run is known, a task that has printed nothing for 60 s is ended.
-    TensorFlow prints a line every 10 s as long as it waits. Such lines must not count as output,
-    because the task would never be ended.
+    TensorFlow prints a line every 10 s as long as it waits. If such lines counted as output, the
+    task would never be ended.
     """
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})

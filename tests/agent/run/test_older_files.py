@@ -1,8 +1,8 @@
 """Test that this version reads each small file that version 0.1.0 wrote on a host, with all its
 values.
 
-`files_of_0_1_0/running` was recorded on real hosts. It has the files of a mirrored run on n3, after
-all tasks had restarted and while one task stood still, and the files that belong to no run.
+`files_of_0_1_0/running` was recorded on real hosts. It has all files of n3 during a mirrored run,
+after all tasks had restarted and while one task stood still; some files belong to no run.
 `files_of_0_1_0/stopped` has the files of the same run after `stop`. If a file lacks a field, the
 field's default is used. A file of another shape counts as damaged.
 """

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.tensorflow
 PAGE = REPOSITORY / "docs/tutorial.md"
 BLOCKS = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND_S = 300
-# Labs are stored in the state folder of the account that runs the tests. Its disk has space for
-# them, and labs of killed test sessions are removed there. All other state of tfdeploy is stored in
-# the test's own folder.
+# Labs are stored in the state folder of the account that runs the tests, because its disk has space
+# for them, and because labs of killed test sessions are removed from this folder. All other state
+# of tfdeploy is stored in the test's own folder.
 TFDEPLOY = """#!/bin/sh
 [ "$1" != lab ] || export XDG_STATE_HOME={state}
 exec {python} -m tfdeploy "$@"

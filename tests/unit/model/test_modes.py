@@ -2,7 +2,7 @@
 RULES.
 
 No other code compares the name of a mode. Tasks of runs from older versions of tfdeploy know only
-the name of their mode. By the name, they get the same properties ("traits") that the row has.
+the name of their mode, which must give them the same properties ("traits") that the row has.
 """
 
 from __future__ import annotations

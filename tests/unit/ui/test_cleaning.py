@@ -1,5 +1,5 @@
-"""Test the output of `tfdeploy clean`. Each thing that can be removed has one row, which lists all
-hosts that have it. The output says why a thing is kept.
+"""Test the output of `tfdeploy clean`. Each item that can be removed has one row with all hosts
+that have the item. The output says why an item is kept.
 """
 
 from __future__ import annotations

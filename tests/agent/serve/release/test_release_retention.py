@@ -60,8 +60,8 @@ def test_old_releases_go_but_not_those_in_use(host: Host, monkeypatch: pytest.Mo
 
 def test_the_oldest_release_becomes_the_next_one(host: Host) -> None:
     """Files that are equal in both releases keep their inodes. Files of the old release that were
-    removed, changed or got another mode do not appear in the new release. Releases that share files
-    with the old one do not change.
+    removed or changed since, or that got another mode, are not reused. Releases that share files
+    with the old release do not change.
     """
     tree: Any = {"a": b"same", "lib/b": b"same too", "old": b"old", "run": b"x", "link": "a"}
     for number in range(release_store.KEEP):

@@ -59,7 +59,8 @@ def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
             hostname=host.name,
             workdir=workdir,
             tensorflow="2.21.0",
-            proxies=("http_proxy",),  # so each task gets the addresses of all hosts
+            # With a proxy, the variable no_proxy of each task lists the addresses of all hosts.
+            proxies=("http_proxy",),
             free_ports=ports if host.name == "n1" else host.ports,
             **KNOWN,  # type: ignore[arg-type]
         )

@@ -1,5 +1,5 @@
-"""Test which differences between runs are listed: in flags, variables, files and results; which lines
-of code are listed as different, and which reason is given if a comparison is impossible.
+"""Test which differences between runs are listed (in flags, variables, files, results and lines of
+code), and which reason is given if a comparison is impossible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Test that files whose names come from a host are never written outside of the given folder.
 
-This must be true whatever the folder contains, such as symbolic links, even if it is created during
-the copy.
+This must be true whatever the folder contains, such as symbolic links, even links that are created
+during the copy.
 """
 
 from __future__ import annotations
