@@ -35,18 +35,10 @@ CACHES = frozenset(
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
 # git must not get these variables, because with them it would use another repository than the one
 # of the folder.
-_LOCAL_VARIABLES = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_CEILING_DIRECTORIES",
-)
+_LOCAL_VARIABLES = """
+    GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES
+    GIT_COMMON_DIR GIT_NAMESPACE GIT_PREFIX GIT_CONFIG_PARAMETERS GIT_CEILING_DIRECTORIES
+"""
 
 
 def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
@@ -180,7 +172,8 @@ class _Git:
         self.folder = folder
         self.in_checkout = in_checkout
         self.warnings = warnings
-        self.env = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
+        local = _LOCAL_VARIABLES.split()
+        self.env = {key: value for key, value in os.environ.items() if key not in local}
         self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 
     def list_files(self, *options: str) -> set[str]:

@@ -31,24 +31,12 @@ POLL_S = 0.2
 UV_OLDEST = (3, 8)
 PIP_WITH_PYTHON = (22, 3)  # the first version of pip that can install for another interpreter
 _UNSET = (
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "PIP_TARGET",
-    "PIP_PREFIX",
-    "PIP_PYTHON",
+    "PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV CONDA_PREFIX PIP_TARGET PIP_PREFIX PIP_PYTHON "
 )
-_UNSET_OFFLINE = (
-    "PIP_FIND_LINKS",
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "UV_FIND_LINKS",
-    "UV_INDEX",
-    "UV_INDEX_URL",
-    "UV_DEFAULT_INDEX",
-)
+_UNSET_OFFLINE = """
+    PIP_FIND_LINKS PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX UV_INDEX_URL
+    UV_DEFAULT_INDEX
+"""
 _SET = {
     "NO_COLOR": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -206,7 +194,7 @@ class _Runner:
         self.call, self.lock_descriptor = call, lock_descriptor
         self.last: Deque[str] = deque(maxlen=SHOWN)
         offline = call.flag("wheels")
-        unset = _UNSET + (_UNSET_OFFLINE if offline else ())
+        unset = (_UNSET + _UNSET_OFFLINE * offline).split()
         self.env = {name: value for name, value in os.environ.items() if name not in unset}
         self.env.update(_SET, **(_OFFLINE if offline else {}))
 
