@@ -257,7 +257,7 @@ def killed(case: Case, rounds: int, floor_s: float) -> None:
 def agents(bench: BenchLab, host: str) -> list[int]:
     """Return the pids of the host's `agent serve` processes, one for each SSH session.
 
-    They are the Python processes that descend from the host's sshd.
+    They are recognised as the Python processes that descend from the host's sshd.
     """
     (first,) = (row["pid"] for row in bench.lab.status() if row["host"] == host)
     below = processes.with_descendants([first or 0]) - {first}

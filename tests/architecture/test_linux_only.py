@@ -1,7 +1,7 @@
 """Check that only the code for hosts and for labs uses features that only Linux has.
 
-The check reads syntax trees. So the code for the control machine should also run on macOS, but
-nobody has ever tried this.
+If it passes, the code for the control machine should also run on macOS, but nobody has ever tried
+this. The check only reads syntax trees.
 """
 
 from __future__ import annotations

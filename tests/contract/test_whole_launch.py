@@ -268,7 +268,7 @@ def test_refusal_hides_no_unreachable_host(
         error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
     )
     # The launch is not tried again with other ports, because another host has failed for a reason
-    # that other ports do not change.
+    # that other ports would not remove.
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
 
 

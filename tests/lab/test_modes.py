@@ -103,7 +103,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
     third = operator.run(*WAIT, "m-keep-3", exit_code=0)
     assert "was copied to n3: 1 file" in third.stderr
 
-    # As Keras' BackupAndRestore: the chief deletes its checkpoint at the end, and saves a model.
+    # Like Keras' BackupAndRestore, the chief deletes its checkpoint at the end. It saves a model.
     on_host(operator.lab, "n2", f"rm -r {keep}/backup; echo model > {keep}/model")
     operator.run("fetch", "m-keep-3", "--keep", exit_code=0)
     fetched = operator.cwd / "fetched" / "m-keep-3" / "keep" / "checkpoints"

@@ -76,8 +76,8 @@ import os; os._exit(0)
 def test_ps_with_own_session_connects_to_no_worker(run_python, mode):
     """Test that a ps which opens a session of its own does not wait for the workers.
 
-    Without the patch, the ps tries to connect to the workers, with pauses. The first worker dies
-    during such a pause.
+    Without the patch, the ps tries to connect before the workers listen, and pauses before it tries
+    again. A worker whose first step falls into this pause dies.
     """
     done = run_python(PS_THAT_WAITS, task="ps:0", mode=mode)
     assert done.stdout == "done: 1\n", done.stderr
