@@ -168,7 +168,8 @@ class LoopbackLab(Lab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """True if the host's sshd runs. A running sshd listens, because `_start` waits until then.
+        """True if the host's sshd runs. A running sshd listens, because `_start` waits until it
+        does.
 
         This function does not connect to sshd, because sshd penalises connections without a login.
         """

@@ -65,7 +65,7 @@ def shell_script(command: Command, cwd: str) -> str | None:
 
 
 def find_script_line(script: str, text: str, cwd: str) -> ScriptLine | None:
-    """Return the command of the script that starts Python, or None if it is not known for certain.
+    """Return the script's command that starts Python, or None if it is not known for certain.
 
     `text`: the script's content. `cwd`: the folder in which the script starts.
     """

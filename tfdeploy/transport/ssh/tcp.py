@@ -25,7 +25,7 @@ from tfdeploy.transport.ssh.target import Target
 
 # A connection ends if the peer does not acknowledge sent bytes for this many milliseconds.
 USER_TIMEOUT_MS = 15_000
-HURRIED_TIMEOUT_MS = 4_000  # `shorten_timeouts` replaces USER_TIMEOUT_MS by this
+HURRIED_TIMEOUT_MS = 4_000  # the value of USER_TIMEOUT_MS after `shorten_timeouts`
 # Not every system has each option.
 _TCP_OPTIONS = {
     "TCP_NODELAY": 1,
@@ -34,7 +34,7 @@ _TCP_OPTIONS = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,
 }
-TRY_AGAIN_S = 1.0  # without a connection after this many seconds, a further socket also tries
+TRY_AGAIN_S = 1.0  # seconds after which a further socket also tries to connect
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
 # Matches what sh prints before the text of an error.
