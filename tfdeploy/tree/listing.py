@@ -18,20 +18,12 @@ from stat import S_ISREG
 from tfdeploy.errors import Refused
 
 IGNORE_FILE = ".tfdeployignore"
-CACHES = frozenset(
-    (
-        "__pycache__",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".ipynb_checkpoints",
-        ".tox",
-        ".nox",
-        ".DS_Store",
-        ".tfdeploy",  # the folder into which `tfdeploy init` writes schemas for editors
-    )
-)
+# `tfdeploy init` writes schemas for editors into .tfdeploy.
+_CACHE_NAMES = """
+    __pycache__ .mypy_cache .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints .tox .nox
+    .DS_Store .tfdeploy
+"""
+CACHES = frozenset(_CACHE_NAMES.split())
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
 # git must not get these variables, because with them it would use another repository than the one
 # of the folder.
