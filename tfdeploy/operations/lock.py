@@ -70,9 +70,9 @@ class HostLocks(JobLock):
         """Hold the lock on all hosts while the context is open.
 
         Raises one error for all hosts that cannot be locked. If another operation, such as a sync,
-        holds a lock, waits for its release. A launch does not wait for another launch, but raises
-        Refused. A host releases the lock when its SSH session ends, so nothing stays locked if
-        tfdeploy is killed.
+        holds a lock, waits until the lock is released. But a launch does not wait for another
+        launch: it raises Refused. A host releases the lock when its SSH session ends, so nothing
+        stays locked if tfdeploy is killed.
         """
         values_or_error("reaching all hosts", self.connect())
         try:

@@ -39,8 +39,8 @@ class ExpectedTransfer:
     """The data that one host would receive.
 
     `bytes_by_item` is {what would be sent, such as "code": number of bytes}. `source` is the host
-    from which this host would receive data in the last of the broadcasts. If `source` is "" or
-    None, the control machine would send.
+    that would send to this host in the last of the broadcasts; "" or None stands for the control
+    machine.
     """
 
     release: str

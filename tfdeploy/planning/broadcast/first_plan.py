@@ -73,8 +73,8 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[
         relays, leaves = _split_off_senders(
             [each for each in site if not each.is_complete], stripe, stripes
         )
-        # If a site has fewer sources than there are stripes, a source is not limited to one stripe:
-        # each may send all stripes, as the control machine may.
+        # If a site has fewer sources than there are stripes, each source may send all stripes, like
+        # the control machine, and not only one.
         if len(sources) < stripes:
             earlier_relays, sources = [*earlier_relays, *sources], []
         sources = sources[stripe::stripes]

@@ -155,9 +155,9 @@ class _StripeEvaluator:
 
         The first host is moved to the end of the chain, once in a broadcast, to test its speed. In
         the first position its speed cannot be judged, because all other hosts receive at its rate.
-        If the host is not slow at the end of the chain, the new first host's connection becomes
-        suspect, too. Two suspect connections show that the first position itself is slow. Neither
-        of the two hosts then counts as slow.
+        If the moved host is not slow there, the new first host's connection becomes suspect, too.
+        Two suspect connections show that the first position itself is slow; then neither of the two
+        hosts counts as slow.
         """
         heads = [child for child, parent in self._parents.items() if parent == CONTROL_MACHINE]
         suspects = [suspect.child for suspect in suspect_feeds if suspect.parent == CONTROL_MACHINE]

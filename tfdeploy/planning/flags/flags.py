@@ -84,7 +84,8 @@ def cluster_flags(program: Program) -> ClusterFlags:
     ordered = [
         sync_values.with_sync_values(chosen[name], program) for name in ALL if name in chosen
     ]
-    # A template such as "{job_name}:{task_index}" already contains the index.
+    # A flag with a template such as "{job_name}:{task_index}" is already in the list, as the flag
+    # for the job name.
     ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]
     return _positionals_first(ordered, definitions)
 
