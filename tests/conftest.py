@@ -164,7 +164,7 @@ def isolated_lab(new_lab: Callable[..., Lab]) -> Lab:
 @pytest.fixture(scope="session")
 def few_hosts(new_lab: Callable[..., Lab]) -> Lab:
     """Return an isolated lab for tests that need only one ps and two workers, because the CPU time
-    of each verb grows with the hosts."""
+    of each verb grows with the number of hosts."""
     return new_lab("isolated", FEW_HOSTS)
 
 

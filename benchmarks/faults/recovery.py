@@ -4,8 +4,8 @@
 
 There are two cases: a task that restarts alone, and three tasks that restart together (a gang)
 while no client is connected. The programs do not use TensorFlow, and run on isolated hosts with the
-default backoff of `restart`, whose first pause is 1 s. Each program lives longer than 10 s before
-it is killed, so that the pause does not grow.
+default backoff of `restart`, whose first pause is 1 s. Each program is killed only after more
+than 10 s, because after a shorter attempt the pause would grow.
 """
 
 from __future__ import annotations

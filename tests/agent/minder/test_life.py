@@ -168,8 +168,8 @@ def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: NewCluste
 
 
 def test_a_long_reason_is_the_same_everywhere(hosts: NewCluster) -> None:
-    """All hosts must store the same text, because minders (the processes that look after a run, one
-    on each host) exchange messages until their knowledge is equal.
+    """All hosts must store the same text. Minders (the processes that look after a run, one on each
+    host) exchange messages until their knowledge is equal, so with different texts they never stop.
     """
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})

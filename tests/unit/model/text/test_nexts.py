@@ -47,7 +47,7 @@ def test_single_host_and_single_text_are_unchanged() -> None:
     assert merge_next_commands({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
         "apt install rsync"
     ]
-    # The command for n1 also contains the name n11, so it cannot be merged with the command for n2.
+    # The command for n1 names another host, n11, so it is not merged with the command for n11.
     assert merge_next_commands({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
 
 

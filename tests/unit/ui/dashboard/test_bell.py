@@ -18,7 +18,7 @@ def rings(bell: WakePipe, within_s: float = 0.0) -> bool:
 def test_bell_rings_until_reset() -> None:
     bell = WakePipe()
     assert not rings(bell)
-    # The pipe has no room for 100,000 bytes, so not every ring may write a byte.
+    # The pipe has no room for 100,000 bytes, so these calls must write fewer bytes than that.
     for _ in range(100_000):
         bell.wake()
     assert rings(bell)
