@@ -1,4 +1,4 @@
-"""Test every question that a verb asks, on a real terminal whose screen pyte emulates.
+"""Test every question that a verb asks, on a real terminal whose screen is emulated by pyte.
 
 Each test checks that the question and the answer are shown, and that the answer takes effect.
 tests/unit/ui/test_question.py covers the displays and the accepted answers.

@@ -1,7 +1,7 @@
 """Collect the commands that tfdeploy's messages tell users to type. The messages are read from the
 syntax trees of the package.
 
-Each placeholder in a message is replaced by a sample value, which its name determines.
+Each placeholder in a message is replaced by a sample value that fits the placeholder's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a host whose ports the firewall table of a run protects, another host of the run, and a
+"""Run a host that is protected by the firewall table of a run, another host of the run, and a
 container. Each has its own network namespace. Report which connections the firewall accepts.
 
 Usage: `unshare --net python -m support.agent.firewalled FOLDER FUNCTION` prints the result of

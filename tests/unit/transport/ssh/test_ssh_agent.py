@@ -1,5 +1,5 @@
-"""Test the keys of an ssh-agent whose socket ssh's configuration names. Some tests use an ssh-agent
-that hangs.
+"""Test the keys of an ssh-agent whose socket is set in ssh's configuration. Some tests use an
+ssh-agent that hangs.
 """
 
 from __future__ import annotations
