@@ -2,10 +2,10 @@
 
 The task writes 10,000 lines of 4 KiB a second, in each form of tests/lab/programs/costly_lines.py
 in turn. The job has a regular expression whose matching never ends. The same run is measured first
-without the task's lines, then with them. On the client, the figures are the time and CPU of `status` and
-of `logs -n 100`, and the time from pressing `q` to the end of the dashboard. On the host, they are
-the number of samples (measurements of the task), and the CPU of the sampler and of the task's
-supervisor (its parent process).
+without the task's lines, then with them. On the client, the figures are the time and CPU of
+`status` and of `logs -n 100`, and the time from pressing `q` to the end of the dashboard. On the
+host, they are the number of samples (measurements of the task), and the CPU of the sampler and of
+the task's supervisor (its parent process).
 """
 
 from __future__ import annotations

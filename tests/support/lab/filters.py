@@ -15,8 +15,8 @@ UNDO = "nft delete table inet cut"
 
 
 def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> str:
-    """Return an nft script for another host. Its rule applies `verdict` to packets from that host to
-    the run's ports on `host`.
+    """Return an nft script for another host. Its rule applies `verdict` to packets from that host
+    to the run's ports on `host`.
     """
     what = f"ip daddr {_address(lab, host)} tcp dport {ports}"
     return SCRIPT.format(table="cut", hook="output", what=what, verdict=verdict)

@@ -1,8 +1,8 @@
 """Serve `forked_client.py`: import tfdeploy once, then fork one client per request.
 
 A client is a process that runs one command of tfdeploy. The server starts no thread and opens only
-its socket, so a forked client behaves like a new interpreter. The parent of a client is not the server
-but the process that sent the request (CLONE_PARENT), so the sender can wait for the client.
+its socket, so a forked client behaves like a new interpreter. The parent of a client is the process
+that sent the request (CLONE_PARENT), not the server, so the sender can wait for the client.
 """
 
 from __future__ import annotations
