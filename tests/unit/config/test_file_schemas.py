@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 RENEW = "python scripts/json_schemas.py writes them"
 SCHEMAS: dict[str, Any] = {name: json.loads(file_schema_text(name)) for name in FILE_SCHEMAS}
 JOB, INVENTORY = "job-file", "inventory-file"
-# {key: reason}. For these keys, the schema accepts values that tfdeploy refuses for this reason.
+# {key: why tfdeploy refuses some values of the key that the schema accepts}
 WIDER = {
     "address": "a number of an address may be too large",
     "advertise": "a number of an address may be too large",
