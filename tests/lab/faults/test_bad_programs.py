@@ -52,7 +52,7 @@ def test_flags_that_mean_something_else_are_refused_with_their_line(operator: Tf
     (operator.cwd / "quick.py").write_text(OTHER_MEANING)
     error = refused(operator, "flagged")
     assert (
-        "--job_name of the program takes a whole number" in error
+        "--job_name of the program accepts a whole number" in error
         and "quick.py:3" in error
         and "`flags: none`" in error
     ), error
@@ -69,7 +69,7 @@ def test_flags_that_mean_something_else_are_refused_with_their_line(operator: Tf
 def test_an_index_for_every_task_is_refused(operator: Tfdeploy) -> None:
     write_job(operator, "one-index", "quick.py", "--task_index=1")
     error = refused(operator, "one-index")
-    assert "the command gives --task_index=1 to every task, ps:0 too" in error, error
+    assert "the command gives --task_index=1 to every task, and so to ps:0" in error, error
 
 
 @pytest.mark.fault("30 a program file that is not in the code")
