@@ -77,7 +77,10 @@ def test_error_for_too_few_ports_names_host_range_ports_and_owners(facts_of: Any
     message = refused.value.what
     assert all(word in message for word in ("n1 needs 3", "5-7", "2 are free", "7 by nginx (80)"))
     assert "99" not in message
-    assert "widen `ports:` of n1" in (refused.value.next or "")
+    assert (refused.value.next or "").startswith("free them, or widen `ports:` of n1")
+    with pytest.raises(Refused) as none_taken:
+        assigned_ports({"n1": ("10.0.0.1", 5, 5, 2)}, facts_of, free_ports=(5,), taken_ports={})
+    assert (none_taken.value.next or "").startswith("widen `ports:` of n1")
 
 
 def test_error_names_other_host_that_uses_ports(facts_of: Any) -> None:
