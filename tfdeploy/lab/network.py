@@ -178,7 +178,7 @@ def read_traffic(switch: int) -> dict[str, LinkTraffic]:
 
 
 def set_link(switch: int, name: str, *, up: bool) -> None:
-    """Set the link of the host `name` up or down, at its end in the switch."""
+    """Set the link of the host `name` up or down, on the switch's side of the link."""
     run_batch("ip", [f"link set {name} {'up' if up else 'down'}"], switch)
 
 

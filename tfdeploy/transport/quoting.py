@@ -17,7 +17,8 @@ _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 
 def command_line(argv: tuple[str, ...]) -> str:
-    """Return the command line. One word is a script for `sh -c`; several words are an argv.
+    """Return the command line. A single word is taken as a script for `sh -c`, several
+    words as an argv.
 
     Raises ValueError if there are no words or a word contains NUL.
     """

@@ -98,7 +98,7 @@ class RunProgress:
         self.goal = requested_steps(deciding or plan.command)
 
     def find_or_add_host(self, name: str) -> HostProgress:
-        """Return the host of that name. A new host is added."""
+        """Return the host of that name; add it first if it is not known yet."""
         return self.hosts.setdefault(name, HostProgress(name))
 
     @property

@@ -111,7 +111,8 @@ def decide_split(
 def _collect_held_rows(
     fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, rows: Listing
 ) -> dict[str, _HeldRows]:
-    """Ask the hosts which files they hold. Raise an error if a host with a task fails."""
+    """Ask the hosts which files they hold. Raise the error of a host that runs a task and
+    cannot be asked."""
     packed = rows.pack()
     answers, failed = split_outcomes(
         fleet.each(hosts, lambda session: _ask_held_rows(session, request, packed, rows))

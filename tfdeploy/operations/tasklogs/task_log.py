@@ -81,7 +81,7 @@ class TaskLog:
         # watch/resume.py.
         self.has_lost_processes = False
         self.rotated_bytes = 0
-        self.followed = False  # whether the last request also asked for lines not yet written
+        self.followed = False  # whether the last request also asked to follow the log
         self._give_up: float | None = None
 
     def request_piece(self, agent: AgentChannel, *, follow: bool) -> LogStream:
