@@ -21,7 +21,7 @@ from support.lab.jobs import write_job
 from support.lab.login_shell import login_shell
 from tfdeploy import agent
 from tfdeploy.lab import Lab
-from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.checks import show_check_problems
 from tfdeploy.ui.terminal import Terminal
 
 pytestmark = pytest.mark.isolated
@@ -331,7 +331,7 @@ def test_each_planted_fault_is_named_with_its_host_and_its_cure(
             not link["ok"] and why in link["why"] and fix in link["fix"] for link in links
         ), links
     shown = io.StringIO()
-    show_checks(Terminal(shown, None, False), answer["hosts"], answer["links"])
+    show_check_problems(Terminal(shown, None, False), answer["hosts"], answer["links"])
     assert [each.detail for each in FAULTS if each.detail not in shown.getvalue()] == [], (
         shown.getvalue()
     )

@@ -11,9 +11,9 @@ from tfdeploy.model.facts import (
     Gpu,
     HostFacts,
     LogoutPolicy,
-    Mount,
     PreflightFacts,
     ProtectionHindrances,
+    WorkdirMount,
 )
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
@@ -31,7 +31,7 @@ HEALTHY = PreflightFacts(
     available_bytes=8 << 30,
     shared_memory=FolderSpace("/dev/shm", True, 4 << 30),
     temporary=FolderSpace("/tmp", True, 4 << 30),
-    mount=Mount("/dev/sda1", "/", "ext4", ("rw", "relatime")),
+    mount=WorkdirMount("/dev/sda1", "/", "ext4", ("rw", "relatime")),
     workdir_mode=0o700,
     quota=None,
     driver=None,

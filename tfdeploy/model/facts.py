@@ -114,7 +114,7 @@ class FolderSpace:
 
 
 @dataclass(frozen=True)
-class Mount:
+class WorkdirMount:
     """The file system that holds the workdir."""
 
     source: Line
@@ -149,7 +149,7 @@ class PreflightFacts:
     available_bytes: BigCount | None  # memory that is available
     shared_memory: FolderSpace | None  # /dev/shm
     temporary: FolderSpace | None
-    mount: Mount | None  # the file system of the workdir
+    mount: WorkdirMount | None  # the file system of the workdir
     workdir_mode: Small | None
     quota: Quota | None
     driver: Version | None  # version of the NVIDIA driver

@@ -111,7 +111,7 @@ def _list_items(fleet: Fleet, hosts: Hosts, args: Args) -> tuple[Items, Errors, 
 
     def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:
         stream = session.agent().stream(CLEAN_LIST, args, silence_s=SILENCE_S)
-        items = tuple(_receive_items(session, stream))
+        items = tuple(_limit_items(session, stream))
         return (stream.value.workdir_id if stream.value is not None else ""), items
 
     answers, errors = split_outcomes(fleet.each(hosts, ask))
@@ -124,7 +124,7 @@ def _list_items(fleet: Fleet, hosts: Hosts, args: Args) -> tuple[Items, Errors, 
     return listed, errors, shared
 
 
-def _receive_items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
+def _limit_items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[CleanItem]:
     """Yield the items of a host. Raise BadAnswer if there are more than MOST_ITEMS."""
     for count, (item, _) in enumerate(stream):
         if count >= MOST_ITEMS:
@@ -204,7 +204,7 @@ class _Removal:
             host = session.host.name
             named = {} if job is None else {"things": self._candidate_names(host, job)}
             stream = session.agent().stream(verb, {**args, **named}, silence_s=SILENCE_S)
-            for item in _receive_items(session, stream):
+            for item in _limit_items(session, stream):
                 self._reported[host].append(item)
 
         self.errors = {**split_outcomes(self._fleet.each(hosts, remove_on_host))[1], **self.errors}

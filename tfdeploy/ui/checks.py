@@ -34,7 +34,7 @@ class _Problem(NamedTuple):
     detail: str
 
 
-def show_checks(
+def show_check_problems(
     terminal: Terminal,
     hosts: Sequence[CheckedHostRow],
     links: Sequence[LinkRow],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.agent.sampling import series
-from tfdeploy.agent.sampling.series import Series, read_rows, thin_rows
+from tfdeploy.agent.sampling.series import Series, read_rows, thin_by_age
 
 
 def times(rows: list[dict[str, float]], now: float) -> list[float]:
@@ -23,8 +23,8 @@ def test_the_last_hour_stays_and_older_ones_are_halved_again_and_again() -> None
     for second in range(0, 8 * 3600, 10):
         rows.append({"time": now + second})
         if second % 3600 == 0:
-            rows = thin_rows(rows, now + second, 10.0)
-    ages = times(thin_rows(rows, now + 8 * 3600, 10.0), now + 8 * 3600)
+            rows = thin_by_age(rows, now + second, 10.0)
+    ages = times(thin_by_age(rows, now + 8 * 3600, 10.0), now + 8 * 3600)
     within = [
         sum(low < age <= high for age in ages)
         for low, high in ((0, 3600), (3600, 7200), (7200, 14400), (14400, 28800))

@@ -233,7 +233,7 @@ class NearFleet:
 
     def end_all(self) -> None:
         for context in self.contexts.values():
-            for job in find.job_names(context.workdir):
+            for job in find.jobs_with_runs(context.workdir):
                 for run in find.run_names(context.workdir, job):
                     try:
                         server.find_verb("run.stop")(

@@ -56,7 +56,7 @@ from tfdeploy.operations.watch.resume import resume_on_host
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Session
-from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.checks import show_check_problems
 from tfdeploy.ui.terminal import Terminal
 
 LIAR, OTHER = HOSTS
@@ -237,7 +237,7 @@ def check_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     checked = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
     rows, links = host_rows(checked), link_rows(checked)
     json.dumps([rows, links])
-    show_checks(Terminal(io.StringIO(), 80, False), rows, links)
+    show_check_problems(Terminal(io.StringIO(), 80, False), rows, links)
     failed = {host["host"]: [each for each in host["checks"] if not each["ok"]] for host in rows}
     own = {
         host: next((each for each in bad if each["check"] in ("ssh", "agent")), None)

@@ -17,7 +17,7 @@ from tfdeploy.model.output.check import (
     host_rows,
     link_rows,
 )
-from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.checks import show_check_problems
 from tfdeploy.ui.terminal import Terminal
 
 
@@ -31,7 +31,9 @@ def failed(check: str, level: Level, detail: str, fix: str) -> Check:
 
 def checks_text(checked: PreflightResult, width: int | None = None, *, quiet: bool = False) -> str:
     out = io.StringIO()
-    show_checks(Terminal(out, width, False), host_rows(checked), link_rows(checked), quiet=quiet)
+    show_check_problems(
+        Terminal(out, width, False), host_rows(checked), link_rows(checked), quiet=quiet
+    )
     return out.getvalue()
 
 

@@ -23,7 +23,7 @@ from tfdeploy.agent.run.file_origin import boot_and_container_id, is_own_file, r
 from tfdeploy.agent.run.folder import RunPaths
 
 
-def job_names(workdir: str) -> List[str]:
+def jobs_with_runs(workdir: str) -> List[str]:
     """Return the jobs that have runs in this workdir."""
     names = filter(is_safe_name, list_names(workdir))
     return [name for name in names if os.path.isdir(layout.runs_dir(workdir, name))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tfdeploy.agent.annotations import Dict, Iterator
-from tfdeploy.agent.run.find import job_names, runs_of_this_machine
+from tfdeploy.agent.run.find import jobs_with_runs, runs_of_this_machine
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import has_live_agent_process, is_live
 from tfdeploy.agent.run.task_processes import find_task_processes
@@ -20,7 +20,7 @@ def list_port_owners(workdir: str, inventory_name: str, except_run: str = "") ->
     are read because /proc says too little: a port that a minder holds appears there as a socket of
     some Python process, or not at all."""
     owners: Dict[int, str] = {}
-    for job in job_names(workdir):
+    for job in jobs_with_runs(workdir):
         for paths in list_live_runs(workdir, job, inventory_name):
             if paths.run == except_run:
                 continue

@@ -48,7 +48,7 @@ class Series:
     def _thin(self, now: float) -> None:
         lines = [
             json_text.encode(row) + b"\n"
-            for row in thin_rows(read_rows(self._path), now, self._step_s)
+            for row in thin_by_age(read_rows(self._path), now, self._step_s)
         ]
         # Shrink the file to half of its limit, so that it can grow for some time before it must
         # shrink again.
@@ -76,14 +76,14 @@ def read_rows(path: str) -> List[Row]:
     return rows
 
 
-def thin_rows(rows: List[Row], now: float, step_s: float) -> List[Row]:
-    """Return the samples that must be kept at the time `now`. `step_s`: the interval at which
-    samples are taken."""
+def thin_by_age(rows: List[Row], now: float, sampling_interval_s: float) -> List[Row]:
+    """Return the samples that must be kept at the time `now`. `sampling_interval_s`: the
+    interval at which samples are taken."""
     kept: List[Row] = []
     for row in reversed(rows):
         gap_s, whole_s = 0.0, WHOLE_S
         while now - row["time"] > whole_s:
-            gap_s, whole_s = max(2 * gap_s, 2 * step_s), 2 * whole_s
+            gap_s, whole_s = max(2 * gap_s, 2 * sampling_interval_s), 2 * whole_s
         if not kept or kept[-1]["time"] - row["time"] >= _SLACK * gap_s:
             kept.append(row)
     return kept[::-1]

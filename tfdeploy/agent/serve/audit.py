@@ -15,7 +15,7 @@ from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, liveness, old_secrets, over, task_processes, uncommitted
 from tfdeploy.agent.run.file_origin import is_own_file, read_origin
-from tfdeploy.agent.run.find import all_host_folders, job_names, run_names
+from tfdeploy.agent.run.find import all_host_folders, jobs_with_runs, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import audit_log, secret_files
 from tfdeploy.agent.serve.call import Call
@@ -90,7 +90,7 @@ def _own_host_folders(workdir: str, job: str, run: str, inventory_name: str) -> 
 def _runs_with_secrets(workdir: str, job: str, run: str, inventory_name: str) -> List[Answer]:
     """List the runs whose secrets are still stored on this host."""
     secrets: List[Answer] = []
-    for each in [job] if run else job_names(workdir):
+    for each in [job] if run else jobs_with_runs(workdir):
         for name in [run] if run else run_names(workdir, each):
             for paths in _own_host_folders(workdir, each, name, inventory_name):
                 if old_secrets.list_secret_files(paths) and len(secrets) < MOST_HELD:

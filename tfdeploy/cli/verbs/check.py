@@ -16,7 +16,7 @@ from tfdeploy.operations.check import check
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import LaunchRequest
 from tfdeploy.planning.options import Options
-from tfdeploy.ui.checks import show_checks
+from tfdeploy.ui.checks import show_check_problems
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
@@ -59,4 +59,4 @@ def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]
     printed."""
     for each in (*links, *(each for host in hosts for each in host["checks"])):
         each["fix"] = flags.add_file_flags(each["fix"]) if each["fix"] else None
-    show_checks(flags.out, hosts, links, quiet=flags.quiet)
+    show_check_problems(flags.out, hosts, links, quiet=flags.quiet)

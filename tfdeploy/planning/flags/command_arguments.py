@@ -69,12 +69,12 @@ class SuppliedFlags:
     notes: Notes = ()
 
 
-def supply_flags(job: Job, program: Program, given_flags: Flags) -> SuppliedFlags:
+def supply_required_flags(job: Job, program: Program, given_cluster_flags: Flags) -> SuppliedFlags:
     """Return those required flags, with values, that the program's tasks would not get otherwise.
 
     Raises Refused if the value of such a flag is not known, if the command lacks an argument that
-    the program requires, or if it has a flag that the program does not define. `given_flags`: the
-    flags and arguments about the cluster that the tasks get.
+    the program requires, or if it has a flag that the program does not define.
+    `given_cluster_flags`: the flags and arguments about the cluster that the tasks get.
     """
     if (
         job.flags not in (None, "auto")
@@ -84,7 +84,7 @@ def supply_flags(job: Job, program: Program, given_flags: Flags) -> SuppliedFlag
         or _reads_flags_elsewhere(job, program)
     ):
         return SuppliedFlags()
-    settled = {flag.dest for flag in given_flags}
+    settled = {flag.dest for flag in given_cluster_flags}
     if (accepted := _accepted_flags(program)) is not None:
         _refuse_unknown_flags(job, program, accepted)
         _refuse_missing_argument(job, program, settled)

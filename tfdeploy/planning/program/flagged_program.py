@@ -55,7 +55,7 @@ def add_flags(
         if seat.role in role_program.roles
     }
     flag_conflicts.refuse_unaccepted_values(job, program, added, values)
-    required = command_arguments.supply_flags(job, program, added.given)
+    required = command_arguments.supply_required_flags(job, program, added.given)
     workers = len(layout.cluster.get("worker", ())) if "worker" in role_program.roles else 0
     alone = task_identity.isolation_note(job, program, added, workers)
     notes = (added.note, alone, *required.notes, *flag_conflicts.notes(added))

@@ -205,17 +205,17 @@ def is_main_block(node: ast.stmt) -> bool:
 
 
 def _add_with_imports(
-    root: str,
-    base: str,
+    first_file: str,
+    import_folder: str,
     sources: Mapping[str, str],
     modules: dict[str, ParsedFile],
     broken: dict[str, SyntaxError | ValueError],
 ) -> None:
-    """Add the file `root`, and all modules of the code that it imports, to `modules`.
+    """Add the file `first_file`, and all modules of the code that it imports, to `modules`.
 
     A file that cannot be parsed is added to `broken` instead, with its error.
     """
-    waiting = [root]
+    waiting = [first_file]
     for path in waiting:
         if path in modules or path in broken:
             continue
@@ -225,7 +225,7 @@ def _add_with_imports(
             broken[path] = error
             continue
         for node in modules[path].imports:
-            waiting += _files_imported_by(node, node.names, path, base, sources)
+            waiting += _files_imported_by(node, node.names, path, import_folder, sources)
 
 
 def _with_parse_errors(

@@ -38,7 +38,7 @@ def handle_missing_names(module: Any, prefix: str) -> None:
     def absent(name: str) -> Any:
         full = prefix + name
         if not name.startswith("_"):
-            if full == "contrib" or (prefix == "contrib." and _is_importable(full)):
+            if full == "contrib" or (prefix == "contrib." and _can_import_stand_in(full)):
                 return import_module(_PREFIX + full)
             if prefix.startswith("contrib.") or full in removed_names.RENAMED:
                 setattr(module, name, supply.resolve_name(full))
@@ -52,7 +52,7 @@ def handle_missing_names(module: Any, prefix: str) -> None:
     module.__getattr__ = absent
 
 
-class RemovedModuleFinder:
+class StandInModuleFinder:
     """Finds modules that TensorFlow has removed. Python asks this finder last, after all others
     have failed."""
 
@@ -62,12 +62,12 @@ class RemovedModuleFinder:
             supply.is_module(full) or removed_names.replacement(full)
         ):
             return None
-        if not _is_importable(full):
+        if not _can_import_stand_in(full):
             raise ModuleNotFoundError(format_error(full), name=_PREFIX + full.partition(".")[0])
         return ModuleSpec(name, supply.StandInLoader(), is_package=True)  # type: ignore[arg-type]
 
 
-def _is_importable(full: str) -> bool:
+def _can_import_stand_in(full: str) -> bool:
     return (
         supply.is_module(full)
         or removed_names.is_supplied(full)
@@ -77,5 +77,5 @@ def _is_importable(full: str) -> bool:
 
 def install() -> None:
     """Install the finder, if it is not installed yet."""
-    if not any(isinstance(finder, RemovedModuleFinder) for finder in sys.meta_path):
-        sys.meta_path.append(RemovedModuleFinder())
+    if not any(isinstance(finder, StandInModuleFinder) for finder in sys.meta_path):
+        sys.meta_path.append(StandInModuleFinder())

@@ -25,14 +25,14 @@ KEEP: dict[str, Any] = {"keep": ("train",)}
 DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 
 
-def supply_flags(
+def supply_required_flags(
     job: Job, text: str, *words: str, **fields: Any
 ) -> command_arguments.SuppliedFlags:
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread_reason
     added = appended_flags.choose_flags(job, program)
-    return command_arguments.supply_flags(job, program, added.given)
+    return command_arguments.supply_required_flags(job, program, added.given)
 
 
 WRITTEN = {
@@ -80,20 +80,20 @@ WRITTEN = {
 
 @pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
 def test_required_folder_flag(job: Job, text: str) -> None:
-    flags = supply_flags(job, text, **KEEP)
+    flags = supply_required_flags(job, text, **KEEP)
     assert [(flag.spelling, flag.template) for flag in flags.flags] == [
         ("--train_dir", "{keep.train}")
     ]
     assert "--train_dir={keep.train}" in flags.notes[0] and "train.py:" in flags.notes[0]
     with pytest.raises(Refused, match="the command does not contain --train_dir") as refused:
-        supply_flags(job, text)
+        supply_required_flags(job, text)
     assert "`keep: [train]`" in str(refused.value.next) and "--train_dir={keep.train}" in str(
         refused.value.next
     )
     assert str(refused.value.where)
     for words in (("--train_dir=/x",), ("--train_dir", "/x"), ("--train=/x",)):
-        assert supply_flags(job, text, *words) == command_arguments.SuppliedFlags()
-    assert supply_flags(job, text, flags="none") == command_arguments.SuppliedFlags()
+        assert supply_required_flags(job, text, *words) == command_arguments.SuppliedFlags()
+    assert supply_required_flags(job, text, flags="none") == command_arguments.SuppliedFlags()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_required_folder_flag(job: Job, text: str) -> None:
 )
 def test_meaning_by_name_of_flag(job: Job, spelling: str, template: str) -> None:
     text = ARGS + f"p.add_argument('{spelling}', required=True)\np.parse_args()"
-    assert supply_flags(job, text, **KEEP, **DATA).flags[0].template == template
+    assert supply_required_flags(job, text, **KEEP, **DATA).flags[0].template == template
 
 
 def test_flag_for_training_images_gets_data(job: Job) -> None:
@@ -115,7 +115,7 @@ def test_flag_for_training_images_gets_data(job: Job) -> None:
         ARGS + "p.add_argument('--train_dir', required=True, help='folder of training "
         "images')\np.parse_args()"
     )
-    assert supply_flags(job, text, **KEEP, **DATA).flags[0].template == "{data.images}"
+    assert supply_required_flags(job, text, **KEEP, **DATA).flags[0].template == "{data.images}"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_unknown_required_flag_is_refused_with_suggestion(
     job: Job, text: str, fields: Any, recipe: str
 ) -> None:
     with pytest.raises(Refused) as refused:
-        supply_flags(job, text, **fields)
+        supply_required_flags(job, text, **fields)
     assert recipe in str(refused.value.next)
 
 
@@ -182,14 +182,14 @@ NOT_SURE = {
 
 @pytest.mark.parametrize("text", NOT_SURE.values(), ids=NOT_SURE)
 def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
-    assert supply_flags(job, text) == command_arguments.SuppliedFlags()
+    assert supply_required_flags(job, text) == command_arguments.SuppliedFlags()
 
 
 def test_checkpoints_outside_keep_are_noted(job: Job) -> None:
     text = ABSL.format("F.DEFINE_string('train_dir', '/tmp/train_logs', '')", "pass")
-    (note,) = supply_flags(job, text).notes
+    (note,) = supply_required_flags(job, text).notes
     assert note.startswith("--train_dir is /tmp/train_logs by default (train.py:3), and no `keep`")
-    assert supply_flags(job, text, "--train_dir=/data/out").notes == ()
+    assert supply_required_flags(job, text, "--train_dir=/data/out").notes == ()
 
 
 def test_required_index_flag_gets_value(job: Job) -> None:
@@ -201,6 +201,6 @@ def test_required_index_flag_gets_value(job: Job) -> None:
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "
         "required=True)\np.parse_args()"
     )
-    flags = supply_flags(job, text, mode="mirrored")
+    flags = supply_required_flags(job, text, mode="mirrored")
     assert flags.flags[0].arguments({"task_index": "2"}) == ("--task_index=2",)
-    assert supply_flags(job, text, mode="async").flags == ()
+    assert supply_required_flags(job, text, mode="async").flags == ()

@@ -23,7 +23,7 @@ def check(job: Job, text: str, *words: str, **fields: Any) -> None:
     job = replace(job, command=("python", "train.py", *words), **fields)
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread_reason
-    command_arguments.supply_flags(job, program, ())
+    command_arguments.supply_required_flags(job, program, ())
 
 
 def test_an_unknown_flag_is_refused_with_the_one_that_is_meant(job: Job) -> None:

@@ -33,7 +33,7 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import unended
-from tfdeploy.agent.run.find import job_names
+from tfdeploy.agent.run.find import jobs_with_runs
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import EnvironmentRecord
@@ -201,6 +201,8 @@ def environments_in_use(workdir: str) -> Set[str]:
     count, of any job and host."""
     root = layout.envs_dir(workdir) + os.sep
     folders = (
-        path for job in job_names(workdir) for path in unended.path_prepends_in_use(workdir, job)
+        path
+        for job in jobs_with_runs(workdir)
+        for path in unended.path_prepends_in_use(workdir, job)
     )
     return {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}

@@ -15,7 +15,7 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import shown_plan, unwritten_ends
-from tfdeploy.agent.run.find import find_damage, find_run_paths, job_names, run_names
+from tfdeploy.agent.run.find import find_damage, find_run_paths, jobs_with_runs, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_committed_without_live_process, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
@@ -164,7 +164,7 @@ def list_runs(call: Call) -> List[Answer]:
     Args: job?.
     """
     workdir = call.workdir
-    jobs = [call.job] if call.flag("job") else job_names(workdir)
+    jobs = [call.job] if call.flag("job") else jobs_with_runs(workdir)
     runs: List[Tuple[float, Answer, wire.HostRunState, Optional[RunPaths]]] = []
     for job in jobs:
         for run in run_names(workdir, job):
