@@ -20,9 +20,9 @@ from tfdeploy.agent.seen import (
     OVERFLOW_UIDS,
     SEEN,
     can_others_replace_entries,
-    folders_above,
     is_agent_unchanged,
     is_seen_file,
+    lstat_ancestors_from_root,
     read_file_stamps,
 )
 
@@ -202,7 +202,7 @@ def _check_folders_above(workdir: str) -> None:
     """Check that only this user and root can replace the folders above the workdir. Raises
     UntrustedPath, OSError."""
     try:
-        for path, about in folders_above(workdir):
+        for path, about in lstat_ancestors_from_root(workdir):
             if not _is_trusted(about.st_uid) and not is_outside_container(about.st_uid):
                 raise UntrustedPath("owner above", path, workdir, about)
             if can_others_replace_entries(about):

@@ -29,7 +29,7 @@ def is_agent_unchanged(workdir: str, name: str) -> bool:
     user can change a folder on the path to them."""
     try:
         ours = (0, os.geteuid())
-        for _, about in folders_above(workdir):
+        for _, about in lstat_ancestors_from_root(workdir):
             if about.st_uid not in ours or can_others_replace_entries(about):
                 return False
         agents = workdir + "/" + AGENTS
@@ -88,7 +88,7 @@ def is_seen_file(name: str) -> bool:
     return first == SEEN and (not dot or pid.isdigit())
 
 
-def folders_above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
+def lstat_ancestors_from_root(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     """Yield (path, lstat result) for the folders and links above the workdir that exist, beginning
     at /. Raises OSError, with ELOOP if links form a cycle."""
     path, todo, links = "/", _path_steps(workdir)[:-1], 0

@@ -18,7 +18,7 @@ LISTEN_S = 20.0  # most seconds until sshd listens
 POLL_S = 0.005  # seconds between two checks
 
 
-def _start_process(argv: list[str]) -> int:
+def _start_bound_process(argv: list[str]) -> int:
     """Fork a child that runs `argv` and dies with this process. Return its pid."""
     pid = os.fork()
     if pid == 0:
@@ -63,7 +63,7 @@ def start_sshd(host: HostOrder) -> int:
         become_subreaper()
     pid_file = Path(host["pid_file"])
     pid_file.unlink(missing_ok=True)
-    sshd = _start_process(host["sshd"])
+    sshd = _start_bound_process(host["sshd"])
     _wait_until_listening(pid_file, sshd)
     return sshd
 

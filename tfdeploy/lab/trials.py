@@ -51,7 +51,7 @@ def _unshare_mounts(other_namespaces: int = 0) -> None:
     mount("none", "/", flags=RECURSIVE | PRIVATE)
 
 
-def try_network(scratch: Path) -> None:
+def try_network_namespace(scratch: Path) -> None:
     unshare(NEWNET)
 
 
@@ -108,7 +108,7 @@ def try_accounts(scratch: Path) -> None:
 
 
 TRIALS: dict[str, Trial] = {
-    "network namespaces": try_network,
+    "network namespaces": try_network_namespace,
     "process namespaces": try_processes,
     "host name and ipc namespaces": try_hostname,
     "mounts": try_mounts,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdeploy.agent.seen import OTHERS_WRITE, can_others_replace_entries, folders_above
+from tfdeploy.agent.seen import OTHERS_WRITE, can_others_replace_entries, lstat_ancestors_from_root
 
 _ACL = "system.posix_acl_access"
 
@@ -38,7 +38,7 @@ def find_exposure(path: Path) -> Exposure | None:
     sudo are trusted, as in git.
     """
     with contextlib.suppress(OSError):
-        for component, file_stat in folders_above(f"{Path.cwd() / path}/x"):
+        for component, file_stat in lstat_ancestors_from_root(f"{Path.cwd() / path}/x"):
             exposure = _find_path_exposure(component, file_stat)
             if exposure is not None:
                 return exposure

@@ -74,7 +74,7 @@ class HostLocks(JobLock):
         launch: it raises Refused. A host releases the lock when its SSH session ends, so nothing
         stays locked if tfdeploy is killed.
         """
-        values_or_error("reaching all hosts", self.connect())
+        values_or_error("reaching all hosts", self.start_agents())
         try:
             values_or_error("lock", self.acquire_all(self.hosts, all_or_none=True))
             yield
@@ -94,7 +94,7 @@ class HostLocks(JobLock):
         finally:
             self.release()
 
-    def connect(self) -> Outcomes[AgentChannel]:
+    def start_agents(self) -> Outcomes[AgentChannel]:
         """Start the agents of all hosts at once, before the first lock is requested."""
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
@@ -103,7 +103,7 @@ class HostLocks(JobLock):
 
         Afterwards the attribute `hosts` contains only the locked hosts.
         """
-        _, failed = split_outcomes(self.connect())
+        _, failed = split_outcomes(self.start_agents())
         ready = hosts_except(self.hosts, failed)
         failed.update(split_outcomes(self.acquire_all(ready, all_or_none=False))[1])
         self.hosts = hosts_except(self.hosts, failed)

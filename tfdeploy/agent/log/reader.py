@@ -87,7 +87,7 @@ def open_segments(task_dir: str) -> List[Segment]:
     paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
     for attempt in range(_TRIES):
         log, index, old_log, old_index = fds = [_open(path) for path in paths]
-        moved = not all(map(_is_file_at, fds, paths))
+        moved = not all(map(_is_same_file, fds, paths))
         rotating = _size(log) > 0 and _size(index) < RECORD.size
         if (moved or rotating) and attempt < _TRIES - 1:
             _close(fds)
@@ -226,12 +226,12 @@ def _open(path: str) -> Optional[int]:
         return None
 
 
-def _is_file_at(fd: Optional[int], path: str) -> bool:
+def _is_same_file(open_fd: Optional[int], path: str) -> bool:
     try:
         file_stat = os.stat(path)
     except FileNotFoundError:
-        return fd is None
-    return fd is not None and os.path.samestat(os.fstat(fd), file_stat)
+        return open_fd is None
+    return open_fd is not None and os.path.samestat(os.fstat(open_fd), file_stat)
 
 
 def _size(fd: Optional[int]) -> int:

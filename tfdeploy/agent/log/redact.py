@@ -72,7 +72,7 @@ class SecretMask:
         """Return `text` up to the position `cut`, with secrets masked, and hold back the rest. The
         first `masked` bytes of `text` belong to a secret for which MASK has already been written.
         `visible`: the part of `text` that a terminal would show; None if this is all of `text`."""
-        spans = self._find_secrets(text, masked, visible)
+        spans = self._joined_secret_spans(text, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
             has_mask = masked > 0 and begin == 0
@@ -84,11 +84,13 @@ class SecretMask:
             self._held[stream] = (text[cut:], max(0, at - cut))
         return b"".join(pieces + [text[at:cut]]) if pieces else text[:cut]
 
-    def _find_secrets(self, text: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
+    def _joined_secret_spans(
+        self, text: bytes, masked_prefix_bytes: int, visible: Optional[VisibleText]
+    ) -> List[Span]:
         """Return (begin, end) of each secret in `text`, in order. Secrets that overlap are joined.
-        The first `masked` bytes of `text` belong to a secret for which MASK has already been
-        written."""
-        covered: List[Span] = [(0, masked)] if masked else []
+        The first `masked_prefix_bytes` bytes of `text` belong to a secret for which MASK has
+        already been written."""
+        covered: List[Span] = [(0, masked_prefix_bytes)] if masked_prefix_bytes else []
         covered += self._find_forms(text)
         if visible is not None:
             for begin, end in self._find_forms(visible.text):

@@ -302,9 +302,12 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
     version at the same offset are received.
     """
     from tfdeploy.agent.serve.release import store as release_store
-    from tfdeploy.agent.serve.release.verbs import checked_staging_path, find_begun_release
+    from tfdeploy.agent.serve.release.verbs import (
+        checked_staging_path,
+        find_release_begun_in_session,
+    )
 
-    folder, begun = checked_staging_path(call), find_begun_release(call)
+    folder, begun = checked_staging_path(call), find_release_begun_in_session(call)
     before = release_store.newest_release(os.path.dirname(folder)) or folder
     missing = set(begun.missing)
     sizes = {entry.path: entry.size for entry in begun.entries if entry.path in missing}

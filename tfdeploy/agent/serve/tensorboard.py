@@ -77,7 +77,7 @@ def serve_tensorboard(call: Call) -> Answer:
             if call.cancelled.is_set() or is_up:
                 return {"code": board.process.poll(), "said": board.output}
         finally:
-            board.end()
+            board.close_input_and_wait()
         if not tries_left or not _PORT_ERROR.search(board.output):
             what = "TensorBoard did not start: %s" % board.last_line
             raise VerbError("tensorboard", what, where=paths.cwd)
@@ -134,7 +134,7 @@ class _TensorBoardProcess:
         while not call.cancelled.is_set() and self._read_output(0.2):
             pass
 
-    def end(self) -> None:
+    def close_input_and_wait(self) -> None:
         """Close the input of `bound` and wait until `bound` has ended. Then no process of
         TensorBoard is alive."""
         assert self.process.stdin is not None and self.process.stdout is not None

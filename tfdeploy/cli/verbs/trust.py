@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
     new_keys = [key for key in keys if key.state == "new"]
     keys_to_record, refused = _filter_by_fingerprints(flags, new_keys)
     if not flags.json:
-        _show_keys(flags, keys)
+        _write_key_table(flags, keys)
     verb = "is" if len(keys_to_record) == 1 else "are"
     what = f"{format_count(len(keys_to_record), 'host key')} {verb} not known"
     recorded = record_new_keys(_confirm_keys(flags, keys_to_record, what, "Record these keys?"))
@@ -178,7 +178,7 @@ def _make_row(
     )
 
 
-def _show_keys(flags: Flags, keys: list[HostKeyScan]) -> None:
+def _write_key_table(flags: Flags, keys: list[HostKeyScan]) -> None:
     cells = [
         (
             row["host"],

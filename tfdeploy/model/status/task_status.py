@@ -86,7 +86,7 @@ def task_view(
             _reported_by_others(planned, states)
             or _lost_without_minder(planned, status, states)
             or status
-            or _status_if_unreported(planned, host_state, states, unreachable)
+            or _pending_or_lost_status(planned, host_state, states, unreachable)
         )
     return copy_fields(
         TaskView,
@@ -144,7 +144,7 @@ def _lost_without_minder(
     return wire.replace(last, state="lost", outcome="lost", up=False, reason=reason)
 
 
-def _status_if_unreported(
+def _pending_or_lost_status(
     planned: TaskPlan,
     host_state: HostRunState | None,
     states: list[HostRunState],

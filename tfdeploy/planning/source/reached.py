@@ -93,7 +93,7 @@ class _ReachedCollector:
             case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
                 return True
             case ast.Expr(value):
-                return _called_name(value) in _EXITS
+                return _called_name_if_call(value) in _EXITS
         return False
 
     def _walk_if(self, node: ast.If, scope: Scope) -> bool:
@@ -162,7 +162,7 @@ class _ReachedCollector:
                 self._walk_call(inner, scope)
 
     def _walk_call(self, node: ast.Call, scope: Scope) -> None:
-        name = _called_name(node)
+        name = _called_name_if_call(node)
         function = node.func
         if name.endswith(_RUNNERS):
             function = argument(node, "main", 0) or ast.Name("main")
@@ -220,7 +220,9 @@ def _runs_at_least_once(node: ast.While | ast.For) -> bool:
     Examples: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`.
     """
     match node:
-        case ast.While(ast.UnaryOp(operand=call)) if _called_name(call).endswith("should_stop"):
+        case ast.While(ast.UnaryOp(operand=call)) if _called_name_if_call(call).endswith(
+            "should_stop"
+        ):
             return True
         case ast.While(test):
             return guards.fixed_value(test) is True
@@ -237,7 +239,7 @@ def _may_do_work_before_end(block: list[ast.stmt]) -> bool:
     """
     inner = [node for statement in block for node in subtree(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
-    calls = [_called_name(node) for node in inner if isinstance(node, ast.Call)]
+    calls = [_called_name_if_call(node) for node in inner if isinstance(node, ast.Call)]
     return (leaves or any(call in _EXITS for call in calls)) and any(
         call.rpartition(".")[2] not in _REPORTS.split() for call in calls
     )
@@ -252,7 +254,7 @@ def _is_deferred(node: Function) -> bool:
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 
-def _called_name(node: ast.expr) -> str:
+def _called_name_if_call(node: ast.expr) -> str:
     """Return the name of a called function; "" if the expression is not a call.
 
     Examples: "tf.app.run" for `tf.app.run(main)`, "run" for `model().run()`.

@@ -28,14 +28,15 @@ _COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itse
 class MissingName(NamedTuple):
     """One use of a name that the hosts' TensorFlow lacks.
 
-    `lacking`: the versions that lack the name, "TensorFlow 2" or "TensorFlow 2.16 and later".
-    `instead`: what the user should do. `by_package`: True if the user should install a package.
+    `lacking_versions`: the versions that lack the name, "TensorFlow 2" or "TensorFlow 2.16 and
+    later". `instead`: what the user should do. `instead_is_package`: True if the user should
+    install a package.
     """
 
     use: NameUse
-    lacking: str
+    lacking_versions: str
     instead: str
-    by_package: bool = False
+    instead_is_package: bool = False
 
 
 def find_missing_names(
@@ -86,8 +87,8 @@ def notes(unsure: Iterable[MissingName]) -> Iterator[str]:
     There is one note for each package to install, and one note for all other names.
     """
     groups: defaultdict[str, list[NameUse]] = defaultdict(list)
-    for use, _, instead, by_package in unsure:
-        groups[f": {instead}" if by_package else ""].append(use)
+    for use, _, instead, instead_is_package in unsure:
+        groups[f": {instead}" if instead_is_package else ""].append(use)
     for install, uses in groups.items():
         yield (
             "names that this TensorFlow lacks (an error only if the program reaches one): "

@@ -148,10 +148,10 @@ def load_manifest(path: str) -> Optional[Manifest]:
 
 def is_intact(workdir: str, job: str, release: str) -> bool:
     """Return whether the release is complete and unchanged. Raises UntrustedPath."""
-    return not list_damaged_paths(workdir, job, release)
+    return not check_and_list_damage(workdir, job, release)
 
 
-def list_damaged_paths(workdir: str, job: str, release: str) -> List[str]:
+def check_and_list_damage(workdir: str, job: str, release: str) -> List[str]:
     """List the paths of the release that differ from the committed state; an empty list means that
     the release is complete. If only the times of files have changed, the new times are stored.
 

@@ -108,7 +108,7 @@ def commit_release(call: Call) -> Answer:
     workdir, job, release = call.workdir, call.job, call.name("release")
     folder, final = checked_staging_path(call), layout.release_dir(workdir, job, release)
     if not is_intact(workdir, job, release):
-        entries, missing = find_begun_release(call)
+        entries, missing = find_release_begun_in_session(call)
         unchecked = set(missing)
         if call.blob:
             entries = write_missing_files(folder, entries, missing, call.blob)
@@ -153,7 +153,7 @@ def checked_staging_path(call: Call) -> str:
     return path
 
 
-def find_begun_release(call: Call) -> BegunRelease:
+def find_release_begun_in_session(call: Call) -> BegunRelease:
     """Return the release that `release.begin` has staged in this session. If another session has
     staged it, this session must first call release.begin again. Raises VerbError not_begun."""
     folder = checked_staging_path(call)

@@ -76,11 +76,11 @@ def check_links(call: Call) -> Answer:
     # Ports of tasks are tried last, because the other hosts must first learn the addresses of this
     # host. Only then do they let connections from these addresses reach the ports of their tasks.
     guarded = reach.firewalled_task_addresses(part)
-    shut += [_add_rejection_reason(port, peers) for port in _find_shut_ports(task_ports, guarded)]
+    shut += [_explain_foreign_source(port, peers) for port in _find_shut_ports(task_ports, guarded)]
     return {"asked": hosts, "shut": shut}
 
 
-def _add_rejection_reason(port: Answer, peers: Mapping[str, _MinderIdentity]) -> Answer:
+def _explain_foreign_source(port: Answer, peers: Mapping[str, _MinderIdentity]) -> Answer:
     """If the port rejects this host, and the port's host has stated the reason, add that reason."""
     source = peers[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):

@@ -178,7 +178,7 @@ def _remove_old_folder_of_other_host(other: RunPaths, plan_digest: str) -> None:
 
 
 def _check_release(paths: RunPaths, release: str) -> None:
-    wrong = release_store.list_damaged_paths(paths.workdir, paths.job, release)
+    wrong = release_store.check_and_list_damage(paths.workdir, paths.job, release)
     if wrong:
         how = "on this host" if wrong == [release] else "intact; see " + ", ".join(wrong[:3])
         what = "release %s of job %s is not %s" % (release, paths.job, how)
@@ -206,7 +206,7 @@ def _prepare_folder(
     raise_if_unwanted: Callable[[], None],
 ) -> None:
     try:
-        _make_host_folder(paths)
+        _claim_run_folder_for_host(paths)
         if part.fresh:
             keep_aside.rename_keep_aside(paths, part.keep)
         _make_folders(paths, part, arguments, raise_if_unwanted)
@@ -225,7 +225,7 @@ def _prepare_folder(
         raise
 
 
-def _make_host_folder(paths: RunPaths) -> None:
+def _claim_run_folder_for_host(paths: RunPaths) -> None:
     """Make this host's folder. While it exists, no host that shares the workdir removes the run's
     folder."""
     with leftovers.acquire_folders_lock(paths):
