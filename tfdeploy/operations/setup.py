@@ -59,17 +59,21 @@ class Environment:
 
 
 def read_environment_recipe(
-    job: Job, cache: Path | None, withhold: WithheldFiles = NONE
+    job: Job, cache: Path | None, withheld_files: WithheldFiles = NONE
 ) -> EnvironmentRecipe | None:
     """Return the recipe (files and digest) of the job's environment; None if the job has none.
 
-    `withhold` are files that must not be sent. Raises ConfigError and Refused.
+    `withheld_files` are files that must not be sent. Raises ConfigError and Refused.
     """
     if job.setup_requirements is None:
         return None
     wheels = Path(job.setup_wheels) if job.setup_wheels else None
     return read_recipe(
-        Path(job.setup_requirements), wheels, cache, where=f"{job.source}: setup", withhold=withhold
+        Path(job.setup_requirements),
+        wheels,
+        cache,
+        setting=f"{job.source}: setup",
+        withheld_files=withheld_files,
     )
 
 

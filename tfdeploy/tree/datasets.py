@@ -38,7 +38,7 @@ class DataListing:
     warnings: tuple[str, ...]
     stamp: str  # the text of an agent.stamp.Stamp, which differs after each change
     # The files that must not be sent. `list_again` needs them.
-    withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)
+    withheld_files: WithheldFiles = field(default=NONE, repr=False, compare=False)
 
     @property
     def root(self) -> str:
@@ -67,14 +67,14 @@ class DataListing:
 
 
 def list_data_set(
-    path: Path, withhold: WithheldFiles = NONE, position: str | None = None
+    path: Path, withheld_files: WithheldFiles = NONE, position: str | None = None
 ) -> DataListing:
     """Return the listing of a data set.
 
-    `withhold`: files that must not be sent. `position`: where the job file names the path. Raises
-    ConfigError if the data set is missing or contains a withheld file. Raises Refused if the data
-    set is empty, unreadable or a link to a file, or contains something other than files, folders
-    and links.
+    `withheld_files`: files that must not be sent. `position`: where the job file names the path.
+    Raises ConfigError if the data set is missing or contains a withheld file. Raises Refused if the
+    data set is empty, unreadable or a link to a file, or contains something other than files,
+    folders and links.
     """
     source = os.path.abspath(path)
     stamp = Stamp()
@@ -87,7 +87,7 @@ def list_data_set(
                 next=f"name the file itself: {os.path.realpath(source)}",
             )
         visit = _make_stamping_visitor(
-            source if is_folder else os.path.dirname(source), stamp, withhold
+            source if is_folder else os.path.dirname(source), stamp, withheld_files
         )
         rows = listing.walk(source, visit) if is_folder else listing.list_file(source, visit)
     except FileNotFoundError as error:
@@ -107,7 +107,9 @@ def list_data_set(
             where=source,
             next="make it readable for you",
         ) from error
-    return replace(make_data_listing(source, is_folder, rows, str(stamp)), withhold=withhold)
+    return replace(
+        make_data_listing(source, is_folder, rows, str(stamp)), withheld_files=withheld_files
+    )
 
 
 def _similar_path(missing: str) -> str:
@@ -122,17 +124,17 @@ def _similar_path(missing: str) -> str:
 
 def list_again(data: DataListing) -> DataListing:
     """List the data set again. The same files are withheld. Raises as `list_data_set` does."""
-    return list_data_set(Path(data.source), data.withhold)
+    return list_data_set(Path(data.source), data.withheld_files)
 
 
-def _make_stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
+def _make_stamping_visitor(root: str, stamp: Stamp, withheld_files: WithheldFiles) -> listing.Visit:
     """Return the function that `agent.listing` calls for each path of the data set.
 
     The returned function adds the path to `stamp`. It raises ConfigError for a withheld file.
     """
-    if not withhold.by_path:
+    if not withheld_files.by_path:
         return stamp.add_file
-    find = withhold.make_finder(os.path.realpath(root))
+    find = withheld_files.make_finder(os.path.realpath(root))
 
     def visit(path: bytes, file_stat: os.stat_result) -> None:
         stamp.add_file(path, file_stat)

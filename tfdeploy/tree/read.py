@@ -41,12 +41,12 @@ def read_tree(
     *,
     exclude: Iterable[str] = (),
     cache: Path | None = None,
-    withhold: WithheldFiles = NONE,
+    withheld_files: WithheldFiles = NONE,
 ) -> Manifest:
     """Return the manifest of the folder `root`. Its entries are sorted by path.
 
     `exclude`: paths relative to `root`. `cache`: the folder of the hash cache, or None to cache no
-    hashes. `withhold`: files that must not be sent; a warning names them.
+    hashes. `withheld_files`: files that must not be sent; a warning names them.
 
     Raises ConfigError (`root` is missing or not a folder, or git tracks a secret file) and Refused
     (git is missing, the folder has no file, or a file is unreadable or keeps changing).
@@ -59,7 +59,7 @@ def read_tree(
             next="correct `code:` in the job file",
         )
     paths, warnings = list_code(top, exclude)
-    links, files, withheld = _classify_paths(top, paths, warnings, withhold)
+    links, files, withheld = _classify_paths(top, paths, warnings, withheld_files)
     if withheld:
         _refuse_tracked_secrets(top, withheld)
         named = ", ".join(f"{path} ({file.description})" for path, file in withheld.items())
@@ -91,7 +91,7 @@ def release_hash(entries: Iterable[ManifestEntry]) -> str:
 
 
 def _classify_paths(
-    top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
+    top: str, paths: list[str], warnings: list[str], withheld_files: WithheldFiles
 ) -> tuple[list[ManifestEntry], list[FileWithStat], dict[str, WithheldFile]]:
     """Return (links that stay inside the tree, files to send, files that must not be sent).
 
@@ -101,7 +101,7 @@ def _classify_paths(
     links: list[ManifestEntry] = []
     files: list[FileWithStat] = []
     withheld: dict[str, WithheldFile] = {}
-    find_withheld = withhold.make_finder(top)
+    find_withheld = withheld_files.make_finder(top)
     real_folders: dict[str, bool] = {"": True}
     for path in paths:
         if not _is_without_links(top, path.rpartition("/")[0], real_folders):

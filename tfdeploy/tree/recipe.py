@@ -48,33 +48,35 @@ class EnvironmentRecipe:
 def read_recipe(
     requirements: Path,
     wheels: Path | None,
-    cache: Path | None = None,
+    hash_cache: Path | None = None,
     *,
-    where: str = "setup",
-    withhold: WithheldFiles = NONE,
+    setting: str = "setup",
+    withheld_files: WithheldFiles = NONE,
 ) -> EnvironmentRecipe:
     """Return the inputs of a Python environment.
 
-    `cache`: the folder of the hash cache, or None to cache no hashes.
-    `where`: file and key of the setting that names the requirements and the wheels, for errors.
-    `withhold`: files that must not be sent.
+    `hash_cache`: the folder of the hash cache, or None to cache no hashes.
+    `setting`: file and key of the setting that names the requirements and the wheels, for errors.
+    `withheld_files`: files that must not be sent.
 
     Raises ConfigError (a file is missing, unreadable or withheld, or a path that hosts cannot have)
     and Refused (the folder has no wheel).
     """
-    texts = _read_with_includes(requirements, f"{where}.requirements")
+    texts = _read_with_includes(requirements, f"{setting}.requirements")
     for requirements_file in texts:
-        file = withhold.find(str(requirements_file)) if withhold.by_path else None
+        file = withheld_files.find(str(requirements_file)) if withheld_files.by_path else None
         if file is not None:
             raise ConfigError(
                 f"{requirements_file} is {file.description}",
-                where=f"{where}.requirements",
+                where=f"{setting}.requirements",
                 next="name a file of requirements",
             )
     root = os.path.commonpath([path.parent for path in texts])
     files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
     listing, contents = (
-        _list_wheels(wheels, cache, f"{where}.wheels", withhold) if wheels else (None, {})
+        _list_wheels(wheels, hash_cache, f"{setting}.wheels", withheld_files)
+        if wheels
+        else (None, {})
     )
     total = hashlib.sha256()
     for path, text in files.items():
@@ -180,7 +182,7 @@ def _refuse_local_path(requirement: str, position: str) -> None:
 
 
 def _list_wheels(
-    folder: Path, cache: Path | None, where: str, withhold: WithheldFiles
+    folder: Path, hash_cache: Path | None, setting_name: str, withheld_files: WithheldFiles
 ) -> tuple[DataListing, dict[str, str]]:
     """Return (listing of the folder of wheels, {path of each file in it: hash}).
 
@@ -189,11 +191,11 @@ def _list_wheels(
     if not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder}",
-            where=where,
+            where=setting_name,
             next="correct the name, or create the folder",
         )
-    listing = list_data_set(folder, withhold)
-    hashes, digests = HashCache(cache, os.path.realpath(folder)), {}
+    listing = list_data_set(folder, withheld_files)
+    hashes, digests = HashCache(hash_cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file():

@@ -132,13 +132,13 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         read_recipe(main, None)
     assert caught.value.where == f"{main}:2"
     with pytest.raises(ConfigError) as caught:
-        read_recipe(tmp_path / "none.txt", None, where="tfdeploy.yaml: setup")
+        read_recipe(tmp_path / "none.txt", None, setting="tfdeploy.yaml: setup")
     assert caught.value.where == "tfdeploy.yaml: setup.requirements"
     with pytest.raises(ConfigError, match="path of this machine"):
         read_recipe(write(tmp_path, requirements=f"-r {tmp_path}/base.txt\n"), None)
     main.write_text("numpy\n")
     with pytest.raises(ConfigError, match="no folder"):
-        read_recipe(main, tmp_path / "wheels", where="tfdeploy.yaml: setup")
+        read_recipe(main, tmp_path / "wheels", setting="tfdeploy.yaml: setup")
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / "README").write_text("x")
     with pytest.raises(Refused, match="no wheel"):
@@ -163,6 +163,6 @@ def test_key_among_wheels_and_secret_requirements_file_are_refused(
             read_recipe(
                 main,
                 wheels,
-                withhold=WithheldFiles.from_paths({str(path): WithheldFile("a private key")}),
+                withheld_files=WithheldFiles.from_paths({str(path): WithheldFile("a private key")}),
             )
         assert caught.value.exit_code == 2

@@ -34,11 +34,11 @@ def withhold(*paths: Path, is_secret: bool = True) -> WithheldFiles:
 
 
 def sent(root: Path, files: WithheldFiles) -> list[str]:
-    return [entry.path for entry in read_tree(root, withhold=files).entries]
+    return [entry.path for entry in read_tree(root, withheld_files=files).entries]
 
 
 def test_withheld_files_are_left_out_of_release_and_named_once(code: Path) -> None:
-    tree = read_tree(code, withhold=withhold(code / "token.txt", code / "keys/id"))
+    tree = read_tree(code, withheld_files=withhold(code / "token.txt", code / "keys/id"))
     assert [entry.path for entry in tree.entries] == ["train.py"]
     assert tree.warnings == ("not sent: keys/id (the secret T), token.txt (the secret T)",)
     (code / "token.txt").unlink()
@@ -47,7 +47,7 @@ def test_withheld_files_are_left_out_of_release_and_named_once(code: Path) -> No
 
 
 def test_release_without_withheld_file_is_unchanged(code: Path) -> None:
-    assert read_tree(code, withhold=withhold(Path("/nowhere/token"))) == read_tree(code)
+    assert read_tree(code, withheld_files=withhold(Path("/nowhere/token"))) == read_tree(code)
 
 
 def test_hard_link_and_target_of_link_are_withheld(code: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_tracked_secret_file_is_refused_also_in_nested_repository(code: Path, fo
     assert all("a[b]" not in path for path in sent(code, files))
     git(inner, "add", "a[b] c")
     with pytest.raises(ConfigError, match="is the secret T, and git tracks it") as caught:
-        read_tree(code, withhold=files)
+        read_tree(code, withheld_files=files)
     assert caught.value.exit_code == 2 and caught.value.where == str(inner / "a[b] c")
     assert str(caught.value.next).startswith(f"`git -C {inner} rm --cached 'a[b] c'")
     put(inner, ".tfdeployignore", "a*\n")

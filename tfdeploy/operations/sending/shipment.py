@@ -92,19 +92,21 @@ def read_shipment(
     missing, or if a file that must not be sent is in a data set or tracked by git. Raises Refused
     if code or data is empty, if git is not installed, or if the code holds a private key.
     """
-    withhold = list_withheld_files(job, hosts)
+    withheld_files = list_withheld_files(job, hosts)
     local_sources = {name: source for name, source in job.data.items() if source.from_host is None}
     sources = [
         *(source.path for source in local_sources.values()),
         *([job.setup_wheels] if job.setup_wheels else []),
     ]
     left_out = [*job.keep, *(path for source in sources if (path := path_in_code(job, source)))]
-    manifest = read_tree(Path(job.code), exclude=left_out, cache=cache, withhold=withhold)
+    manifest = read_tree(
+        Path(job.code), exclude=left_out, cache=cache, withheld_files=withheld_files
+    )
     if manifest.private_keys and not allow_secrets:
         path, line = manifest.private_keys[0]
         raise _secret_found_error(manifest, path, line, "a private key")
     data = {
-        name: list_data_set(Path(source.path), withhold, job.places.get(f"data.{name}"))
+        name: list_data_set(Path(source.path), withheld_files, job.places.get(f"data.{name}"))
         for name, source in local_sources.items()
     }
     by_rsync = frozenset(name for name, source in local_sources.items() if source.via == "rsync")

@@ -53,11 +53,11 @@ def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str
     This version does not send them. The result is {job: {"code": [path below the code], "data":
     [data set/path]}}.
     """
-    withhold = list_withheld_files(job, hosts)
+    withheld_files = list_withheld_files(job, hosts)
     code = os.path.realpath(job.code)
-    in_code = {path for path, file in withhold.files_below(code).items() if file.is_secret} | set(
-        _secret_hard_links(code, withhold)
-    )
+    in_code = {
+        path for path, file in withheld_files.files_below(code).items() if file.is_secret
+    } | set(_secret_hard_links(code, withheld_files))
     in_data = set()
     for name, source in job.data.items():
         if source.from_host is None:
@@ -65,7 +65,7 @@ def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str
             top = top if os.path.isdir(top) else os.path.dirname(top)
             in_data |= {
                 f"{name}/{path}"
-                for path, file in withhold.files_below(top).items()
+                for path, file in withheld_files.files_below(top).items()
                 if file.is_secret
             }
     paths = {
@@ -75,10 +75,10 @@ def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str
     return {job.name: paths} if any(paths.values()) else {}
 
 
-def _secret_hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
+def _secret_hard_links(code: str, withheld_files: WithheldFiles) -> Iterator[str]:
     """Yield the paths in the code folder that are hard links to secret files."""
-    find = withhold.make_finder(code)
-    for folder, folders, names in os.walk(code) if withhold.has_hard_links else ():
+    find = withheld_files.make_finder(code)
+    for folder, folders, names in os.walk(code) if withheld_files.has_hard_links else ():
         folders[:] = [name for name in folders if name != ".git"]
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), code)
