@@ -204,8 +204,8 @@ class Staging:
             entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"
         }
         wanted: Dict[Tuple[str, str], List[str]] = {}
-        for path, content in contents.items():
-            wanted.setdefault(content, []).append(path)
+        for path, wanted_content in contents.items():
+            wanted.setdefault(wanted_content, []).append(path)
         link_sources: Dict[str, LinkSource] = {}
         for manifest in release_store.list_manifests_newest_first(os.path.dirname(self.folder)):
             if not wanted:
@@ -220,8 +220,8 @@ class Staging:
                 lent.setdefault(content, link_source)
                 if contents.get(entry.path) == content:
                     link_sources[entry.path] = link_source
-            for content, link_source in lent.items():
-                for path in wanted.pop(content):
+            for lent_content, link_source in lent.items():
+                for path in wanted.pop(lent_content):
                     link_sources.setdefault(path, link_source)
         return link_sources
 

@@ -23,6 +23,8 @@ from tfdeploy.agent.seen import OTHERS_WRITE
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from tfdeploy.agent.shapes import Answer
 
 SUFFIX = ".json"
@@ -34,7 +36,7 @@ KEEP = 5  # how many of a job's newest releases are kept
 
 class ManifestEntry(NamedTuple):
     path: str  # relative, with "/" as separator
-    kind: str  # "file", "exec" or "link"
+    kind: Literal["file", "exec", "link"]
     size: int
     sha256: str  # "" for a link
     target: str  # of a link; "" for files

@@ -303,10 +303,10 @@ def unpack_manifest(blob: bytes) -> List[ManifestEntry]:
 
 def _parse_entry(row: Any) -> ManifestEntry:
     """Parse [path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
-    path, kind, size, sha256, target = row
-    if [*map(type, row)] != _ROW or size < 0:
+    entry = ManifestEntry(*row)
+    if [*map(type, row)] != _ROW or entry.size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
-    return ManifestEntry(path, kind, size, sha256, target)
+    return entry
 
 
 def check_entries(entries: Iterable[ManifestEntry]) -> None:
