@@ -73,9 +73,9 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived(self, number: int) -> bool:
-        """Return True if the chief's `keep` folders for round `number` have arrived. Each time
-        the tasks that restart together are started is a round. The first call for a round starts the transfer.
-        """
+        """Return True if the chief's `keep` folders for round `number` have arrived. Each time the
+        tasks that restart together are started is a round. The first call for a round
+        starts the transfer."""
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
