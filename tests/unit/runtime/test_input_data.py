@@ -80,7 +80,7 @@ def test_data_set_is_found_for_any_folder_in_program(
     ("folder", "sets", "message"),
     [
         ("./MNIST_data/", (), "or put them into MNIST_data of the code"),
-        ("/nowhere/tmp/data", (), "even if it names another folder: "),
+        ("/nowhere/tmp/data", (), "`data: {mnist: FOLDER}`"),
         ("MNIST_data", ("digits", "fashion"), "`data: {mnist: FOLDER}`"),
     ],
 )
