@@ -6,6 +6,7 @@ Each transfer is a new process, and is compared with `rsync -a -e ssh` of the sa
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -43,15 +44,14 @@ def main() -> None:
             checkouts["before"] = bench.with_checkout(Path(args.before).resolve())
         (bench.work / "tfdeploy.yaml").write_text(JOB)
         (bench.work / "train.py").write_text(PROGRAM)
-        measure_sync(bench, checkouts, args.megabytes, args.rounds, figures)
-        measure_fetch(bench, checkouts, args.megabytes, args.rounds, figures)
+        measure_sync(bench, checkouts, args, figures)
+        measure_fetch(bench, checkouts, args, figures)
 
 
 def measure_sync(
     bench: BenchLab,
     checkouts: dict[str, BenchLab],
-    megabytes: int,
-    rounds: int,
+    args: argparse.Namespace,
     figures: Figures,
 ) -> None:
     """Measure the way to the host. The files are new in each turn, and have new names."""
@@ -63,7 +63,7 @@ def measure_sync(
         shutil.rmtree(bench.home / "set", ignore_errors=True)
         (bench.home / "set").mkdir()
         for number in range(FILES):
-            content = os.urandom(megabytes * MB // FILES)
+            content = os.urandom(args.megabytes * MB // FILES)
             (bench.home / "set" / f"shard-{turn}-{number}").write_bytes(content)
         os.sync()
 
@@ -78,14 +78,17 @@ def measure_sync(
     runs: dict[str, Callable[[], Spent]] = {
         name: lambda each=each: ours(each) for name, each in checkouts.items()
     }
-    show(figures, f"{megabytes} MB to one host", in_turns({**runs, "rsync": theirs}, rounds))
+    show(
+        figures,
+        f"{args.megabytes} MB to one host",
+        in_turns({**runs, "rsync": theirs}, args.rounds),
+    )
 
 
 def measure_fetch(
     bench: BenchLab,
     checkouts: dict[str, BenchLab],
-    megabytes: int,
-    rounds: int,
+    args: argparse.Namespace,
     figures: Figures,
 ) -> None:
     """Measure the way back, each time to a new folder."""
@@ -107,10 +110,14 @@ def measure_fetch(
     runs: dict[str, Callable[[], Spent]] = {
         name: lambda each=each: ours(each) for name, each in checkouts.items()
     }
-    show(figures, f"{megabytes} MB back from one host", in_turns({**runs, "rsync": theirs}, rounds))
+    show(
+        figures,
+        f"{args.megabytes} MB back from one host",
+        in_turns({**runs, "rsync": theirs}, args.rounds),
+    )
     fetched = json.loads(ours(bench).output)
     size = sum(path.stat().st_size for path in (bench.home / "back").rglob("shard-*"))
-    if size != megabytes * MB // FILES * FILES:
+    if size != args.megabytes * MB // FILES * FILES:
         raise SystemExit(f"{size} bytes came back: {fetched}")
 
 

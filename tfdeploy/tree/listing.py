@@ -53,13 +53,13 @@ def _find_own_outputs(root: str, paths: Iterable[str]) -> set[str]:
     outputs = {
         (each.st_dev, each.st_ino) for each in map(os.fstat, (1, 2)) if S_ISREG(each.st_mode)
     }
-    found = set()
+    redirected = set()
     for path in paths if outputs else ():
         with contextlib.suppress(OSError):
             file_stat = os.lstat(os.path.join(root, path))
             if (file_stat.st_dev, file_stat.st_ino) in outputs:
-                found.add(path)
-    return found
+                redirected.add(path)
+    return redirected
 
 
 def git_tracked_paths(root: str, paths: list[str]) -> list[str]:
