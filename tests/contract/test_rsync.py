@@ -216,11 +216,26 @@ def test_only_differences_from_older_version_are_sent(
         str(tree),
         all_names(tree),
         str(destination),
+        in_place=True,
         older_folder=str(older),
         **connect_to(host),
     )
     assert contents(destination) == contents(tree) and sent < 1 << 20
     assert (older / "big").read_bytes() == content
+
+
+def test_push_in_place_goes_on_where_killed_rsync_ended(
+    ssh_hosts: Any, tree: Path, connect_to: Any
+) -> None:
+    host = ssh_hosts.host("n1").host
+    destination = ssh_hosts.root / "there"
+    destination.mkdir()
+    content = os.urandom(32 << 20)
+    (tree / "big").write_bytes(content)
+    (destination / "big").write_bytes(content[: 24 << 20])
+    arguments = (resolve(host), str(tree), all_names(tree), str(destination))
+    assert push(*arguments, in_place=True, **connect_to(host)) < 16 << 20
+    assert contents(destination) == contents(tree)
 
 
 def test_session_that_ends_during_push_is_named(ssh_hosts: Any, tree: Path) -> None:

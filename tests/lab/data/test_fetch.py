@@ -235,7 +235,7 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
 # {text in the error: the lie that the host tells}
 LIES = {
     "leads out": 'make_row = lambda root, path: ("../../evil", 3, 1, None)',
-    "makes no sense": "make_row = lambda root, path: (path, -1, 1, None)",
+    "is invalid": "make_row = lambda root, path: (path, -1, 1, None)",
     "occurs twice": 'make_row = lambda root, path: ("same", 3, 1, None)',
 }
 

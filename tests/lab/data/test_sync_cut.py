@@ -6,6 +6,7 @@ code on a host).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +63,15 @@ def throttled(operator: Tfdeploy) -> dict[str, str]:
     during the transfer, also on a busy machine.
     """
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
+
+
+def processes_with(argument: str) -> list[str]:
+    """Return the command lines of the processes of this machine that have the argument."""
+    command_lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command_lines.append(file.read_text(errors="replace"))
+    return [line for line in command_lines if argument in line.split("\0")]
 
 
 def run_while_paused(
@@ -129,6 +140,23 @@ def test_killed_in_the_middle_and_started_again_converges(slow: Tfdeploy) -> Non
             slow.cwd / "data"
         )
         assert list_leftovers(slow, row["host"], "killed") == ""
+
+
+@pytest.mark.fault("25 kill -9 of tfdeploy in the middle of a sync")
+def test_rsync_ends_with_a_killed_sync_and_the_next_one_goes_on(slow: Tfdeploy) -> None:
+    job_file(slow, "alone", data={"d": "./data"})
+    (slow.cwd / "data").mkdir()
+    (slow.cwd / "data/d.bin").write_bytes(os.urandom(64 * MIB))
+    syncing = slow.start("sync", "--limit", "n1", "--bwlimit", "1M")
+    wait_for_bytes(slow, "n1", "alone", 8 * MIB)
+    assert processes_with(f"{slow.cwd}/data/")
+    os.kill(syncing.pid, signal.SIGKILL)
+    syncing.wait(120)
+    wait_for(lambda: not processes_with(f"{slow.cwd}/data/"), 30, "rsync has ended")
+    (row,) = slow.json("sync", "--limit", "n1")["hosts"]
+    assert row["bytes_sent"] < 60 * MIB
+    assert list_host_folder(slow, "n1", "alone/data/d") == list_local_folder(slow.cwd / "data")
+    assert list_leftovers(slow, "n1", "alone") == ""
 
 
 @pytest.mark.fault("25 two syncs at once")

@@ -90,12 +90,12 @@ def test_quoting_for_rsync() -> None:
 
 
 def test_arguments_of_rsync_cannot_become_options() -> None:
-    words = push_argv("/tree", "/there")
+    words = push_argv("/tree", "/there", in_place=False)
     assert words[-3:] == ["--", "/tree/", "target:/there/"]
     assert "--from0" in words
     for bad in ("there", "-e", "", "/a\nb"):
         with pytest.raises(Refused):
-            push_argv("/tree", bad)
+            push_argv("/tree", bad, in_place=True)
 
 
 @pytest.mark.parametrize(

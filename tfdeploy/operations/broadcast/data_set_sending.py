@@ -297,6 +297,7 @@ class DataSetSending:
                 sum(rows.size(row) for row in sent_rows),
                 self._emit,
                 report_progress,
+                in_place=True,
                 older_folder=lack.present_folder,
             )
 

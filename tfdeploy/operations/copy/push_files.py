@@ -17,6 +17,7 @@ def push_files(
     emit: Emit,
     on_progress: Progress,
     *,
+    in_place: bool = False,
     older_folder: str | None = None,
 ) -> int:
     """Send the files `names` below `root` to the folder on the host. Return the bytes sent.
@@ -29,6 +30,7 @@ def push_files(
         root,
         names,
         folder,
+        in_place=in_place,
         older_folder=older_folder,
         on_progress=on_progress,
         session=session,

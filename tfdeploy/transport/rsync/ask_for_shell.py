@@ -4,8 +4,12 @@
 
 This program sends rsync's pipes to tfdeploy over the socket DESCRIPTOR. Therefore the program need
 not copy the bytes of the transfer itself.
+
+If tfdeploy is killed, this program ends rsync, which would otherwise run on and write to the host.
 """
 
+import os
+import signal
 import socket
 import sys
 
@@ -15,6 +19,8 @@ def main() -> int:
     request = b"\0".join(argument.encode("utf-8", "surrogateescape") for argument in sys.argv[2:])
     socket.send_fds(connection, [request], [0, 1, 2])
     answer = connection.recv(1)
+    if not answer:
+        os.killpg(0, signal.SIGTERM)  # rsync leads the group that this process is in
     return answer[0] if answer else 255
 
 

@@ -34,6 +34,7 @@ def push(
     names: list[bytes],
     destination: str,
     *,
+    in_place: bool = False,
     older_folder: str | None = None,
     on_progress: Progress | None = None,
     session: Session | None = None,
@@ -43,6 +44,9 @@ def push(
 
     `names`: relative paths of files and links below `source_root`. These are sent even if the
     host's files have the same size and time.
+    `in_place`: write each file at its final path, so that received bytes remain even if the host's
+    rsync is killed. Otherwise files are written at temporary paths and then renamed: hard links at
+    the destination need this.
     `older_folder`: a folder of the host with older versions of the files. Of a file that is there,
     only the differences are sent.
     `on_progress(bytes done, total or None)`: called while bytes are sent.
@@ -55,7 +59,7 @@ def push(
     (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
-    argv = push_argv(source_root, destination, older_folder)
+    argv = push_argv(source_root, destination, in_place=in_place, older_folder=older_folder)
     rsync = run_rsync_with_retries(
         RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
     )
@@ -133,16 +137,17 @@ def check_name(name: bytes) -> None:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the requested folder")
 
 
-def push_argv(source_root: str, destination: str, older_folder: str | None = None) -> list[str]:
+def push_argv(
+    source_root: str, destination: str, *, in_place: bool, older_folder: str | None = None
+) -> list[str]:
     """Return the rsync command of a push, without the remote shell.
 
     Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
-    # Files are written at temporary paths. With --inplace, an rsync that outlives a killed tfdeploy
-    # could write into a file that the next sync has put in place meanwhile.
-    command = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
+    command = ["rsync", "-lpt", "-s", _MODES, *_OUTPUT]
     command += ["--files-from=-", "--from0", "--ignore-times"]
+    command += ["--inplace"] if in_place else [f"--partial-dir={layout.PARTIAL}"]
     command += [f"--compare-dest={older_folder}"] if older_folder is not None else []
     return [*command, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
 

@@ -15,7 +15,7 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster
 from support.agent.datasets import Host
-from tfdeploy.agent import layout, listing, wire
+from tfdeploy.agent import listing, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> Path:
 
 def bring(host: Host, source: Path) -> None:
     host.lack(source)
-    host.copy_to_staging()
+    host.place()
     assert host.commit()
 
 
@@ -60,34 +60,23 @@ def test_how_many_files_a_sync_would_delete(host: Host, source: Path) -> None:
 def test_files_that_rsync_brought_count_once_they_are_complete(host: Host, source: Path) -> None:
     (source / "other").write_bytes(b"123")
     host.lack(source)
-    host.copy_to_staging()
+    host.place()
     (host.staging / "other").write_bytes(b"12")
     assert not host.commit() and host.call("data.state") is None
     answer = host.call("data.lack", host.rows.pack())
     staged = host.marked_paths(answer["staged"])
     assert (staged, answer["present"]) == (["deep/shard"], None)
-    host.copy_to_staging()
+    host.place()
     assert host.commit()
     assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()
     assert host.call("data.lack", host.rows.pack())["present"] == str(host.folder)
-
-
-def test_interrupted_file_of_rsync_stays_until_the_commit(host: Host, source: Path) -> None:
-    host.lack(source)
-    partial = host.staging / "deep" / layout.PARTIAL / "shard"
-    partial.parent.mkdir(parents=True)
-    partial.write_bytes(b"o")
-    host.lack(source)
-    assert partial.read_bytes() == b"o"
-    host.copy_to_staging()
-    assert host.commit() and sorted(os.listdir(host.folder / "deep")) == ["shard"]
 
 
 def test_staged_file_that_belongs_to_a_complete_version_too_is_not_written_to(
     host: Host, source: Path, tmp_path: Path
 ) -> None:
     host.lack(source)
-    host.copy_to_staging()
+    host.place()
     (tmp_path / "complete").hardlink_to(host.staging / "deep" / "shard")
     host.lack(source)
     assert not (host.staging / "deep" / "shard").exists()

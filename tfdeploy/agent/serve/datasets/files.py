@@ -52,7 +52,6 @@ _in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = (
     weakref.WeakValueDictionary()
 )
 NO_PART = 0xFFFF
-_PARTIAL = os.fsencode(layout.PARTIAL)  # has interrupted files, which rsync resumes
 
 
 def data_folder(call: Call) -> str:
@@ -149,7 +148,7 @@ class Staging:
         remaining staged files take, and the rows of those that are complete."""
         staged, total, complete = walk_folder(self.new_folder), 0, array("Q")
         for i, j in listing.match_rows(wanted, staged):
-            if j is None or not staged.path(j) or _PARTIAL in staged.path(j).split(b"/"):
+            if j is None or not staged.path(j):
                 continue
             staged_path = os.path.join(os.fsencode(self.new_folder), staged.path(j))
             if staged[j].kind == FOLDER:
