@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tfdeploy.errors import AgentError, Refused, TfdeployError, has_code
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Hosts, hosts_except
+from tfdeploy.model.inventory import Host, Hosts, hosts_except
 from tfdeploy.model.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
@@ -204,6 +204,23 @@ class HostLocks(JobLock):
                         next="wait until that operation has ended; `tfdeploy runs` shows its runs",
                     ) from error
                 emit_note(self.emit, f"waiting for {holder}", host=host)
+
+
+def refuse_during_launch(fleet: Fleet, host: Host, job: str, holder: LockHolder) -> None:
+    """Raise Refused if a launch holds the job's lock on the host. Errors of the host are ignored.
+
+    Such a launch has not yet started its run, so there is nothing to stop on the hosts.
+    """
+    lock = HostLocks(fleet, (host,), job, "stop", holder, lambda event: None)
+    outcome = fleet.each((host,), lambda session: lock._request_lock(session, 0.0))[host.name]
+    lock.release()
+    if isinstance(outcome, AgentError) and outcome.details.get("operation") == "launch":
+        raise Refused(
+            f"{_describe_holder(outcome.details)} has not yet started its run",
+            where=host.name,
+            next="press Ctrl-C in its terminal, or wait until it has started the run, and type the "
+            "same command again",
+        )
 
 
 def _describe_holder(holder: Mapping[str, object]) -> str:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.stop import Flags
 from tfdeploy.cli.chosen_run import choose_run
-from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.fleet import lock_holder, open_fleet
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst_exit_code
 from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.output.rows import Survivor
 from tfdeploy.model.row_values import copy_fields
 from tfdeploy.model.text.names import fold_names
+from tfdeploy.operations.lock import refuse_during_launch
+from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.stop import end_before_stop, stop
 from tfdeploy.ui.headway import HostCountLine
 from tfdeploy.ui.reports import show_stop
@@ -45,11 +47,14 @@ def run(flags: Flags) -> int:
 
         results = stop(fleet, plan, grace_s=grace_s, on_done=report_done, on_retry=report_retry)
         headway.erase()
+        state = end_before_stop(fleet, plan, results)
+        if state is not None and flags.run_prefix is None:
+            refuse_during_launch(fleet, hosts_of(plan)[0], plan.job, lock_holder())
         rows = make_rows(results)
         if flags.json:
             print_json(stop_as_json(plan.run, rows))
         elif not flags.quiet:
-            _show_result(flags, plan.run, rows, results, end_before_stop(fleet, plan, results))
+            _show_result(flags, plan.run, rows, results, state)
         return worst_exit_code([*results.values(), *(5 for row in rows if row["survivors"])])
 
 
@@ -87,16 +92,16 @@ def make_rows(results: Results) -> list[StopRow]:
 
 
 def _show_result(
-    flags: Flags, run: str, rows: list[StopRow], results: Results, end_before_stop: str | None
+    flags: Flags, run: str, rows: list[StopRow], results: Results, earlier_end: str | None
 ) -> None:
     """Print the result of the stop.
 
-    `end_before_stop`: the state in which the run had ended before the stop, or None if it had not
+    `earlier_end`: the state in which the run had ended before the stop, or None if it had not
     ended.
     """
     show_stop(flags.err, rows)
     if all(row["ok"] for row in rows):
-        had_ended = f"; the run ended earlier: {clean(end_before_stop)}" if end_before_stop else ""
+        had_ended = f"; the run ended earlier: {clean(earlier_end)}" if earlier_end else ""
         print_message(f"no process of run {run} is alive{had_ended}")
         return
     unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
