@@ -54,13 +54,15 @@ def show_status(
     add_options: Callable[[str], str] = str,
     last_lines: Sequence[str] = (),
     as_of: str = "",
+    advice: str = "",
 ) -> None:
     """Write the state of a run: a heading, a row for each task, the cause, unreachable hosts, and
     what to type next.
 
     `now`: UTC seconds. `add_options`: adds the operator's own options to a command, so that the
     operator can type the result. `last_lines`: the last lines of the task that died first. `as_of`:
-    text that says when these lines were read, such as "as of the last fetch"; "" if just now."""
+    text that says when these lines were read, such as "as of the last fetch"; "" if just now.
+    `advice`: what to change after a failure, see `failure_advice`."""
     lasted = format_duration(run_seconds(view.started, view.ended, now))
     duration = f" {'after' if view.is_final else 'for'} {lasted}"
     heading = f"{view.run}  {view.mode}  "
@@ -90,7 +92,7 @@ def show_status(
         command = f"`tfdeploy logs {view.run} -n 100`"
         if view.first_death:
             command = f"`tfdeploy logs {view.run} --task {view.first_death} -n 100`"
-        write_wrapped(terminal, "next: ", add_options(command))
+        write_wrapped(terminal, "next: ", add_options(command) + advice)
     elif view.state == "lost" and view.unreachable:
         command = f"`tfdeploy exec --limit {shlex.quote(fold_names(view.unreachable))} -- true`"
         write_wrapped(terminal, "next: ", add_options(command))

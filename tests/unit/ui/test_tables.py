@@ -396,6 +396,13 @@ def test_any_cells_fit_any_width(rows: list[tuple[str, str, str]], width: int) -
     assert all(line.isprintable() and cell_width(line) <= width for line in lines)
 
 
+def test_status_of_failed_run_says_what_to_change() -> None:
+    out = io.StringIO()
+    failed = replace(VIEW, state="failed")
+    reports.show_status(Terminal(out, None, False), failed, 2000.0, advice="; rename tokenize.py")
+    assert out.getvalue().endswith(" -n 100`; rename tokenize.py\n")
+
+
 def test_colour_does_not_change_width() -> None:
     out = io.StringIO()
     reports.show_status(Terminal(out, 80, True), VIEW, 2000.0)

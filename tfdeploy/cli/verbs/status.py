@@ -17,6 +17,7 @@ from tfdeploy.errors import TfdeployError, worst_exit_code
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations.status import lines_of_first_death, status
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.watch.failure_advice import failure_advice
 from tfdeploy.operations.watch.relay import describe_uninformed, relay_run_end
 from tfdeploy.operations.watch.resume import resume_on_host
 from tfdeploy.ui.reports import show_status
@@ -108,4 +109,6 @@ def _show_status(flags: Flags, fleet: Fleet, plan: Plan, current: Status) -> Non
     fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
     last_lines = lines_of_first_death(fleet, plan, current, fetched)
     as_of = "as of the last fetch" if fetched.replaced_hosts else ""
-    show_status(flags.out, current.view, time.time(), flags.add_file_flags, last_lines, as_of)
+    view = current.view
+    advice = failure_advice(plan, view.first_death, view.cause or "")
+    show_status(flags.out, view, time.time(), flags.add_file_flags, last_lines, as_of, advice)
