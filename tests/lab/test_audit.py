@@ -200,6 +200,8 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
             "launch",
             "--name",
             "canary-dies",
+            "--set",
+            "ready.after=60s",
             "-v",
             "--",
             "python",

@@ -292,22 +292,22 @@ def test_a_launch_waits_for_a_sync_and_says_for_whose(
 def test_a_stop_during_the_sync_of_a_launch_names_the_launch(
     operator: Tfdeploy, held_rsync: Callable[[], None]
 ) -> None:
-    write_job(operator, "early", "quick.py", "--steps=1")
+    write_job(operator, "hasty", "quick.py", "--steps=1")
     on(operator, "n2", "rm -f /tmp/held", root=True)
-    operator.run("launch", "--wait", "--name", "early-1", exit_code=0)
+    operator.run("launch", "--wait", "--name", "hasty-1", exit_code=0)
     on(operator, "n2", "touch /tmp/held; rm -f /tmp/waits", root=True)
     (operator.cwd / "new.py").write_text("")
-    launching = operator.start("launch", "--wait", "--name", "early-2")
+    launching = operator.start("launch", "--wait", "--name", "hasty-2")
     wait_for(
         lambda: on(operator, "n2", "ls /tmp/waits 2>/dev/null || true"), 20, "the launch is syncing"
     )
     said = operator.run("stop", exit_code=3).stderr
     assert re.search(r"the launch of \S+ \(pid \d+\) since .* has not yet started its run", said)
-    operator.run("stop", "early-1", exit_code=0)
+    operator.run("stop", "hasty-1", exit_code=0)
     held_rsync()
     assert launching.wait(timeout=120) == 0
     operator.run("stop", exit_code=0)
-    assert_nothing_left(operator, "early-2", "early")
+    assert_nothing_left(operator, "hasty-2", "hasty")
 
 
 def tfdeploy_pid(operator: Tfdeploy) -> int:
