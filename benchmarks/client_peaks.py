@@ -76,7 +76,7 @@ def main() -> None:
     name, home = f"peaks-{os.getpid()}", Path(tempfile.mkdtemp(prefix="tfdeploy-peaks-"))
     work = home / "work"
     try:
-        up = lab.up(name, "loopback", args.hosts)
+        up = lab.create_or_revive(name, "loopback", args.hosts)
         work.mkdir()
         write_sources(work, 200)
         (work / "set").mkdir()

@@ -136,7 +136,7 @@ def _ticks(pid: int) -> int:
 def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
     """Yield a lab of isolated hosts n1..nN, with an operator.
 
-    This needs root. `wishes` are options of `lab.up`. No figure includes the time to start or
+    This needs root. `wishes` are options of `lab.create_or_revive`. No figure includes the time to start or
     remove the lab.
     """
     if os.geteuid() != 0:
@@ -148,7 +148,7 @@ def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
     work.mkdir()
     try:
         say(f"{hosts} isolated hosts (lab {name})")
-        up = lab.up(name, "isolated", hosts, **wishes)
+        up = lab.create_or_revive(name, "isolated", hosts, **wishes)
         yield BenchLab(up, home, work, _environment(home, up))
     finally:
         if name in lab.names():

@@ -122,7 +122,7 @@ def _sweep_dead_sessions() -> None:
 @pytest.fixture(scope="session")
 def new_lab() -> Iterator[Callable[..., Lab]]:
     """Return new_lab(kind, count, **wishes), which creates a separate lab for tests that break
-    hosts. `wishes` are further arguments of lab.up. The labs are removed at the end.
+    hosts. `wishes` are further arguments of lab.create_or_revive. The labs are removed at the end.
     """
     _sweep_dead_sessions()
     made: list[Lab] = []
@@ -134,7 +134,7 @@ def new_lab() -> Iterator[Callable[..., Lab]]:
             require("isolated lab")
         name = f"test-{os.getpid()}-{start}-{next(NUMBERS)}"
         try:
-            fresh = lab.up(name, kind, count, **wishes)
+            fresh = lab.create_or_revive(name, kind, count, **wishes)
         except BaseException:
             with suppress(UsageError):
                 lab.down(name)

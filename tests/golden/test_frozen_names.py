@@ -118,7 +118,7 @@ def test_list_has_files_that_every_run_has(name: str) -> None:
 def main() -> None:
     if sys.argv[1:] != ["--write"]:
         sys.exit(f"{__doc__}\n    {RENEW}")
-    new_lab = lab.up("frozen-names", "loopback", 3)
+    new_lab = lab.create_or_revive("frozen-names", "loopback", 3)
     try:
         with tempfile.TemporaryDirectory() as folder:
             files = files_of_a_run(Tfdeploy(new_lab, Path(folder) / "operator"))

@@ -105,8 +105,8 @@ def select_progress(scalars: Scalars) -> EventProgress:
     of_main = [each for each in scalars.values() if each.folder == main]
     values = {
         "step": newest and float(newest.step),
-        LOSS: _best_value(of_main, _LOSS),
-        ACCURACY: _best_value(of_main, _ACCURACY),
+        LOSS: _value_of_best_matching_tag(of_main, _LOSS),
+        ACCURACY: _value_of_best_matching_tag(of_main, _ACCURACY),
     }
     return EventProgress(
         {name: value for name, value in values.items() if value is not None},
@@ -120,7 +120,7 @@ def _counts_steps(scalar: Scalar) -> bool:
     return scalar.step > 0 and not scalar.tag.rpartition("/")[2].startswith(_EPOCH_PREFIX)
 
 
-def _best_value(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
+def _value_of_best_matching_tag(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
     """Return the value of the tag whose last name matches the pattern. If several tags match, use
     the tag with the fewest folders; among those, the tag with the shortest last name. Return None
     if no tag matches, or if this choice is ambiguous."""

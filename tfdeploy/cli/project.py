@@ -18,6 +18,7 @@ from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.inventory import select_hosts
 
 if TYPE_CHECKING:
+    from tfdeploy.model.answers.clean import SecretPathsByJob
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.config import FoundFile
     from tfdeploy.model.inventory import Inventory
@@ -97,7 +98,7 @@ def print_inventory_warnings(inventory: Inventory) -> Inventory:
     return inventory
 
 
-def load_project_inventory(flags: CommonFlags) -> Inventory:
+def load_selected_inventory(flags: CommonFlags) -> Inventory:
     """Return the selected hosts of the inventory. The job file may name the inventory file."""
     return load_inventories(flags, load_job_if_any(flags))[1]
 
@@ -177,13 +178,16 @@ def _print_file_used(flags: CommonFlags, text: str) -> None:
         _print_once(text)
 
 
-def project_secret_paths(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
-    """Return the `secret_paths` of the job; {} if there is no job or its files cannot be read."""
-    from tfdeploy.operations.sending.withheld_files import possibly_sent_secrets
+def possibly_sent_project_secrets(flags: CommonFlags) -> SecretPathsByJob:
+    """Return the secret files that an older version may have sent for the job of the project.
+
+    Return {} if there is no job or its files cannot be read.
+    """
+    from tfdeploy.operations.sending.withheld_files import possibly_sent_secret_paths
 
     try:
         if (job := load_job_if_any(flags)) is not None:
-            return possibly_sent_secrets(job, load_whole_inventory(flags, job).hosts)
+            return possibly_sent_secret_paths(job, load_whole_inventory(flags, job).hosts)
     except UsageError:
         pass
     return {}

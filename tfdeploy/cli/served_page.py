@@ -54,7 +54,7 @@ class ServedPage(ThreadingHTTPServer):
         super().shutdown_request(request)
         self._connection_slots.release()
 
-    def current_html(self) -> bytes:
+    def cached_or_new_html(self) -> bytes:
         """Return the page in UTF-8, made at most MAX_AGE_S seconds ago. Raises TfdeployError."""
         with self._lock:
             if not self._page or time.monotonic() - self._made_at > MAX_AGE_S:
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         try:
-            text = self.server.current_html()
+            text = self.server.cached_or_new_html()
         except TfdeployError as error:
             self.send_error(503, explain=f"the hosts do not answer: {error.what}"[:500])
             return

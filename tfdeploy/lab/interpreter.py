@@ -26,7 +26,7 @@ _HAS_TENSORFLOW = (
 )
 
 
-def find_python(environ: Mapping[str, str]) -> str | None:
+def find_tensorflow_python(environ: Mapping[str, str]) -> str | None:
     """Return an interpreter that has TensorFlow, or None.
 
     The first choice is the interpreter of this process, then that of the active environment

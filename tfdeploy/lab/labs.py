@@ -123,7 +123,7 @@ def _refuse_other_settings(existing: LabState, wanted_lab: LabState, count: int)
             )
 
 
-def up(
+def create_or_revive(
     name: str,
     kind: str = "loopback",
     count: int = 3,

@@ -17,6 +17,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.answers.audit import AUDIT, AuditEntry, AuditLog, AuditReport, parse_audit_log
+from tfdeploy.model.answers.clean import SecretPathsByJob
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.printed import AuditAnswer
 from tfdeploy.model.output.rows import (
@@ -40,14 +41,14 @@ SILENCE_S = 60.0
 class AuditSubject:
     """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
-    `plan` is the plan of the run, if known. `secret_paths_by_job` is {job: paths at which an older
-    tfdeploy may have left secret files}, as withheld_files.possibly_sent_secrets returns it.
+    `plan` is the plan of the run, if known. `secret_paths_by_job` has the paths at which an older
+    tfdeploy may have left secret files, as withheld_files.possibly_sent_secret_paths returns it.
     """
 
     run: str | None = None
     job: str | None = None
     plan: Plan | None = None
-    secret_paths_by_job: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    secret_paths_by_job: SecretPathsByJob = field(default_factory=dict)
 
     def includes(self, entry: AuditEntry) -> bool:
         """Return whether the audit covers this log entry."""

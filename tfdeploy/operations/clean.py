@@ -80,7 +80,7 @@ def find_candidates(
 
     `now` is in UTC seconds.
     """
-    args = {"jobs": jobs, "named": rules.kept_data_sets, "secret_files": rules.secret_paths}
+    args = {"jobs": jobs, "named": rules.kept_data_sets, "secret_files": rules.secret_paths_by_job}
     listed, errors, shared = _list_items(fleet, hosts, args)
     stay = find_staying_runs(listed, rules, now)
     going = _filter_items(listed, lambda item: must_be_removed(item, stay))
@@ -151,7 +151,7 @@ def remove_candidates(
 ) -> RemovalResult:
     """Remove the candidates of each job under the job's lock, then candidates without a job."""
     removal = _Removal(fleet, candidates, hosts)
-    args = {"named": rules.kept_data_sets, "secret_files": rules.secret_paths}
+    args = {"named": rules.kept_data_sets, "secret_files": rules.secret_paths_by_job}
     for job in sorted(
         {item.job for items in candidates.removable_items.values() for item in items if item.job}
     ):

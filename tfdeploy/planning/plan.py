@@ -28,7 +28,7 @@ from tfdeploy.planning import (
 )
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import AdvertisedAddress
-from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
+from tfdeploy.planning.cluster.layout import Layout, count_task_and_agent_ports, lay_out
 from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.flags import role_programs
@@ -208,7 +208,9 @@ def _lay_out(inputs: _Inputs, placed: _PlacedTasks, program: Program) -> _LaidOu
         else addresses.check_addresses(advertised, used, allow_public=inputs.options.allow_public)
     )
     where = {name: each.address for name, each in advertised.items()}
-    given = ports.assign_ports(ports_needed(mode, seats, used), placed.hosts, inputs.facts, where)
+    given = ports.assign_ports(
+        count_task_and_agent_ports(mode, seats, used), placed.hosts, inputs.facts, where
+    )
     return _LaidOutCluster(lay_out(mode, seats, where, given), advertised, exposed)
 
 

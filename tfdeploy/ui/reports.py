@@ -112,7 +112,7 @@ def _show_protection(terminal: Terminal, view: RunView) -> None:
         text = f"{caller.address} of {caller.member}, on {caller.host}"
         write_wrapped(terminal, "admitted: ", text)
     for caller in view.not_admitted:
-        write_wrapped(terminal, "not admitted: ", caller.refusal_text, "yellow")
+        write_wrapped(terminal, "not admitted: ", caller.address_refusal_text, "yellow")
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:

@@ -76,10 +76,10 @@ def test_host_keys_differ(a_lab: Lab) -> None:
 
 def test_up_again_changes_nothing_and_another_shape_is_refused(a_lab: Lab) -> None:
     before = a_lab.status()
-    again = lab.up(a_lab.name, a_lab.kind, len(a_lab.hosts))
+    again = lab.create_or_revive(a_lab.name, a_lab.kind, len(a_lab.hosts))
     assert again.status() == before
     with pytest.raises(UsageError) as refused:
-        lab.up(a_lab.name, a_lab.kind, len(a_lab.hosts) + 1)
+        lab.create_or_revive(a_lab.name, a_lab.kind, len(a_lab.hosts) + 1)
     assert refused.value.next == f"`tfdeploy lab down --name {a_lab.name}`"
 
 

@@ -67,7 +67,7 @@ def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ss
             timeout=60,
         )
         python = str(environment / "bin/python")
-        fresh = lab.up("anywhere", "isolated", 1, python=python)
+        fresh = lab.create_or_revive("anywhere", "isolated", 1, python=python)
         done = ssh(fresh, "n1", f"{python} -c 'import sys, ssl; print(sys.prefix)'")
         assert done.stdout.strip() == str(environment), done.stderr
 
@@ -75,7 +75,7 @@ def test_an_environment_anywhere_runs_on_a_host(place: str, alone: Path, ssh: Ss
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_left_after_down(kind: str, alone: Path, ssh: Ssh) -> None:
     # The two labs exist at the same time.
-    first, second = lab.up("one", kind, 2), lab.up("two", kind, 2)
+    first, second = lab.create_or_revive("one", kind, 2), lab.create_or_revive("two", kind, 2)
     ssh(first, "n1", "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &")
     idle = subprocess.Popen(first.operator_command(["sleep", "1000"]))
     first.down()
@@ -131,7 +131,7 @@ def test_up_killed_half_way_is_mended_or_removed(
                 continue
         upping.wait()
         if attempt == 0:
-            mended = lab.up("torn", kind, 12)
+            mended = lab.create_or_revive("torn", kind, 12)
             assert ssh(mended, "n12", "true").returncode == 0
         lab.load("torn").down()
         assert left_of(alone) == (set(), [], [])
@@ -143,12 +143,12 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
     remove, seen = folder.delete_renamed_lab_and_leftovers, []
 
     def removing(aside: Path) -> None:
-        seen.append((lab.names(), lab.up("slow", "loopback", 1).status()[0]["state"]))
+        seen.append((lab.names(), lab.create_or_revive("slow", "loopback", 1).status()[0]["state"]))
         # This replacement of the function removes nothing, as if the process was killed during the
         # removal.
         monkeypatch.setattr(folder, "delete_renamed_lab_and_leftovers", remove)
 
-    lab.up("slow", "loopback", 1)
+    lab.create_or_revive("slow", "loopback", 1)
     monkeypatch.setattr(folder, "delete_renamed_lab_and_leftovers", removing)
     lab.down("slow")
     assert seen == [([], "up")]
@@ -166,7 +166,7 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path) -> None:
-    lab.up("bare", kind, 2)
+    lab.create_or_revive("bare", kind, 2)
     shutil.rmtree(alone / "bare")
     lab.down("bare")
     assert left_of(alone) == (set(), [], [])
@@ -177,7 +177,7 @@ def test_down_finds_a_lab_whose_folder_is_gone(kind: str, alone: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("victim", ["first process", "sshd"])
 def test_up_starts_what_died(kind: str, victim: str, alone: Path, ssh: Ssh) -> None:
-    fresh = lab.up("mortal", kind, 2)
+    fresh = lab.create_or_revive("mortal", kind, 2)
     first = fresh.status()
     pid = int(str(first[0]["pid"]))
     if victim == "sshd":
@@ -186,7 +186,7 @@ def test_up_starts_what_died(kind: str, victim: str, alone: Path, ssh: Ssh) -> N
     wait_for(lambda: processes.identify(pid) is None, 5, "it is dead")
     if victim == "sshd" and kind == "isolated":
         wait_for(lambda: fresh.status()[0]["state"] == "off", 5, "the host ends with its sshd")
-    again = lab.up("mortal", kind, 2)
+    again = lab.create_or_revive("mortal", kind, 2)
     assert ssh(again, "n1", "true").returncode == 0
     assert again.status()[1] == first[1]
 
@@ -196,15 +196,15 @@ def test_up_starts_a_router_that_died_and_another_number_of_sites_is_refused(
     alone: Path, ssh: Ssh
 ) -> None:
     require("isolated lab")
-    fresh = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
+    fresh = lab.create_or_revive("parted", "isolated", 2, sites=2, between="100mbit")
     router = read(fresh.root).networks["router"]
     processes.send_kill(router.pid)
     wait_for(lambda: not processes.is_alive(router), 5, "it is dead")
     assert ssh(fresh, "n2", "true", timeout_s=1).returncode == 255
-    again = lab.up("parted", "isolated", 2, sites=2, between="100mbit")
+    again = lab.create_or_revive("parted", "isolated", 2, sites=2, between="100mbit")
     assert ssh(again, "n2", "true").returncode == 0
     with pytest.raises(UsageError, match="with sites 2, not 1"):
-        lab.up("parted", "isolated", 2)
+        lab.create_or_revive("parted", "isolated", 2)
     again.down()
     assert left_of(alone) == (set(), [], [])
 
@@ -256,7 +256,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 )
 def test_nonsense_is_refused(args: tuple[str, str, int], what: str, alone: Path) -> None:
     with pytest.raises(TfdeployError, match=what):
-        lab.up(*args)
+        lab.create_or_revive(*args)
     assert left_of(alone / "ok")[2] == []
 
 
@@ -267,7 +267,7 @@ def test_nonsense_is_refused(args: tuple[str, str, int], what: str, alone: Path)
 def test_what_is_no_rate_is_refused(rate: str, alone: Path) -> None:
     for wish in ({"rate": rate}, {"sites": 2, "between": rate}):
         with pytest.raises(UsageError, match="is not a rate"):
-            lab.up("ok", "isolated", 2, **wish)  # type: ignore[arg-type]
+            lab.create_or_revive("ok", "isolated", 2, **wish)  # type: ignore[arg-type]
     assert left_of(alone / "ok")[2] == []
 
 
@@ -284,13 +284,13 @@ def test_sites_that_cannot_be_are_refused(
     kind: str, sites: int, between: str | None, what: str, alone: Path
 ) -> None:
     with pytest.raises(UsageError, match=what):
-        lab.up("ok", kind, 3, sites=sites, between=between)
+        lab.create_or_revive("ok", kind, 3, sites=sites, between=between)
     assert left_of(alone / "ok")[2] == []
 
 
 def test_hosts_of_one_name_share_no_workdir(alone: Path) -> None:
     with pytest.raises(UsageError, match="share a workdir"):
-        lab.up("ok", "loopback", 2, shared_workdir=True)
+        lab.create_or_revive("ok", "loopback", 2, shared_workdir=True)
     assert left_of(alone / "ok")[2] == []
 
 

@@ -51,7 +51,7 @@ from tfdeploy.operations.stop import stop
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
-from tfdeploy.operations.watch.listen import _receive_reports
+from tfdeploy.operations.watch.listen import _receive_reports_until_run_end
 from tfdeploy.operations.watch.resume import resume_on_host
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
@@ -99,7 +99,7 @@ def watch_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     watch, found = Watch(fleet, PLAN, ignore_event), {}
     for host in hosts_of(PLAN):
         try:
-            _receive_reports(watch, host, threading.Event())
+            _receive_reports_until_run_end(watch, host, threading.Event())
             found[host.name] = watch.states.get(host.name)
         except TfdeployError as error:
             watch.receive_report(host.name, error)

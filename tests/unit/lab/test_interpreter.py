@@ -29,7 +29,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_interpreter_of_this_process_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdeploy.lab.interpreter.find_spec", lambda name: name)
-    assert lab.find_python({"PATH": ""}) == sys.executable
+    assert lab.find_tensorflow_python({"PATH": ""}) == sys.executable
 
 
 @pytest.mark.usefixtures("without")
@@ -49,4 +49,4 @@ def test_first_interpreter_with_tensorflow_is_chosen(
     make_python(tmp_path / "bin", "python3", has_tensorflow=first)
     make_python(tmp_path / "bin", "python", has_tensorflow=second)
     environ = {"VIRTUAL_ENV": str(tmp_path / "venv"), "PATH": str(tmp_path / "bin")}
-    assert lab.find_python(environ) == (chosen and str(tmp_path / chosen))
+    assert lab.find_tensorflow_python(environ) == (chosen and str(tmp_path / chosen))

@@ -10,4 +10,4 @@ from tfdeploy.errors import UsageError
 
 def test_only_isolated_hosts_may_have_another_root() -> None:
     with pytest.raises(UsageError, match="share this machine's root"):
-        lab.up("none", "loopback", 1, rootfs="/srv/trixie")
+        lab.create_or_revive("none", "loopback", 1, rootfs="/srv/trixie")

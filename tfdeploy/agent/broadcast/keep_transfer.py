@@ -108,12 +108,12 @@ class KeepFetch:
             self._mesh.changed()
 
     @contextmanager
-    def _while_wanted(self, number: int) -> Iterator[None]:
+    def _locked_while_wanted(self, round_number: int) -> Iterator[None]:
         """Hold the lock during the `with` block, so that `give_up` waits until the block has ended.
-        Raises ValueError if round `number` no longer needs the files. A round is one start of all
+        Raises ValueError if round `round_number` no longer needs the files. A round is one start of all
         tasks that restart together."""
         with self._lock:
-            if self._wanted != number:
+            if self._wanted != round_number:
                 raise ValueError("the files are no longer needed")
             yield
 
@@ -129,15 +129,15 @@ class KeepFetch:
             outdated = {path for path, _, _ in present} - {path for path, _, _ in files}
             aside = [path for path in sorted(outdated) if os.path.basename(path) == RECORD]
             chosen = [files[index] for index in lacking]
-            with self._while_wanted(round_number):
+            with self._locked_while_wanted(round_number):
                 folder = keep_receive.make_incoming_folder(
                     paths.workdir, paths.job, sum(size for _, size, _ in chosen)
                 )
             channel.sendall(json_text.encode({"send": lacking}) + b"\n")
             for piece, content, target in _receive_pieces(channel, folder, chosen):
-                with self._while_wanted(round_number):
+                with self._locked_while_wanted(round_number):
                     target.write(piece, content)
-        with self._while_wanted(round_number):
+        with self._locked_while_wanted(round_number):
             missing = keep_receive.move_received_into_keep(
                 paths.workdir, paths.job, chosen, aside, links
             )

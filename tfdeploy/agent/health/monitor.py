@@ -95,7 +95,7 @@ class Monitor:
         was_active = self._active
         self._known, self._active = known, is_observing
         if is_observing and not self._is_started:
-            start_thread(self._check_repeatedly)
+            start_thread(self._check_for_stalls_forever)
             self._is_started = True
         if was_active and not is_observing:
             self._publish({})
@@ -105,7 +105,7 @@ class Monitor:
 
     # --- methods that run on the monitor's thread
 
-    def _check_repeatedly(self) -> None:
+    def _check_for_stalls_forever(self) -> None:
         while True:
             begun = time.thread_time()
             if self._active:

@@ -282,7 +282,7 @@ def decide_restart_actions(view: HostRunView) -> List[Action]:
                 actions.append(EndTask(peer.task, _describe_gang_restart(view), grace_s))
         elif own.has_ended:
             actions += _decide_after_death(view, peer, own)
-    return actions + _decide_gang_actions(view)
+    return actions + _decide_next_gang_restart_actions(view)
 
 
 def may_gang_restart(view: HostRunView) -> bool:
@@ -318,7 +318,7 @@ def _describe_gang_restart(view: HostRunView) -> str:
     )
 
 
-def _decide_gang_actions(view: HostRunView) -> List[Action]:
+def _decide_next_gang_restart_actions(view: HostRunView) -> List[Action]:
     """Return the next actions of this host in a restart of the gang (the tasks that restart
     together)."""
     part, number = view.part, view.known.round_number

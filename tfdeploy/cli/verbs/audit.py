@@ -13,7 +13,11 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
+from tfdeploy.cli.project import (
+    load_job_if_any,
+    load_selected_inventory,
+    possibly_sent_project_secrets,
+)
 from tfdeploy.cli.run_names import check_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst_exit_code
 from tfdeploy.operations.audit import AuditSubject, audit
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         subject, hosts, lookup_error = _find_audit_subject(flags, fleet)
-        subject = replace(subject, secret_paths_by_job=project_secret_paths(flags))
+        subject = replace(subject, secret_paths_by_job=possibly_sent_project_secrets(flags))
         answer, errors = audit(fleet, hosts, subject)
     if lookup_error is not None and not answer["entries"] and not answer["left"] and not errors:
         raise lookup_error
@@ -50,7 +54,7 @@ def _find_audit_subject(
     the hosts may still contain the run, under its whole id.
     """
     if flags.run_prefix is None:
-        return AuditSubject(), load_project_inventory(flags).hosts, None
+        return AuditSubject(), load_selected_inventory(flags).hosts, None
     try:
         plan, only_hosts, _ = choose_run(flags, fleet)
     except ConfigError:
@@ -60,5 +64,5 @@ def _find_audit_subject(
         if job is None:
             raise
         subject = AuditSubject(check_run_name(flags.run_prefix), job.name)
-        return subject, load_project_inventory(flags).hosts, error
+        return subject, load_selected_inventory(flags).hosts, error
     return AuditSubject(plan.run, plan.job, plan), hosts_of(plan, only_hosts), None

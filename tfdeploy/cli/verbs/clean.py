@@ -12,7 +12,11 @@ from tfdeploy.cli.arguments.clean import CONFIRMATION_WORD, Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet
 from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
+from tfdeploy.cli.project import (
+    load_job_if_any,
+    load_selected_inventory,
+    possibly_sent_project_secrets,
+)
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.errors import UsageError, worst_exit_code
@@ -49,11 +53,11 @@ def run(flags: Flags) -> int:
     job = load_job_if_any(flags)
     jobs = None if job is None or flags.all or flags.everything else (job.name,)
     named_data = tuple(job.data if job else ()) if flags.data else None
-    secret_paths = {} if flags.everything else project_secret_paths(flags)
+    secret_paths = {} if flags.everything else possibly_sent_project_secrets(flags)
     rules = CleanRules(flags.newest or 0, flags.older or 0.0, named_data, secret_paths)
     store = open_run_store()
     with open_fleet(flags) as fleet:
-        hosts = load_project_inventory(flags).hosts
+        hosts = load_selected_inventory(flags).hosts
         now = time.time()
         candidates = (
             find_all_items(fleet, hosts)

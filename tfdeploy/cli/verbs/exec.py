@@ -8,7 +8,7 @@ from tfdeploy.cli.arguments.exec import Flags
 from tfdeploy.cli.fleet import open_fleet, start_early_connections
 from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_project_inventory
+from tfdeploy.cli.project import load_selected_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import ExecRow
 from tfdeploy.model.row_values import copy_fields
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     if not flags.after_dashes:
         raise UsageError("no command", where="tfdeploy exec", next="`tfdeploy exec -- nvidia-smi`")
-    inventory = load_project_inventory(flags)
+    inventory = load_selected_inventory(flags)
     start_early_connections(inventory.hosts)
     argv = flags.after_dashes  # a single element is a script for `sh -c`
     with open_fleet(flags) as fleet:

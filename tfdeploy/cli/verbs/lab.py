@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(flags: LabFlags) -> int:
     """Run one verb of `tfdeploy lab`. Raises TfdeployError."""
     if isinstance(flags, UpFlags):
-        current_lab = lab.up(
+        current_lab = lab.create_or_revive(
             flags.name,
             flags.kind,
             flags.count,
@@ -58,7 +58,7 @@ def _choose_python(name: str) -> str:
     """
     if name in lab.names():
         return lab.load(name).state.python
-    python = lab.find_python(os.environ)
+    python = lab.find_tensorflow_python(os.environ)
     if python is None:
         print_message(
             f"no Python with TensorFlow was found, so the hosts get {sys.executable}; --python "

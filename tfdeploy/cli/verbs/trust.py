@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.trust import Flags
 from tfdeploy.cli.fleet import show_notice
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.cli.project import load_project_inventory
+from tfdeploy.cli.project import load_selected_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.row_values import copy_fields
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    inventory = load_project_inventory(flags)
+    inventory = load_selected_inventory(flags)
     if flags.renew is not None:
         return _renew_key(flags, flags.renew, inventory)
     keys = scan_host_keys(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)

@@ -64,6 +64,8 @@ CLEAN_WORKDIR = StreamingVerb("clean.workdir", CleanItem, EmptyAnswer)
 CLEAN_EVERYTHING = StreamingVerb("clean.everything", CleanItem, EmptyAnswer)
 
 
+# {job: {"code": [path below the code], "data": [data set/path]}}, the paths of secret files
+SecretPathsByJob = Mapping[str, Mapping[str, list[str]]]
 RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 
@@ -71,13 +73,13 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 class CleanRules:
     """The rules of what is kept: the `newest_kept` ended runs of each job, and the runs that ended
     less than `min_age_s` seconds ago. `kept_data_sets`: the data sets that are kept; if None, all
-    are kept. `secret_paths`: {job: secret files that older versions may have sent (see
-    operations/sending/withheld_files.py)}. These files are removed even from a kept run."""
+    are kept. `secret_paths_by_job`: secret files that older versions may have sent (see
+    operations/sending/withheld_files.py). These files are removed even from a kept run."""
 
     newest_kept: int = 0
     min_age_s: float = 0.0
     kept_data_sets: tuple[str, ...] | None = None
-    secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
+    secret_paths_by_job: SecretPathsByJob = field(default_factory=dict)
 
 
 def find_staying_runs(

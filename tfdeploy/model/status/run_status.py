@@ -44,7 +44,7 @@ class UnplannedCaller(NamedTuple):
     member: str
 
     @property
-    def refusal_text(self) -> str:
+    def address_refusal_text(self) -> str:
         """Return text that says that the tasks' ports refuse the caller's address, and why."""
         return (
             f"{self.member} connected to {self.host} from {self.address}, which is not an address "
@@ -132,7 +132,7 @@ def run_view(
         for s in states
         for task, how in sorted(s.open_ports.items())
     )
-    exceptions = [*open_ports[:_MOST_OPEN], *(each.refusal_text for each in turned_away)]
+    exceptions = [*open_ports[:_MOST_OPEN], *(each.address_refusal_text for each in turned_away)]
     state, cause, first = verdict(plan, states, views, unreachable, unasked)
     views = _blame_first_death(views, first)
     ends = [e for e in (*(s.ended for s in states), *(v.ended for v in views)) if e is not None]

@@ -111,7 +111,7 @@ class Broadcast:
                         self._join_args[member.name] = args
                         self._not_joined[member.name] = time.monotonic()
                         try:
-                            member.join(args, self._make_report_callback(member))
+                            member.join(args, self._make_report_queuer(member))
                         except TfdeployError as error:
                             self._fail_member(member, error)
                     self._joined_at = time.monotonic()
@@ -269,7 +269,7 @@ class Broadcast:
 
     def _reconnect_member(self, member: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None
-        report = self._make_report_callback(member)
+        report = self._make_report_queuer(member)
         try:
             session = self.reconnect(member)
             # Wait until a call over the old connection, if there is one, has failed by itself.
@@ -284,7 +284,7 @@ class Broadcast:
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
-    def _make_report_callback(self, member: MemberSession) -> Callable[[MemberMessage], None]:
+    def _make_report_queuer(self, member: MemberSession) -> Callable[[MemberMessage], None]:
         """Return a callback that queues the member's reports until the member reconnects."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
@@ -300,7 +300,7 @@ class Broadcast:
         def failed(error: Exception) -> None:
             where = error.where if isinstance(error, TfdeployError) else None
             if source_host is not None and where == source_host.name:
-                self._make_report_callback(source_host)(error)
+                self._make_report_queuer(source_host)(error)
             else:
                 report(error)
 
@@ -383,7 +383,9 @@ class Broadcast:
             ):
                 member.busy = True
                 pool.submit(
-                    self._try_to_send_plan_changes, member, self._make_report_callback(member)
+                    self._try_to_send_plan_changes,
+                    member,
+                    self._make_report_queuer(member),
                 )
 
     def _place_complete_members(self, pool: ThreadPoolExecutor) -> None:
@@ -403,7 +405,7 @@ class Broadcast:
                 continue
             if member.source_seen:
                 member.placing = True
-                pool.submit(self._place_member_files, member, self._make_report_callback(member))
+                pool.submit(self._place_member_files, member, self._make_report_queuer(member))
             else:
                 unseen.append((member, member.reconnects))
         if unseen and not self._is_checking_source:

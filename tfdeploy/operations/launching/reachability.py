@@ -17,7 +17,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.names import fold_names, group_by_key
 from tfdeploy.model.text.units import format_count
-from tfdeploy.operations.launching.renewal import raise_if_run_ended, renew_prepared_run
+from tfdeploy.operations.launching.renewal import raise_if_run_ended_or_unknown, renew_prepared_run
 from tfdeploy.operations.outcomes import values_or_error
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -42,12 +42,12 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     if len(plan.hosts) < 2:
         return
     link_answers = call_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
-    raise_if_run_ended(link_answers)
+    raise_if_run_ended_or_unknown(link_answers)
     answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
         # The ports may be closed because the run has ended on that host. In this case, the end of
         # the run is reported instead.
-        raise_if_run_ended(renew_prepared_run(fleet, plan))
+        raise_if_run_ended_or_unknown(renew_prepared_run(fleet, plan))
         tries = Counter(to for answer in answers.values() for to in answer.asked)
         raise unreachable_error(
             {host: answer.shut for host, answer in answers.items()}, hosts_of(plan), tries

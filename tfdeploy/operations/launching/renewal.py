@@ -62,7 +62,7 @@ def run_ended_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployE
     )
 
 
-def raise_if_run_ended(answers: Mapping[str, Any | TfdeployError]) -> None:
+def raise_if_run_ended_or_unknown(answers: Mapping[str, Any | TfdeployError]) -> None:
     """Raise one error if any hosts have ended the run or no longer know the run."""
     _, errors = split_outcomes(answers)
     if ended := {host: error for host, error in errors.items() if says_run_ended(error)}:

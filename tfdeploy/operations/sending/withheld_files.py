@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tfdeploy.model.answers.clean import SecretPathsByJob
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.transport.ssh import ssh_config
@@ -47,11 +48,10 @@ def list_withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     return WithheldFiles.from_paths(withheld)
 
 
-def possibly_sent_secrets(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
+def possibly_sent_secret_paths(job: Job, hosts: Iterable[Host]) -> SecretPathsByJob:
     """Return the secret files that an older version of tfdeploy may have sent.
 
-    This version does not send them. The result is {job: {"code": [path below the code], "data":
-    [data set/path]}}.
+    This version does not send them. The result is {} if there are none.
     """
     withheld_files = list_withheld_files(job, hosts)
     code = os.path.realpath(job.code)

@@ -52,7 +52,7 @@ def follow(
     end_relay = EndRelay(watch)
     ended_since: float | None = None
     while not stop.wait(POLL_S):
-        if not watch.all_answered():
+        if not watch.all_answered_or_unreachable():
             continue
         end_relay.tell_hosts_if_due()
         view = watch.view()

@@ -37,7 +37,7 @@ def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive the reports of one host until the run has ended there. Reconnect after an error."""
     while not stop.is_set():
         try:
-            _receive_reports(watch, host, stop)
+            _receive_reports_until_run_end(watch, host, stop)
             if stop.is_set() or watch.has_ended(host.name):
                 break
             report = partial(emit_warning, watch.emit, host=host.name, run=watch.plan.run)
@@ -53,7 +53,7 @@ def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
     watch.mark_reports_ended(host.name)
 
 
-def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
+def _receive_reports_until_run_end(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive reports until the run has ended on the host. Raise the error of a lost connection."""
     agent = session_of(watch.fleet, host).agent()
     agent.shorten_timeouts()

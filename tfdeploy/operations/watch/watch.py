@@ -108,7 +108,7 @@ class Watch:
         """Return the states of the hosts that know the run."""
         return [state for state in self.states.values() if state is not None]
 
-    def all_answered(self) -> bool:
+    def all_answered_or_unreachable(self) -> bool:
         """Return whether every host has answered or is known to be unreachable."""
         return all(host in self.states or host in self.errors for host in self.watched)
 

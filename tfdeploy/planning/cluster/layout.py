@@ -47,7 +47,9 @@ class Layout:
         return tuple(seat for seat in self.seats if seat.host == host)
 
 
-def ports_needed(mode: ModeRules, seats: Seats, hosts: Mapping[str, object]) -> dict[str, int]:
+def count_task_and_agent_ports(
+    mode: ModeRules, seats: Seats, hosts: Mapping[str, object]
+) -> dict[str, int]:
     """Return {host: number of ports that it needs}: one for each listening task, one for the agent.
 
     On the agent's port, the mesh port, hosts exchange messages.

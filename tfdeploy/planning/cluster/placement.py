@@ -45,11 +45,11 @@ def place_tasks(
     requested: RoleRequests,
     hosts: HostsByName,
     facts: FactsByHost,
-    first_host_by_role: Mapping[str, str],
+    host_of_task_0_by_role: Mapping[str, str],
 ) -> Seats:
     """Return every task with its host, in the order of ROLES.
 
-    `first_host_by_role`: {role: host that must get task 0 of the role}. Raises Refused if requested
+    `host_of_task_0_by_role`: {role: host that must get task 0 of the role}. Raises Refused if requested
     GPUs are missing, and ConfigError if tasks are requested for a role without hosts.
     """
     free = {
@@ -62,7 +62,7 @@ def place_tasks(
     seats: list[Seat] = []
     for role, request in sorted(requested.items(), key=lambda item: _gpu_sort_key(item[1])):
         seats += _RolePlacement(
-            request, hosts, facts, free, had, first_host_by_role.get(role)
+            request, hosts, facts, free, had, host_of_task_0_by_role.get(role)
         ).seats()
     return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 

@@ -72,11 +72,11 @@ def task_command(
     facts: HostFacts,
     placeholder_values: Mapping[str, str],
     added_flags: Flags,
-    flag_values: Mapping[str, str],
+    placeholder_values_in_flags: Mapping[str, str],
 ) -> Command:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
-    `placeholder_values`: {placeholder: value}. `added_flags`: the flags to append. `flag_values`:
+    `placeholder_values`: {placeholder: value}. `added_flags`: the flags to append. `placeholder_values_in_flags`:
     {placeholder: its value in `added_flags`}, if that differs from its value in the job's command.
     """
     first, *others = (
@@ -92,6 +92,6 @@ def task_command(
     flags = (
         word
         for flag in added_flags
-        for word in flag.arguments({**placeholder_values, **flag_values})
+        for word in flag.arguments({**placeholder_values, **placeholder_values_in_flags})
     )
     return (*command[:end], *flags, *command[end:])

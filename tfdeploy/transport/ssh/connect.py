@@ -19,7 +19,7 @@ import paramiko
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
 from tfdeploy.transport.ssh.channel_reader import BROKEN
-from tfdeploy.transport.ssh.connect_timeout import HostTimeout, Slots
+from tfdeploy.transport.ssh.connect_timeout import ConnectionSlots, HostTimeout
 from tfdeploy.transport.ssh.errors import copy_error
 from tfdeploy.transport.ssh.host_keys import accepted_keys
 from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, KeyOffer
@@ -88,7 +88,7 @@ class Connector:
     """
 
     def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = drop_notice) -> None:
-        self._handshakes = Slots(handshakes)
+        self._handshakes = ConnectionSlots(handshakes)
         self._on_notice = on_notice
         self._lock = threading.Lock()
         self._jumps: dict[Target, _JumpHost] = {}
@@ -160,7 +160,7 @@ class Connector:
                 raise errors.no_keys_error(attempt.host, target, offer.notes)
             attempt.offer = offer
             connection = _connection(target, attempt.host)
-            with self._open_link(attempt) as (link, wait), self._handshakes.slot(wait):
+            with self._open_link(attempt) as (link, wait), self._handshakes.hold_slot(wait):
                 offer.paused = wait.paused
                 connection.connect_kwargs = _connect_kwargs(attempt, link, offer)
                 connection.open()
@@ -218,7 +218,7 @@ class _JumpHost:
     def __init__(self, connector: Connector, target: Target) -> None:
         self._connector, self._target = connector, target
         self._lock = threading.Lock()
-        self._starts = Slots(STARTS_PER_JUMP)
+        self._starts = ConnectionSlots(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
         # (monotonic time, error) of the last attempt that failed, or None if none has failed.
         self._failure: tuple[float, TfdeployError] | None = None
@@ -246,7 +246,7 @@ class _JumpHost:
         """Open a link to `target` through this jump host."""
         transport = self.transport(host)
         address = (target.hostname, target.port)
-        with self._starts.slot(wait):
+        with self._starts.hold_slot(wait):
             try:
                 channel = transport.open_channel(
                     "direct-tcpip", address, ("", 0), timeout=wait.limit_s

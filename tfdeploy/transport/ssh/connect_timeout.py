@@ -17,7 +17,7 @@ from tfdeploy.machine.threads import start_thread
 
 TICK_S = 0.1  # seconds between two checks of all hosts
 MOST_LIMITS = 3  # a host that sends something may take MOST_LIMITS * `limit_s` seconds
-SLOT_S = 1.0  # after this many seconds of silence, a host loses its slots, see Slots
+SLOT_S = 1.0  # after this many seconds of silence, a host loses its slots, see ConnectionSlots
 
 _lock = threading.Lock()
 _running: set[HostTimeout] = set()
@@ -102,7 +102,7 @@ class HostTimeout:
             self.held_slots.pop()()
 
 
-class Slots:
+class ConnectionSlots:
     """Lets at most `count` hosts run a `with` block at once.
 
     The time spent waiting for a slot does not count for the host's time-out. A host that is silent
@@ -113,17 +113,17 @@ class Slots:
         self._free = threading.Semaphore(count)
 
     @contextlib.contextmanager
-    def slot(self, wait: HostTimeout) -> Iterator[None]:
+    def hold_slot(self, timeout_to_pause: HostTimeout) -> Iterator[None]:
         """Hold one of the `count` slots during the `with` block. Wait until a slot is free."""
-        with wait.paused():
+        with timeout_to_pause.paused():
             self._free.acquire()
         with _lock:
-            wait.held_slots.append(self._free.release)
+            timeout_to_pause.held_slots.append(self._free.release)
         try:
             yield
         finally:
             with _lock:
-                wait.release_slots()
+                timeout_to_pause.release_slots()
 
 
 @contextlib.contextmanager

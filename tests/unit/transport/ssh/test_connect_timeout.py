@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.transport.ssh import connect_timeout
-from tfdeploy.transport.ssh.connect_timeout import HostTimeout, Slots, time_limit
+from tfdeploy.transport.ssh.connect_timeout import ConnectionSlots, HostTimeout, time_limit
 
 
 class FakeLink:
@@ -51,12 +51,12 @@ def test_abandoned_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_waiting_for_slot_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
-    slots, timeouts = Slots(1), []
-    with time_limit(60.0) as first, slots.slot(first):
+    slots, timeouts = ConnectionSlots(1), []
+    with time_limit(60.0) as first, slots.hold_slot(first):
         first.link = FakeLink()
 
         def second() -> None:
-            with time_limit(0.2) as wait, slots.slot(wait):
+            with time_limit(0.2) as wait, slots.hold_slot(wait):
                 timeouts.append(wait.over)
 
         thread = threading.Thread(daemon=True, target=second)
@@ -74,18 +74,18 @@ def test_waiting_for_slot_does_not_count(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_silent_host_releases_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     monkeypatch.setattr(connect_timeout, "SLOT_S", 0.1)
-    slots, got_slot = Slots(1), threading.Event()
+    slots, got_slot = ConnectionSlots(1), threading.Event()
 
     def second() -> None:
-        with time_limit(60.0) as wait, slots.slot(wait):
+        with time_limit(60.0) as wait, slots.hold_slot(wait):
             got_slot.set()
 
-    with time_limit(60.0) as first, slots.slot(first):
+    with time_limit(60.0) as first, slots.hold_slot(first):
         threading.Thread(daemon=True, target=second).start()
         assert got_slot.wait(120)
     # The slot was released only once, although two places in the code may release it.
     for _ in range(2):
-        with time_limit(60.0) as wait, slots.slot(wait):
+        with time_limit(60.0) as wait, slots.hold_slot(wait):
             assert not slots._free.acquire(blocking=False)
 
 

@@ -73,7 +73,7 @@ def record_launch_alive(call: Call) -> Answer:
 
 
 @audited("launch", "committed")
-def commit_run(call: Call) -> Answer:
+def commit_started_run(call: Call) -> Answer:
     """Commit a started run, so that it continues without the launch. A second call changes nothing.
 
     Args: run, job.
@@ -125,4 +125,4 @@ def _wait_until_reached(paths: RunPaths, is_reached: Callable[[], bool]) -> None
         pause = min(pause * 1.5, 0.05)
 
 
-VERBS = {"run.renew": record_launch_alive, "run.start": start_run, "run.commit": commit_run}
+VERBS = {"run.renew": record_launch_alive, "run.start": start_run, "run.commit": commit_started_run}
