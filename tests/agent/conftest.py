@@ -69,8 +69,8 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
     """Return a function `serve`. Each call opens a new session with the agent of one host.
 
     serve(CODE) runs a line of Python before the agent starts. serve(at=PATH) uses PATH as the
-    workdir. serve(clone=NAME) opens a session with a simulated clone of this machine. The clone has
-    the same hostname, machine id and workdir, and needs root.
+    workdir. serve(clone=NAME) opens a session with a simulated clone of this machine, which needs
+    root. The clone has the same hostname, machine id and workdir.
     """
     made: list[Client] = []
 

@@ -21,7 +21,7 @@ def test_pid_is_received_before_first_message(
     def slow() -> int:
         pid = fork()
         forks[0] += 1
-        # Delay the process that reports the pid of the new process.
+        # Delay the process between the two forks, which reports the pid of its child.
         if forks[0] == 2 and pid:
             select.select([], [], [], 0.2)
         return pid

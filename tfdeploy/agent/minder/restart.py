@@ -100,9 +100,9 @@ def decide_restart(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> RestartDecision:
-    """Return what follows the attempt that ended with `status`. `count`: the failed starts of the
-    task, including this attempt; None if this attempt is not counted yet. `not_before`: the
-    earliest time of a restart. `now` and `not_before` are monotonic seconds."""
+    """Return what follows the attempt that ended with `status`. `count`: how many starts of the
+    task have failed, this attempt included, or None if this attempt is not counted yet.
+    `not_before`: the earliest time of a restart. `now` and `not_before` are monotonic seconds."""
     how, number = describe_ending(status), known.round_number
     if not _will_restart(part, peer, known, status):
         return RestartDecision(LAST, how)

@@ -11,7 +11,8 @@ from tfdeploy.agent.host.network import listening
 
 class Readiness:
     """Decides whether one attempt is up. `guard`: the inode of the agent's socket on the task's
-    port. The task's processes inherit this socket, but this does not mean that the task listens."""
+    port. The task's processes inherit this socket, so it does not count as a socket on which the
+    task itself listens."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec

@@ -39,7 +39,7 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     elif not flags.quiet:
         which = " of the hosts that were asked" if list_unselected_hosts else ""
         outcome = (
-            f"{host} already has the newest `keep` folders{which}"
+            f"{host} already has the newest content of the `keep` folders{which}"
             if kept.host == host
             else f"the `keep` folders of {kept.host} are now on {host} too"
         )

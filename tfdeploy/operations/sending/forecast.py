@@ -103,7 +103,10 @@ class _Forecast:
         self.broadcasts: list[ExpectedRow] = []
 
     def add_code(self, hosts: Hosts, shipment: Shipment) -> None:
-        """Add the code that hosts would receive, and a broadcast if much code is missing."""
+        """Add to the forecast the code that hosts would receive.
+
+        If hosts lack much code, the forecast also says that a broadcast would send it.
+        """
 
         def ask(session: Session) -> tuple[Session, ExpectedTransfer]:
             return session, _forecast_code(session, shipment)

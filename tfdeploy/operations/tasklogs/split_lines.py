@@ -27,7 +27,7 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
-        """Yield the lines whose last byte is in `blob`, a piece of the log that begins at `offset`.
+        """Yield the lines whose last byte is in `blob`, the part of the log from `offset` on.
 
         `records` is [[offset in the blob, UTC seconds, stream, attempt], ...]: see
         docs/agent-protocol.md.

@@ -57,14 +57,14 @@ def is_hash_of(name: str, salt: bytes, digest: bytes) -> bool:
 
 
 def decode_usual_key(keytype: bytes, encoded: bytes) -> bytes | None:
-    """Return the bytes of the key `encoded` if its type and size are usual, else None."""
+    """Return the bytes of an SSH key in base64 if its type and size are usual, else None."""
     key = decode_key(encoded)
     is_usual = len(key) in _KEY_BYTES.get(keytype, ()) and keytype_of(key) == keytype.decode()
     return key if is_usual else None
 
 
 def decode_key(encoded: bytes) -> bytes:
-    """Return the bytes of the key `encoded`, or b"" if `encoded` is not base64."""
+    """Return the bytes of an SSH key in base64, or b"" if `encoded` is not base64."""
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError:
