@@ -37,9 +37,9 @@ from tfdeploy.cli.project import load_job, load_job_if_any, load_whole_inventory
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.verbs.fetch import fetch_to_folder
 from tfdeploy.cli.verbs.launch import make_launch_request
-from tfdeploy.cli.verbs.logs import make_query_without_tasks, select_attempts, select_tasks
+from tfdeploy.cli.verbs.logs import limit_query_to_attempts, make_query_without_tasks, select_tasks
 from tfdeploy.cli.verbs.status import exit_code_if_unreachable
-from tfdeploy.cli.verbs.stop import choose_grace, make_rows, stop_as_json
+from tfdeploy.cli.verbs.stop import choose_grace_s, make_rows, stop_as_json
 from tfdeploy.errors import RunFailed, SurvivorsLeft, TfdeployError, UsageError
 from tfdeploy.model import inventory as inventory_values
 from tfdeploy.model import job as job_values
@@ -305,7 +305,7 @@ class Run:
         only = self._select_hosts(flags)
         query = make_query_without_tasks(flags)
         query = replace(query, tasks=select_tasks(flags, self._plan, only))
-        query, follow = select_attempts(flags, self._fleet, self._plan, query, failed)
+        query, follow = limit_query_to_attempts(flags, self._fleet, self._plan, query, failed)
         if follow:
             selected = follow_lines(self._fleet, self._plan, query, failed)
         else:
@@ -360,7 +360,7 @@ class Run:
         Raises SurvivorsLeft if processes are left, and the error of hosts that did not answer.
         """
         flags = _make_flags(stop_flags.Flags, locals())
-        results = stop_run(self._fleet, self._plan, grace_s=choose_grace(flags, self._plan))
+        results = stop_run(self._fleet, self._plan, grace_s=choose_grace_s(flags, self._plan))
         answer = stop_as_json(self.name, make_rows(results))
         survivors_by_host = {
             row["host"]: row["survivors"] for row in answer["hosts"] if row["survivors"]

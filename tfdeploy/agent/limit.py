@@ -46,11 +46,11 @@ class RateLimit:
         self._lock = threading.Lock()
         self._bucket = TokenBucket(rate, rate * BURST_S)
 
-    def wait_for_bytes(self, count: int) -> None:
-        """Wait until the limit allows that `count` more bytes pass."""
+    def wait_for_bytes(self, byte_count: int) -> None:
+        """Wait until the limit allows that `byte_count` more bytes pass."""
         if not self._rate:
             return
         with self._lock:
-            wait_s = self._bucket.acquire_on_credit(count)
+            wait_s = self._bucket.acquire_on_credit(byte_count)
         if wait_s > 0:
             time.sleep(wait_s)

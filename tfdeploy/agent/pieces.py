@@ -79,12 +79,12 @@ class Pieces:
         """Return the bitmap of all pieces of the segment."""
         return (1 << self.count_pieces(segment)) - 1
 
-    def stripe_bytes(self, stripes: int) -> List[int]:
+    def stripe_bytes(self, stripe_count: int) -> List[int]:
         """Return for each stripe how many bytes it has. Piece number p belongs to stripe p %
         stripes."""
-        totals = [0] * stripes
+        totals = [0] * stripe_count
         for number, piece in enumerate(self):
-            totals[number % stripes] += piece_bytes(piece)
+            totals[number % stripe_count] += piece_bytes(piece)
         return totals
 
     def segment(self, number: int) -> List[Piece]:

@@ -95,9 +95,9 @@ def report_interrupt(interrupt: KeyboardInterrupt) -> int:
     return 130
 
 
-def _end_by_signal(number: int) -> NoReturn:
-    """End this process by the signal `number`, so that its parent sees which signal ended it."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+def _end_by_signal(signal_number: int) -> NoReturn:
+    """End this process by the signal `signal_number`, so that its parent sees which signal ended it."""
+    signal.signal(signal_number, signal.SIG_DFL)
+    os.kill(os.getpid(), signal_number)
     # If this process blocks the signal, `os.kill` does not end the process.
-    os._exit(128 + number)
+    os._exit(128 + signal_number)

@@ -18,9 +18,9 @@ from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.inventory import select_hosts
 
 if TYPE_CHECKING:
-    from tfdeploy.model.answers.clean import SecretPathsByJob
     from tfdeploy.cli.flags import CommonFlags
     from tfdeploy.config import FoundFile
+    from tfdeploy.model.answers.clean import SecretPathsByJob
     from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.job import Job
 
@@ -77,7 +77,9 @@ def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     return config.load_job(path, environ=os.environ)
 
 
-def load_inventories(flags: CommonFlags, job: Job | None) -> tuple[Inventory, Inventory]:
+def load_whole_and_selected_inventory(
+    flags: CommonFlags, job: Job | None
+) -> tuple[Inventory, Inventory]:
     """Return the whole inventory, and the inventory with only the hosts that --limit and --exclude
     select."""
     whole = load_whole_inventory(flags, job)
@@ -86,7 +88,9 @@ def load_inventories(flags: CommonFlags, job: Job | None) -> tuple[Inventory, In
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     """Return the inventory with all its hosts. Raises UsageError and Refused."""
-    inventory = print_inventory_warnings(config.load_inventory(find_inventory_file(flags, job)))
+    inventory = print_inventory_warnings(
+        config.load_inventory(find_and_print_inventory_file(flags, job))
+    )
     remember_inventory(inventory)
     return inventory
 
@@ -100,10 +104,10 @@ def print_inventory_warnings(inventory: Inventory) -> Inventory:
 
 def load_selected_inventory(flags: CommonFlags) -> Inventory:
     """Return the selected hosts of the inventory. The job file may name the inventory file."""
-    return load_inventories(flags, load_job_if_any(flags))[1]
+    return load_whole_and_selected_inventory(flags, load_job_if_any(flags))[1]
 
 
-def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
+def find_and_print_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     """Return the path of the inventory.
 
     Prints the path if the file was found outside the current folder, or if the project has another

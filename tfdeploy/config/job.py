@@ -109,9 +109,9 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
         places=_key_locations(given),
     )
     _refuse_overlapping_folders(job, given)
-    _check_setup(job, root, given)
+    _refuse_invalid_setup(job, root, given)
     _check_placeholders_and_secrets(job, given)
-    _check_ready_timeout(job, given)
+    _refuse_short_ready_timeout(job, given)
     return job
 
 
@@ -216,7 +216,7 @@ def _refuse_overlapping_folders(job: Job, given: dict[str, LocatedValue]) -> Non
                 )
 
 
-def _check_setup(job: Job, root: Node, given: dict[str, LocatedValue]) -> None:
+def _refuse_invalid_setup(job: Job, root: Node, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
 
     The folder of wheels must not be the code folder. No data set may have the name that is reserved
@@ -258,7 +258,7 @@ def _check_placeholders_and_secrets(job: Job, given: dict[str, LocatedValue]) ->
         )
 
 
-def _check_ready_timeout(job: Job, given: dict[str, LocatedValue]) -> None:
+def _refuse_short_ready_timeout(job: Job, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError unless ready.timeout is longer than ready.after.
 
     A program without a port counts as up only after ready.after. With a shorter ready.timeout, it

@@ -139,7 +139,7 @@ def _run_secret_command(name: str, source: SecretSource, folder: str | None) -> 
     code: int | None = None
     with process:
         try:
-            out, errors, ended = _limited_output(process)
+            out, errors, ended = _read_output_tails(process)
             if ended:
                 code = process.wait(COMMAND_S)
         except subprocess.TimeoutExpired:
@@ -160,7 +160,7 @@ def _run_secret_command(name: str, source: SecretSource, folder: str | None) -> 
     raise ConfigError(f"the command of the secret {name} {fault}", where=source.where, next=cure)
 
 
-def _limited_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
+def _read_output_tails(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
     """Return (standard output, standard error, whether both have ended).
 
     Reads for at most COMMAND_S seconds. Keeps only the last bytes of each stream, slightly more

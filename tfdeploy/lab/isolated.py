@@ -32,14 +32,14 @@ class IsolatedLab(Lab):
     """A lab whose hosts have namespaces of their own."""
 
     @staticmethod
-    def plan_hosts(root: Path, count: int, sites: int) -> list[HostState]:
+    def plan_hosts(root: Path, count: int, site_count: int) -> list[HostState]:
         """Return the planned hosts, spread evenly over the sites.
 
         The hosts with the lowest numbers are at the first site.
         """
         hosts = []
         for number in range(1, count + 1):
-            site = (number - 1) * sites // count
+            site = (number - 1) * site_count // count
             address = f"{network.subnet(root, site)}.{number}"
             hosts.append(HostState(f"n{number}", address, 22, site=site))
         return hosts
@@ -151,7 +151,7 @@ class IsolatedLab(Lab):
         elif hosts:
             for host in hosts:
                 network.delete_link(self._switch_pid, host.name)
-            self._bring_up(orders, switch=self._switch_pid)
+            self._bring_up(orders, switch_pid=self._switch_pid)
 
     def _shared_network_orders(self) -> dict[str, NetworkOrder]:
         """Return the orders that start the switch, the operator's network and the router."""

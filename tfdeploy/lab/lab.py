@@ -137,7 +137,7 @@ class Lab(ABC):
         self,
         hosts: list[HostOrder],
         networks: dict[str, NetworkOrder] | None = None,
-        switch: int | None = None,
+        switch_pid: int | None = None,
     ) -> None:
         """Start hosts and networks, and record their first processes in the lab's state.
 
@@ -147,7 +147,7 @@ class Lab(ABC):
         order: Order = {
             "root": str(self.root),
             "networks": networks or {},
-            "switch": switch,
+            "switch": switch_pid,
             "hosts": hosts,
         }
         outcome = starter.start_ordered_processes(order)

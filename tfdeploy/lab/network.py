@@ -85,12 +85,12 @@ def interface_lines(address: str, interface: str = INTERFACE) -> list[str]:
     return ["link set lo up", f"addr add {address}/24 dev {interface}", f"link set {interface} up"]
 
 
-def route_lines(root: Path, site: int, sites: int) -> list[str]:
+def route_lines(root: Path, site: int, site_count: int) -> list[str]:
     """Return the `ip` lines for the routes from a site to all others.
 
     There is no route out of the lab.
     """
-    other_sites = [other for other in range(sites) if other != site]
+    other_sites = [other for other in range(site_count) if other != site]
     return [
         f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"
         for other in other_sites
@@ -124,9 +124,9 @@ def neighbour_lines(root: str, address_by_host: dict[str, str]) -> list[str]:
     ]
 
 
-def bridge_lines(sites: int) -> list[str]:
+def bridge_lines(site_count: int) -> list[str]:
     """Return the `ip` lines that create the bridge of each site."""
-    names = [bridge(site) for site in range(sites)]
+    names = [bridge(site) for site in range(site_count)]
     return [
         line
         for name in names
@@ -143,7 +143,7 @@ def mac_address(root: str, name: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
-def attach_links(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
+def attach_links(switch_pid: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
     """Link network namespaces to the switch.
 
     `plugs`: pairs (pid of a process in the namespace, the plug that describes the link).
@@ -156,20 +156,20 @@ def attach_links(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> N
             f"{pid}",
             f"link set {name} master {plug['bridge']} {'up' if plug['up'] else 'down'}",
         ]
-    run_batch("ip", lines, switch)
+    run_batch("ip", lines, switch_pid)
     run_batch(
         "tc",
         [line for _, plug in plugs for line in rate_limit_lines(plug["name"], plug["rate"])],
-        switch,
+        switch_pid,
     )
 
 
-def read_traffic(switch: int) -> dict[str, LinkTraffic]:
+def read_traffic(switch_pid: int) -> dict[str, LinkTraffic]:
     """Return {name of the link: its bytes}, as the kernel counts them at the switch.
 
     Raises OSError.
     """
-    rows = json.loads(_run(command_in_network(switch, ["ip", "-json", "-statistics", "link"])))
+    rows = json.loads(_run(command_in_network(switch_pid, ["ip", "-json", "-statistics", "link"])))
     counted = {row["ifname"]: row["stats64"] for row in rows if "master" in row}
     return {
         name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}
@@ -177,12 +177,12 @@ def read_traffic(switch: int) -> dict[str, LinkTraffic]:
     }
 
 
-def set_link(switch: int, name: str, *, up: bool) -> None:
+def set_link(switch_pid: int, name: str, *, up: bool) -> None:
     """Set the link of the host `name` up or down, on the switch's side of the link."""
-    run_batch("ip", [f"link set {name} {'up' if up else 'down'}"], switch)
+    run_batch("ip", [f"link set {name} {'up' if up else 'down'}"], switch_pid)
 
 
-def delete_link(switch: int, name: str) -> None:
+def delete_link(switch_pid: int, name: str) -> None:
     """Delete the host's link, if there is one, so that a killed host sends nothing to its peers."""
     with suppress(OSError):
-        _run(command_in_network(switch, ["ip", "link", "del", name]))
+        _run(command_in_network(switch_pid, ["ip", "link", "del", name]))

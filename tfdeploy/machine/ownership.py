@@ -178,12 +178,12 @@ def _has_acl(path: str) -> bool:
         return False
 
 
-def _account_name(entry_of: Callable[[int], Sequence[Any]], number: int) -> str:
+def _account_name(entry_of: Callable[[int], Sequence[Any]], account_id: int) -> str:
     """Return the name of a user or group. If there is no entry for the number, return the number.
 
     `entry_of`: pwd.getpwuid or grp.getgrgid. The first field of an entry is the name.
     """
     try:
-        return str(entry_of(number)[0])
+        return str(entry_of(account_id)[0])
     except KeyError:
-        return str(number)
+        return str(account_id)

@@ -19,10 +19,10 @@ _LINKS = (b"During handling of the above exception", b"The above exception was t
 _BLANKS = (b" ", b"\t")
 
 
-def format_more_bytes(count: int) -> str:
+def format_more_bytes(byte_count: int) -> str:
     """Return the text that replaces the end of a shortened line. It states how many bytes are left
     out."""
-    return f"... ({count:,} more bytes)"
+    return f"... ({byte_count:,} more bytes)"
 
 
 class LogLine(NamedTuple):

@@ -111,7 +111,7 @@ def _make_needs(
         return Needs()
     job = launch.job
     _read_or_collect_refusal(
-        lambda: mode_signs.check_mode(job, shipment.program(job), force=False), refused
+        lambda: mode_signs.refuse_or_note_mode(job, shipment.program(job), force=False), refused
     )
     needs = _read_or_collect_refusal(lambda: launch_needs(launch, shipment), refused) or Needs()
     facts = _facts_for_plan(launch, probed)

@@ -48,8 +48,8 @@ def emit_transfer(
     host: str,
     subject: str,
     state: str,
-    sent: int,
-    total: int,
+    sent_bytes: int,
+    total_bytes: int,
     *,
     end_word: str | None = None,
 ) -> None:
@@ -60,8 +60,8 @@ def emit_transfer(
     data: TransferFields = {
         "what": subject,
         "state": state,
-        "sent_bytes": sent,
-        "total_bytes": total,
+        "sent_bytes": sent_bytes,
+        "total_bytes": total_bytes,
     }
     if end_word is not None:
         data["done"] = end_word
@@ -69,12 +69,12 @@ def emit_transfer(
 
 
 def transfer_events(
-    emit: Emit, host: str, subject: str, total: int
+    emit: Emit, host: str, subject: str, total_bytes: int
 ) -> AbstractContextManager[None]:
     """Return a context that emits "begin", then "done" or "failed", for a transfer to a host."""
     return _emit_begin_and_end(
         lambda state: emit_transfer(
-            emit, host, subject, state, total if state == "done" else 0, total
+            emit, host, subject, state, total_bytes if state == "done" else 0, total_bytes
         )
     )
 

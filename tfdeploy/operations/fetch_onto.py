@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.planning.keep import HostKeep, newest_keep
+from tfdeploy.planning.keep import HostKeep, newest_keep_folder
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -44,7 +44,7 @@ def copy_newest_keep_to(
         ProbeQuestions.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
         emit=emit,
     )
-    kept = newest_keep(job, facts, (), host)
+    kept = newest_keep_folder(job, facts, (), host)
     if kept is None:
         raise Refused(f"no host has files in `keep` of job {job.name}", next="`tfdeploy runs`")
     if kept.host == host:

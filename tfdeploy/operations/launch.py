@@ -43,7 +43,7 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
 from tfdeploy.operations.sending.host_data import add_data_splits, add_origin_listings
-from tfdeploy.operations.sending.send_data import confirm_deletions
+from tfdeploy.operations.sending.send_data import note_and_confirm_deletions
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment, refuse_secret_values
 from tfdeploy.operations.setup import read_environment_recipe
 from tfdeploy.operations.sync import sync
@@ -285,7 +285,9 @@ class LaunchSteps:
         Raises CodeChanged if a file changed meanwhile.
         """
         with step_events(self.emit, "sync", plan.run):
-            confirm_deletions(self.fleet, hosts_of(plan), shipment, self.request.confirm, self.emit)
+            note_and_confirm_deletions(
+                self.fleet, hosts_of(plan), shipment, self.request.confirm, self.emit
+            )
             values_or_error("sync", sync(self.fleet, hosts_of(plan), shipment, self.emit))
 
     def prepare(self, plan: Plan, undo: ExitStack) -> PreparedRun:

@@ -29,10 +29,12 @@ def split_outcomes(
     return values, errors
 
 
-def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int) -> TfdeployError:
+def combine_errors(
+    action: str, errors: Mapping[str, TfdeployError], host_count: int
+) -> TfdeployError:
     """Combine the errors of hosts into one, with the worst exit code and the text of each error.
 
-    `errors` must not be empty. `total` is the number of hosts on which the action was run.
+    `errors` must not be empty. `host_count` is the number of hosts on which the action was run.
     """
     if len(errors) == 1:
         ((host, error),) = errors.items()
@@ -41,7 +43,7 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
     code = worst_exit_code(errors.values())
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
-    lines = [f"{action} failed on {len(errors)} of {total} hosts:"]
+    lines = [f"{action} failed on {len(errors)} of {host_count} hosts:"]
     texts = {
         host: error.what + ("" if error.where in (None, host) else f" ({error.where})")
         for host, error in errors.items()

@@ -54,7 +54,7 @@ def stop(
     )
 
 
-def end_before_stop(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
+def run_end_before_stop(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
     """Return how the run ended, if it had already ended before `stop` was called.
 
     Returns None if the run was still alive, or if a host did not answer.

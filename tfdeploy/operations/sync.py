@@ -133,10 +133,10 @@ def _unconfirmed_deletions(
     """Return {} if the data sets may be sent, otherwise the same error for every host."""
     if not shipment.data:
         return {}
-    from tfdeploy.operations.sending.send_data import confirm_deletions
+    from tfdeploy.operations.sending.send_data import note_and_confirm_deletions
 
     try:
-        confirm_deletions(fleet, hosts, shipment, confirm, emit)
+        note_and_confirm_deletions(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
         return {host.name: error for host in hosts}
     return {}

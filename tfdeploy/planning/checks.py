@@ -64,7 +64,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
     if options.ps is not None and "ps" not in mode.usable_roles:
         raise _role_not_taken_error(job, "ps", "--ps", "leave --ps out")
     if mode.ranks:
-        _check_rank_settings(job)
+        _refuse_settings_without_ranks(job)
     if mode.single:
         _refuse_several_workers(job, requested.get("worker"))
     ps = requested.get("ps")
@@ -259,7 +259,7 @@ def _refuse_several_workers(job: Job, worker: RoleRequest | None) -> None:
         )
 
 
-def _check_rank_settings(job: Job) -> None:
+def _refuse_settings_without_ranks(job: Job) -> None:
     """Raise ConfigError for settings that are not allowed in a mode with ranks, such as PyTorch.
 
     They are keys about a TensorFlow cluster, and environment variables that tfdeploy sets itself.

@@ -90,7 +90,7 @@ def part_placeholders(
     return values
 
 
-def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
+def part_variables(job: Job, seat: Seat, worker_count: int) -> dict[str, str]:
     """Return the environment variables that tell a worker which part of a data set it has.
 
     They contain the number of the part and how many parts there are. Tasks of other roles get none
@@ -99,7 +99,7 @@ def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name in split_data_names(job) if seat.role == "worker" else ():
         texts[part_number_variable(name)] = str(seat.index)
-        texts[part_count_variable(name)] = str(workers)
+        texts[part_count_variable(name)] = str(worker_count)
     return texts
 
 

@@ -97,10 +97,12 @@ def most_used_python(used: Iterable[HostFacts], program: Program) -> str | None:
     If the program imports TensorFlow, only interpreters that have TensorFlow count.
     """
     needs_tensorflow = program.imports_tensorflow
-    return most_frequent(facts.python for facts in used if facts.tensorflow or not needs_tensorflow)
+    return most_frequent_version(
+        facts.python for facts in used if facts.tensorflow or not needs_tensorflow
+    )
 
 
-def most_frequent(versions: Iterable[str | None]) -> str | None:
+def most_frequent_version(versions: Iterable[str | None]) -> str | None:
     """Return the most frequent version; None if there is none.
 
     If several versions are equally frequent, the newest of them is returned.
@@ -130,7 +132,7 @@ def _as_on_most_hosts(python: str | None) -> str:
 def tensorflow_notes(facts_by_host: FactsByHost) -> Notes:
     """Return a note for each host whose TensorFlow version differs from the most frequent one."""
     versions = [facts.tensorflow for facts in facts_by_host.values()]
-    usual = most_frequent(versions)
+    usual = most_frequent_version(versions)
     return tuple(
         f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
         f"{'most hosts have' if versions.count(usual) > 1 else 'another host has'} {usual}"

@@ -16,7 +16,7 @@ from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.planning.source.source import Program
 
 
-def check_setup_python(job: Job, facts: FactsByHost, program: Program) -> None:
+def refuse_missing_setup_python(job: Job, facts: FactsByHost, program: Program) -> None:
     """Raise Refused if a host lacks the environment of `setup`, or TensorFlow in it."""
     if job.setup_requirements is None:
         return

@@ -61,12 +61,12 @@ class ResumePoint:
     notes: Notes = ()
 
 
-def keeps_with_content(job: Job, facts: HostFacts) -> list[KeepFolderFact]:
+def keep_folders_with_content(job: Job, facts: HostFacts) -> list[KeepFolderFact]:
     """Return the job's `keep` folders on one host that have content."""
     return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
 
 
-def newest_keep(
+def newest_keep_folder(
     job: Job, facts: FactsByHost, role_hosts: tuple[str, ...], preferred_host: str
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if no host has one.
@@ -82,8 +82,8 @@ def newest_keep(
     the checkpoints of that run. On other hosts, they are copies that the program has since replaced
     or deleted.
     """
-    kept_everywhere = _all_kept(job, facts)
-    last_writer, ended_at = last_success(facts)
+    kept_everywhere = _keep_folders_of_all_hosts(job, facts)
+    last_writer, ended_at = host_and_time_of_last_success(facts)
     preferred = [kept for kept in kept_everywhere if kept.host == preferred_host]
     kept_everywhere = [
         kept
@@ -103,15 +103,15 @@ def newest_keep(
     return next((kept for kept in preferred if best and kept.fact.may_be_copy_of(best.fact)), best)
 
 
-def _all_kept(job: Job, facts: FactsByHost) -> list[HostKeep]:
+def _keep_folders_of_all_hosts(job: Job, facts: FactsByHost) -> list[HostKeep]:
     return [
         HostKeep(name, fact, fact.compared_time - facts[name].clock_skew_s)
         for name in sorted(facts)
-        for fact in keeps_with_content(job, facts[name])
+        for fact in keep_folders_with_content(job, facts[name])
     ]
 
 
-def last_success(facts: FactsByHost) -> tuple[str | None, float]:
+def host_and_time_of_last_success(facts: FactsByHost) -> tuple[str | None, float]:
     """Return the host on which the task that writes checkpoints last succeeded, and when.
 
     The time is UTC seconds by the control machine's clock. If there is no such host, return (None,
@@ -125,7 +125,7 @@ def last_success(facts: FactsByHost) -> tuple[str | None, float]:
     return max(times.items(), key=lambda item: item[1], default=(None, -math.inf))
 
 
-def seat_tasks(
+def seat_tasks_and_find_resume_point(
     requested: RoleRequests,
     hosts: HostsByName,
     facts: FactsByHost,
@@ -145,7 +145,7 @@ def seat_tasks(
     role_hosts = requested[default.role].hosts
     if rules_of(job.mode).all_decide:
         return seats, _resume_from_copy(job, facts, seats, default, options)
-    kept = newest_keep(job, facts, role_hosts, default.host)
+    kept = newest_keep_folder(job, facts, role_hosts, default.host)
     if kept is None or kept.host == default.host:
         return seats, ResumePoint(default.host)
     if options.ignore_keep:
@@ -176,13 +176,13 @@ def _resume_from_copy(
     checkpoint, the one on the chief's host. If the last run succeeded and kept nothing, the older
     checkpoints on other hosts are set aside.
     """
-    kept = newest_keep(job, facts, (chief.host,), chief.host)
+    kept = newest_keep_folder(job, facts, (chief.host,), chief.host)
     others = [seat.host for seat in seats if kept and seat.host != kept.host]
     if kept and kept.host != chief.host and options.ignore_keep:
         # All hosts get the chief's `keep` folder, so that all workers start from the same state.
         return ResumePoint(chief.host, chief.host, (kept.unused_note,))
-    last_writer, _ = last_success(facts)
-    if not kept and last_writer and _all_kept(job, facts):
+    last_writer, _ = host_and_time_of_last_success(facts)
+    if not kept and last_writer and _keep_folders_of_all_hosts(job, facts):
         return ResumePoint(last_writer, last_writer)
     if not kept or not others:
         return ResumePoint(chief.host)
@@ -199,7 +199,9 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
     Returns None if training starts from zero. `facts`: the facts of one host, namely the host of
     the task that writes checkpoints.
     """
-    kept = [HostKeep(facts.host, fact, fact.newest) for fact in keeps_with_content(job, facts)]
+    kept = [
+        HostKeep(facts.host, fact, fact.newest) for fact in keep_folders_with_content(job, facts)
+    ]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 
@@ -212,10 +214,10 @@ def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
     """
     steps = {
         kept.fact.path: kept.fact.step or 0
-        for kept in _all_kept(job, facts)
+        for kept in _keep_folders_of_all_hosts(job, facts)
         if kept.host == used_host
     }
-    ended_at = last_success(facts)[1]
+    ended_at = host_and_time_of_last_success(facts)[1]
     return tuple(
         f"{kept.host} has a checkpoint of a later step ({kept.description}), which is not used, because "
         f"that of {used_host} was written after it; to continue from it: "
@@ -224,7 +226,7 @@ def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
             "touch",
             layout.keep_dir(facts[kept.host].workdir, job.name, f"{kept.fact.path}/checkpoint"),
         )
-        for kept in _all_kept(job, facts)
+        for kept in _keep_folders_of_all_hosts(job, facts)
         if 0 < steps.get(kept.fact.path, 0) < (kept.fact.step or 0) and kept.changed_at > ended_at
     )
 

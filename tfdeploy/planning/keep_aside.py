@@ -12,7 +12,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.model.text.units import format_bytes, format_count
-from tfdeploy.planning.keep import keeps_with_content
+from tfdeploy.planning.keep import keep_folders_with_content
 
 
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
@@ -24,7 +24,7 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
         return ("--fresh has no effect: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: defaultdict[str, list[str]] = defaultdict(list)
     for name, host in facts.items():
-        for fact in keeps_with_content(job, host):
+        for fact in keep_folders_with_content(job, host):
             hosts_by_content[_content_text(fact)].append(name)
     if not hosts_by_content:
         return ("--fresh has no effect: no host has files in `keep`",)

@@ -151,10 +151,10 @@ def make_plan(
     checks.require_command(job)
     datasets.refuse_split_without_workers(job)
     placed = _place_tasks(inputs)
-    read = _read_program(inputs, placed)
+    read = _read_and_check_program(inputs, placed)
     laid = _lay_out(inputs, placed, read.program)
     commands = _make_commands(inputs, placed, read, laid)
-    plan = _assemble(inputs, placed, read, laid, commands)
+    plan = _assemble_plan(inputs, placed, read, laid, commands)
     if not options.allow_open:
         protection.refuse_unprotected_hosts(plan, placed.used)
     return plan
@@ -164,7 +164,7 @@ def _place_tasks(inputs: _Inputs) -> _PlacedTasks:
     """Decide which host and GPUs each task gets, and on which host training resumes."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
     hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
-    seats, resume_point = keep.seat_tasks(
+    seats, resume_point = keep.seat_tasks_and_find_resume_point(
         requested, hosts, inputs.facts, inputs.job, inputs.options
     )
     checks.refuse_unequal_gpus(inputs.job, seats)
@@ -175,7 +175,7 @@ def _place_tasks(inputs: _Inputs) -> _PlacedTasks:
     return _PlacedTasks(requested, hosts, seats, resume_point, used)
 
 
-def _read_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
+def _read_and_check_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
     """Read the program that the command starts, and check that the hosts can run it."""
     job, used = inputs.job, placed.used
     checks.refuse_missing_cwd(job, inputs.options.files)
@@ -184,13 +184,13 @@ def _read_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
     links = datasets.data_links(job)
     for command, each in zip(role_programs.distinct_commands(job), programs, strict=True):
         checks.refuse_missing_file(replace(job, command=command), each, inputs.options.files, links)
-    interpreters.check_setup_python(job, used, program)
+    interpreters.refuse_missing_setup_python(job, used, program)
     usual = host_checks.most_used_python(used.values(), program)
     for name in used:
         host_checks.check_host(placed.hosts[name], used[name], program, inputs.options, usual)
     checks.refuse_missing_module(job, used, inputs.options.files)
     syntax.refuse_unparsable(job, program, used.values())
-    mode_note = mode_signs.check_mode(job, program, force=inputs.options.any_mode)
+    mode_note = mode_signs.refuse_or_note_mode(job, program, force=inputs.options.any_mode)
     as_written = compat.decide_compat(job, program, used)
     compat.refuse_incompatible(as_written, program)
     return _CheckedProgram(program, links, as_written, mode_note)
@@ -205,7 +205,9 @@ def _lay_out(inputs: _Inputs, placed: _PlacedTasks, program: Program) -> _LaidOu
     exposed = (
         ()
         if mode.single
-        else addresses.check_addresses(advertised, used, allow_public=inputs.options.allow_public)
+        else addresses.refuse_or_note_addresses(
+            advertised, used, allow_public=inputs.options.allow_public
+        )
     )
     where = {name: each.address for name, each in advertised.items()}
     given = ports.assign_ports(
@@ -278,7 +280,7 @@ _SETTINGS = """
 """
 
 
-def _assemble(
+def _assemble_plan(
     inputs: _Inputs,
     placed: _PlacedTasks,
     read: _CheckedProgram,

@@ -45,7 +45,9 @@ def seats_if_gpus_free(inventory: Inventory, job: Job, facts: FactsByHost) -> Se
         for name, each in facts.items()
     }
     hosts = probed_hosts(inventory, checks.require_mode(job), idle)
-    seats, _ = keep.seat_tasks(requested, hosts, idle, job, Options(ignore_keep=True))
+    seats, _ = keep.seat_tasks_and_find_resume_point(
+        requested, hosts, idle, job, Options(ignore_keep=True)
+    )
     return seats
 
 

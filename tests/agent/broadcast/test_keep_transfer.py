@@ -61,7 +61,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
     paths = cluster.hosts["n2"].paths("r1")
     supplier = keep_transfer.KeepFetch(paths, paths.part(), meshes["n2"])
     try:
-        assert not supplier.has_arrived(2) and asked.wait(120)
+        assert not supplier.has_arrived_else_fetch(2) and asked.wait(120)
         supplier.give_up()
         answer.set()
         cluster.wait_until(lambda: not supplier._fetching)

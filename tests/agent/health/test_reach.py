@@ -110,7 +110,7 @@ def test_a_host_speaks_for_its_own_tasks_only() -> None:
     said = {
         "signs": {"worker:0": GOOD._asdict(), "ps:0": GOOD._asdict(), "worker:9": GOOD._asdict()}
     }
-    assert peers._check_answer(said, PART, "n2") == {"worker:0": GOOD}
+    assert peers._parse_signs_of_host(said, PART, "n2") == {"worker:0": GOOD}
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_host_speaks_for_its_own_tasks_only() -> None:
 )
 def test_what_are_no_signs_is_refused(said: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        peers._check_answer(said, PART, "n2")
+        peers._parse_signs_of_host(said, PART, "n2")

@@ -117,16 +117,18 @@ SIGN = {
 
 
 def test_the_signs_of_another_host_are_values_of_one_type() -> None:
-    (sign,) = peers._check_answer({"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2").values()
+    (sign,) = peers._parse_signs_of_host(
+        {"signs": {"worker:1": SIGN}, "more": 1}, PART, "n2"
+    ).values()
     assert sign == peers.LifeSigns(still_s=1.0, waits=("worker:0",)) and isinstance(
         sign.still_s, float
     )
-    told = peers._check_answer(
+    told = peers._parse_signs_of_host(
         {"signs": {"worker:1": dict(SIGN, waits=["worker:9", 3, "worker:0"])}}, PART, "n2"
     )
     assert told["worker:1"].waits == ("worker:0",)
     # worker:0 does not run on n2, so n2 may not report about it.
-    assert peers._check_answer({"signs": {"worker:0": SIGN}}, PART, "n2") == {}
+    assert peers._parse_signs_of_host({"signs": {"worker:0": SIGN}}, PART, "n2") == {}
 
 
 @pytest.mark.parametrize(
@@ -143,4 +145,4 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
 )  # fmt: skip
 def test_signs_that_are_none_are_refused(nonsense: Any) -> None:
     with pytest.raises(ValueError):
-        peers._check_answer(nonsense, PART, "n2")
+        peers._parse_signs_of_host(nonsense, PART, "n2")

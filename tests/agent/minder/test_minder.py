@@ -37,5 +37,5 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     one.state, one.store, one.part = SimpleNamespace(phase="committed", marks={}), store, part
     one.effects = effects.ActionExecutor.__new__(effects.ActionExecutor)
     one.effects._paths, one.effects._part = paths, part
-    one._handle_stalled_tasks()
+    one._record_stalls_and_end_culprits()
     assert bool(told) == ended

@@ -52,7 +52,7 @@ from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
 from tfdeploy.operations.watch.listen import _receive_reports_until_run_end
-from tfdeploy.operations.watch.resume import resume_on_host
+from tfdeploy.operations.watch.resume import resume_or_end_on_host
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Session
@@ -366,7 +366,9 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
         ),
     ),
     "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),
-    "run.resume": (lambda fleet, here, job: run_alone(lambda: resume_on_host(fleet, PLAN, LIAR)),),
+    "run.resume": (
+        lambda fleet, here, job: run_alone(lambda: resume_or_end_on_host(fleet, PLAN, LIAR)),
+    ),
     "run.status": (show_status, fetch_both_logs),
     "run.watch": (watch_both,),
     "run.plan": (list_known_runs,),

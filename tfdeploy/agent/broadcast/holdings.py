@@ -154,12 +154,12 @@ class Holdings:
                 self._writing.discard((segment, index))
         self._notify_listeners()
 
-    def set_stripes(self, stripes: int) -> None:
+    def set_stripes(self, stripe_count: int) -> None:
         """Set the number of stripes, which are the parts of the data that may come from different
         hosts. The number must not change after the first piece has arrived."""
         with self._changed:
-            if len(self.have_by_stripe) != stripes:
-                self.have_by_stripe = [0] * stripes
+            if len(self.have_by_stripe) != stripe_count:
+                self.have_by_stripe = [0] * stripe_count
 
     def _add_piece(self, segment: int, index: int) -> None:
         count = pieces.piece_bytes(self.pieces_of(segment)[index])

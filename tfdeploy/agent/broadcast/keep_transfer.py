@@ -72,17 +72,17 @@ class KeepFetch:
         self._fetching = False
         self.error = ""  # why the last try failed
 
-    def has_arrived(self, number: int) -> bool:
-        """Return True if the chief's `keep` folders for round `number` have arrived. Each time the
+    def has_arrived_else_fetch(self, round_number: int) -> bool:
+        """Return True if the chief's `keep` folders for round `round_number` have arrived. Each time the
         tasks that restart together are started is a round. The first call for a round
         starts the transfer."""
         with self._lock:
-            self._wanted = max(self._wanted, number)
-            if self._arrived < number and not self._fetching:
+            self._wanted = max(self._wanted, round_number)
+            if self._arrived < round_number and not self._fetching:
                 # The new thread does nothing until this method releases the lock.
                 start_thread(self._fetch)
                 self._fetching = True
-            return self._arrived >= number
+            return self._arrived >= round_number
 
     def give_up(self) -> None:
         """Stop changing the `keep` folders: received files are no longer moved there. The run is

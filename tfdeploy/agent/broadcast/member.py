@@ -99,14 +99,14 @@ class Member:
     # --- hosts that send to this one
 
     def set_senders(
-        self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
+        self, stripe_count: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
     ) -> None:
         """Set the hosts that send to this host from now on. The connections to hosts that already
         do so stay open. `control_stripes`: the numbers of the stripes (parts of the data) that come
         from the control machine."""
-        self.holdings.set_stripes(stripes)
+        self.holdings.set_stripes(stripe_count)
         with self._lock:
-            self._stripes, self._control_stripes = stripes, control_stripes
+            self._stripes, self._control_stripes = stripe_count, control_stripes
             for name, receiver in list(self._parents.items()):
                 if parents.get(name) != receiver.parent:
                     self._parents.pop(name).close()

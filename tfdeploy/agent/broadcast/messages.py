@@ -53,12 +53,14 @@ def receive_into(channel: Any, buffer: memoryview) -> None:
         buffer = buffer[count:]
 
 
-def stripes_bitmap(stripes: int, wanted_stripes: "frozenset[int]", segment: int) -> int:
+def stripes_bitmap(stripe_count: int, wanted_stripes: "frozenset[int]", segment: int) -> int:
     """Return the bitmap of the segment's pieces that belong to one of the stripes `wanted_stripes`.
     Piece p of the broadcast, counted over all segments, belongs to stripe p % stripes."""
-    if stripes <= 1:
+    if stripe_count <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT
     return sum(
-        1 << index for index in range(pieces.SEGMENT) if (first + index) % stripes in wanted_stripes
+        1 << index
+        for index in range(pieces.SEGMENT)
+        if (first + index) % stripe_count in wanted_stripes
     )

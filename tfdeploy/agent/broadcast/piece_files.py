@@ -91,15 +91,15 @@ class PieceFiles:
                 continue
         return pieces.read_extent(os.path.join(last, moved.path), extent)
 
-    def _broadcast_file(self, file: int) -> BroadcastFile:
-        moved = self._files[file]
-        if file in self._differing:
+    def _broadcast_file(self, file_number: int) -> BroadcastFile:
+        moved = self._files[file_number]
+        if file_number in self._differing:
             moved.lacking = moved.partial = True
         return moved
 
     def find_pieces_bitmap(self, segment: List[Piece], leaves: bytes) -> int:
         """Return the bitmap of the segment's pieces that this host already has."""
-        new, present_pieces = self._find_wholly_changed(segment, leaves), 0
+        new, present_pieces = self._find_files_that_seem_new(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self._is_found_or_copied(
                 piece, pieces.leaf_at(leaves, index), piece[0][0] not in new
@@ -107,7 +107,7 @@ class PieceFiles:
                 present_pieces |= 1 << index
         return present_pieces
 
-    def _find_wholly_changed(self, segment: List[Piece], leaves: bytes) -> Set[int]:
+    def _find_files_that_seem_new(self, segment: List[Piece], leaves: bytes) -> Set[int]:
         """Return the files that seem to have only new content. Several pieces of each file, spread
         over the segment, are compared with the old file. If all of these differ, the file is
         returned, and its other pieces are not compared: reading and hashing them would delay the
@@ -124,7 +124,7 @@ class PieceFiles:
             step = (len(indices) - 1) / (_PROBES - 1)
             probes = [indices[round(number * step)] for number in range(_PROBES)]
             if not any(
-                self._content_if_right(
+                self._content_if_hash_matches(
                     segment[each], self._old_path_of, pieces.leaf_at(leaves, each)
                 )
                 for each in probes
@@ -147,7 +147,7 @@ class PieceFiles:
             return True
         if (
             all(each.partial or not each.lacking for each in moved)
-            and self._content_if_right(piece, self._path_of, leaf) is not None
+            and self._content_if_hash_matches(piece, self._path_of, leaf) is not None
         ):
             self._mark_present(piece)
             return True
@@ -158,7 +158,7 @@ class PieceFiles:
             not each.lacking or each.old >= extent[1] + extent[2]
             for each, extent in zip(moved, piece)  # noqa: B905 - Python 3.8 knows no strict
         ):
-            content = self._content_if_right(piece, self._old_path_of, leaf)
+            content = self._content_if_hash_matches(piece, self._old_path_of, leaf)
             if content is not None:
                 self.write(piece, memoryview(content))
                 return True
@@ -195,7 +195,7 @@ class PieceFiles:
     def _old_path_of(self, file: BroadcastFile) -> bytes:
         return os.path.join(self._old, file.path)
 
-    def _content_if_right(
+    def _content_if_hash_matches(
         self, piece: Piece, path_of: Callable[[BroadcastFile], bytes], leaf: bytes
     ) -> Optional[bytes]:
         """Return the content of the piece, read from the file paths that `path_of` returns. Return
@@ -206,10 +206,10 @@ class PieceFiles:
             return None
         return content if pieces.hash_piece(content) == leaf else None
 
-    def _write(self, file: int, offset: int, content: memoryview) -> None:
-        moved = self._broadcast_file(file)
+    def _write(self, file_number: int, offset: int, content: memoryview) -> None:
+        moved = self._broadcast_file(file_number)
         self._make_room(len(content))
-        opened = self._open(file)
+        opened = self._open(file_number)
         try:
             ranges = [(0, len(content))]
             if moved.sparse and not moved.partial:
@@ -219,9 +219,9 @@ class PieceFiles:
         finally:
             os.close(opened)
 
-    def _open(self, file: int) -> int:
+    def _open(self, file_number: int) -> int:
         """Open the file for writing, and set its final size."""
-        moved = self._broadcast_file(file)
+        moved = self._broadcast_file(file_number)
         path = self._path_of(moved)
         try:
             opened = os.open(path, _NEW, 0o600)

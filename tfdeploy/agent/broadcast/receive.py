@@ -58,7 +58,7 @@ class Receiver:
         )
         self._channel: Optional[ssl.SSLSocket] = None
         self._closed = False
-        start_thread(self._run)
+        start_thread(self._receive_or_report_failure)
 
     def close(self) -> None:
         """End the thread without a report. May be called from any thread."""
@@ -69,7 +69,7 @@ class Receiver:
             except OSError:
                 pass
 
-    def _run(self) -> None:
+    def _receive_or_report_failure(self) -> None:
         failure, reason = UNREACHED, ""
         for again in (False, True):
             try:

@@ -49,7 +49,7 @@ class Sender:
             self._holdings.add_listener(self._wake)
             self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
-                self._send_some()
+                self._send_hashes_and_one_piece()
         finally:
             self._holdings.remove_listener(self._wake)
             os.close(self._wake_reading)
@@ -63,7 +63,7 @@ class Sender:
             # This is no error: the pipe is full, so run() wakes up anyway, or run() has ended.
             pass
 
-    def _send_some(self) -> None:
+    def _send_hashes_and_one_piece(self) -> None:
         arrived = self._holdings.arrived_segments
         if self._announced < len(arrived):
             segment = arrived[self._announced]

@@ -20,7 +20,7 @@ class WriteBack:
     def __init__(self) -> None:
         self._due: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
         self._unflushed: Dict[bytes, int] = {}
-        start_thread(self._run)
+        start_thread(self._flush_until_closed)
 
     def note_write(
         self, path: bytes, byte_count: int, *, is_complete: bool, file_size: int
@@ -36,7 +36,7 @@ class WriteBack:
     def close(self) -> None:
         self._due.put(None)
 
-    def _run(self) -> None:
+    def _flush_until_closed(self) -> None:
         while True:
             path = self._due.get()
             if path is None:

@@ -182,7 +182,9 @@ class Monitor:
         )
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
-            answers = peers.ask_for_signs(self._mesh, self._part, self._hosts_to_ask(ordered_peers))
+            answers = peers.ask_for_signs(
+                self._mesh, self._part, self._rotate_hosts_to_ask(ordered_peers)
+            )
         addresses = {peer.task: peer.address for peer in ordered_peers if peer.address}
         if now >= self._next_ports:
             self._next_ports = now + self._ports_pause_s
@@ -208,7 +210,7 @@ class Monitor:
             proxies=self._find_proxies(late_tasks, list(addresses.values())),
         )
 
-    def _hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
+    def _rotate_hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
         """Return the hosts of these peers in the order in which to ask them. The caller asks only
         the first MOST_HOSTS hosts. If there are more, half of these MOST_HOSTS are the same in each
         call, and the other half changes from call to call."""

@@ -60,7 +60,7 @@ def _ask_host(
     try:
         with mesh.connect(address) as channel:
             mesh.send_question(channel, {"signs": True})
-            return _check_answer(
+            return _parse_signs_of_host(
                 bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)),
                 part,
                 address.host,
@@ -69,7 +69,7 @@ def _ask_host(
         return {}, reach.describe_error(error)
 
 
-def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeSigns]:
+def _parse_signs_of_host(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeSigns]:
     """Check the answer of `host`. Return task -> its signs of life; tasks of other hosts are left
     out. Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
@@ -77,7 +77,7 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeS
     received = bounded_json.pick_checked_fields(
         value, {"signs": bounded_json.check_object}, ("signs",)
     )
-    checks = {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}
+    checks = {"waits": lambda waits: _select_tasks_of_run(waits, tasks), **_CHECKS}
     return {
         task: LifeSigns(**bounded_json.pick_checked_fields(fields, checks, ("still_s",)))
         for task, fields in received["signs"].items()
@@ -85,7 +85,7 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, LifeS
     }
 
 
-def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
+def _select_tasks_of_run(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
     """Return the entries of the list `value` that are tasks of the run. `tasks`: all tasks of the
     run. Raises ValueError if `value` is no list."""
     entries = bounded_json.check_list(value)[:_MOST_WAITS]

@@ -35,17 +35,17 @@ def soft_limits() -> Dict[str, int]:
     }
 
 
-def available_memory() -> Optional[int]:
+def available_memory_bytes() -> Optional[int]:
     """Return how much memory new processes can use: the smallest amount that is left on the machine
     or in a control group of this session. Return None if it is unknown."""
-    available = _available_in_groups("/proc/self/cgroup", "/sys/fs/cgroup")
+    available = _available_bytes_in_groups("/proc/self/cgroup", "/sys/fs/cgroup")
     free_kib = _read_number("/proc/meminfo", r"MemAvailable:\s+(\d+) kB")
     if free_kib is not None:
         available.append(free_kib * 1024)
     return min(available, default=None)
 
 
-def _available_in_groups(cgroup_file: str, cgroup_root: str) -> List[int]:
+def _available_bytes_in_groups(cgroup_file: str, cgroup_root: str) -> List[int]:
     """Return how much memory is left in each control group of this process that has a limit. Only
     the unified hierarchy (cgroup v2) is read. Inactive cached files count as free."""
     match = re.search(r"^0::(/.*)$", _read_text(cgroup_file), re.MULTILINE)

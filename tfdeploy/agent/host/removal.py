@@ -25,7 +25,7 @@ def is_own_or_root(path: str) -> bool:
     return status.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(status.st_mode)
 
 
-def disk_usage(path: str) -> int:
+def bytes_freed_by_removal(path: str) -> int:
     """Return how many bytes become free if `path` is removed. A file that also has a name outside
     `path` (a hard link) counts as 0 bytes.
 
@@ -46,7 +46,7 @@ def disk_usage(path: str) -> int:
             raise OSError(errno.EXDEV, "another file system begins at this path", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
-            todo += _list_children(entry_path, about)
+            todo += _list_children_even_if_locked(entry_path, about)
         elif about.st_nlink < 2:
             total += about.st_blocks * 512
         else:
@@ -57,7 +57,9 @@ def disk_usage(path: str) -> int:
     return total + sum(size for count, links, size in names.values() if count >= links)
 
 
-def _list_children(folder: str, folder_stat: os.stat_result) -> List[Tuple[str, os.stat_result]]:
+def _list_children_even_if_locked(
+    folder: str, folder_stat: os.stat_result
+) -> List[Tuple[str, os.stat_result]]:
     """Return (path, status) of each entry of the folder. A program may have changed the folder's
     mode so that its owner cannot enter it. In that case the mode is changed first."""
     if folder_stat.st_mode & stat.S_IRWXU != stat.S_IRWXU and folder_stat.st_uid == os.geteuid():
@@ -113,7 +115,7 @@ def _make_folders_writable(top: str) -> None:
         try:
             todo += [
                 path
-                for path, about in _list_children(folder, os.lstat(folder))
+                for path, about in _list_children_even_if_locked(folder, os.lstat(folder))
                 if stat.S_ISDIR(about.st_mode)
             ]
         except OSError:

@@ -24,8 +24,8 @@ STATUS_BYTES = JOURNAL_BYTES = 4096
 _FIRST_BYTES, _TASK_BYTES = 8192, 640
 
 
-def run_reserve_bytes(tasks: int) -> int:
-    return _FIRST_BYTES + _TASK_BYTES * tasks
+def run_reserve_bytes(task_count: int) -> int:
+    return _FIRST_BYTES + _TASK_BYTES * task_count
 
 
 def create_reserve(path: str, size_bytes: int) -> None:

@@ -14,19 +14,19 @@ _LEAST_BYTES = 8 << 20
 _LINE_BYTES = 4 << 10
 
 
-def last_lines_offset(task_dir: str, lines: int) -> int:
-    """Return the offset at which the last `lines` lines of the log begin. Lines may be endless, so
-    only the end of the log is searched: about 8 MiB, plus 4 KiB for each of the `lines` lines. If
+def last_lines_offset(task_dir: str, line_count: int) -> int:
+    """Return the offset at which the last `line_count` lines of the log begin. Lines may be endless, so
+    only the end of the log is searched: about 8 MiB, plus 4 KiB for each of the `line_count` lines. If
     the end of the log contains fewer lines, return the offset at which the search stopped."""
     with OpenSegments(task_dir) as segments:
-        return _last_lines_offset(segments, lines)
+        return _last_lines_offset(segments, line_count)
 
 
-def _last_lines_offset(segments: List[Segment], lines: int) -> int:
+def _last_lines_offset(segments: List[Segment], line_count: int) -> int:
     end = segments[-1].end if segments else 0
-    if lines <= 0:
+    if line_count <= 0:
         return end
-    missing, floor = lines, end - _LEAST_BYTES - lines * _LINE_BYTES
+    missing, floor = line_count, end - _LEAST_BYTES - line_count * _LINE_BYTES
     last_byte = end - 1  # a newline at this offset ends the last line, and begins no other line
     for segment in reversed(segments):
         at = min(segment.end, last_byte)

@@ -71,7 +71,7 @@ class HandshakeGate:
         listener.setblocking(False)
         self._poll = select.epoll()
         self._poll.register(listener, select.EPOLLIN)
-        start_thread(self._run)
+        start_thread(self._admit_until_closed)
 
     def close(self) -> None:
         self._closed = True
@@ -80,7 +80,7 @@ class HandshakeGate:
         except OSError:
             pass
 
-    def _run(self) -> None:
+    def _admit_until_closed(self) -> None:
         while not self._closed:
             try:
                 self._handle_poll_events()

@@ -70,10 +70,10 @@ class MeshListener:
             if number is not None:
                 self._close_connection(number)
 
-    def _close_connection(self, number: int) -> None:
+    def _close_connection(self, connection_number: int) -> None:
         with self._lock:
-            self._of_members.pop(number, None)
-            self._open.pop(number).close()
+            self._of_members.pop(connection_number, None)
+            self._open.pop(connection_number).close()
 
     def _register_connection(self, plain: socket.socket) -> int:
         """Register a connection and return its number. If too many connections have not finished

@@ -70,9 +70,9 @@ class ActionExecutor:
         contain everything in the current state."""
         self._store.replace_shared_state(known)
         self._store.save()
-        self.send_shared_state()
+        self.send_state_and_tell_success()
 
-    def send_shared_state(self) -> None:
+    def send_state_and_tell_success(self) -> None:
         """Send the shared state to the other minders. If the run has succeeded, also notify the
         programs of the tasks on this host."""
         if self._mesh is not None:
@@ -131,7 +131,7 @@ class ActionExecutor:
             from tfdeploy.agent.broadcast.keep_transfer import KeepFetch
 
             self._keep = KeepFetch(self._paths, self._part, self._mesh)
-        if not self._keep.has_arrived(action.round_number):
+        if not self._keep.has_arrived_else_fetch(action.round_number):
             return False
         self._store.update_state(supplied=action.round_number)
         self._store.journal("supplied", round=action.round_number)

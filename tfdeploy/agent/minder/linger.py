@@ -21,7 +21,7 @@ UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on eve
 UNSTARTED_S = 20.0  # the run was never started on this host
 ROLLED_BACK_S = 1.0  # the control machine has rolled the run back; counted from the rollback
 SELDOM_AFTER_S = 60.0  # after this many seconds, the pauses become longer
-# The pause between two calls of `must_stay`: at first, and later. A change ends the pause early.
+# The pause between two calls of `decide_stay_and_tick`: at first, and later. A change ends the pause early.
 SOON_S, SELDOM_S = 0.25, 5.0
 
 
@@ -34,7 +34,7 @@ class MinderLinger:
         )
         self.tick_s = SOON_S
 
-    def must_stay(self) -> bool:
+    def decide_stay_and_tick(self) -> bool:
         """Return True if the minder must not end yet. Also set `tick_s`, the pause before the next
         call."""
         now = time.monotonic()

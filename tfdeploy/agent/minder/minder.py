@@ -212,19 +212,19 @@ class Minder:
         self._reap_children()
         own_tasks = self.supervisors.observe_tasks("decided" in self.state.marks)
         self._merge_shared_state(own_tasks)
-        view = self._make_view(own_tasks)
-        self._handle_orders(view)
+        view = self._make_host_run_view(own_tasks)
+        self._record_stop_and_launcher_signs(view)
         self._record_restart_reasons(view)
         self.store.save()
-        self.effects.send_shared_state()
+        self.effects.send_state_and_tell_success()
         self.own_ports.sync_held_ports(own_tasks)
         changed = False
         for action in decide.decide(view):
             if action == EnterPhase("ended"):
                 self.sampling.end()  # the last sample is written before the phase says "ended"
             changed = self.effects.carry_out(action) or changed
-        self._handle_stalled_tasks()
-        self._check_ports(view.now)
+        self._record_stalls_and_end_culprits()
+        self._restore_firewall_and_record_open_ports(view.now)
         self.store.save()
         return changed
 
@@ -267,7 +267,7 @@ class Minder:
             self.state.marks["decided"] = time.monotonic()
         self.rejoining = self.rejoining and not in_touch
 
-    def _handle_orders(self, view: HostRunView) -> None:
+    def _record_stop_and_launcher_signs(self, view: HostRunView) -> None:
         """Record that an operator has asked for a stop. Restart the time limit of the current phase
         when the launcher writes a control file, which shows that the launcher is alive."""
         if "stop" in view.orders:
@@ -278,7 +278,7 @@ class Minder:
             view.time_by_event[view.phase] = view.now
         self.launcher = signs
 
-    def _make_view(self, own_tasks: Dict[str, LocalTask]) -> HostRunView:
+    def _make_host_run_view(self, own_tasks: Dict[str, LocalTask]) -> HostRunView:
         mesh, state, now = self.mesh, self.state, time.monotonic()
         orders = {name: self.paths.minder_order(name) for name in ORDERS}
         return HostRunView(
@@ -318,7 +318,7 @@ class Minder:
 
     # --- stalled tasks
 
-    def _handle_stalled_tasks(self) -> None:
+    def _record_stalls_and_end_culprits(self) -> None:
         """Record which tasks are stalled, and why. With the setting `stall: restart`, also end the
         task that causes the stall. The task then counts as failed."""
         active = (
@@ -336,7 +336,7 @@ class Minder:
 
     # --- access to the ports
 
-    def _check_ports(self, now: float) -> None:
+    def _restore_firewall_and_record_open_ports(self, now: float) -> None:
         if self.firewall is not None and self.state.phase != "ended":
             self.firewall.restore_and_journal(self.store.journal)
         if self.guarded is not None and now >= self.next_open:
@@ -356,7 +356,7 @@ class Minder:
             return
         started = self.state.started is not None
         linger = MinderLinger(self.paths, self.mesh, self.store.known.committed, started)
-        while linger.must_stay():
+        while linger.decide_stay_and_tick():
             self._wait_for_wakeup(fifo, linger.tick_s)
             self.effects.replace_and_share_state(self.store.known.join(self.mesh.current_state()))
             # A stop order may arrive after the run has ended on this host. Hosts that were cut off

@@ -96,12 +96,12 @@ def decide_restart(
     peer: wire.Peer,
     known: KnownRunState,
     status: wire.TaskStatus,
-    count: Optional[RestartCount] = None,
+    restart_count: Optional[RestartCount] = None,
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> RestartDecision:
-    """Return what follows the attempt that ended with `status`. `count`: how many starts of the
-    task have failed, this attempt included, or None if this attempt is not counted yet.
+    """Return what follows the attempt that ended with `status`. `restart_count`: how many starts of
+    the task have failed, this attempt included, or None if this attempt is not counted yet.
     `not_before`: the earliest time of a restart. `now` and `not_before` are monotonic seconds."""
     how, number = describe_ending(status), known.round_number
     if not _will_restart(part, peer, known, status):
@@ -110,10 +110,14 @@ def decide_restart(
         return RestartDecision(RUN_OVER, how)
     if peer.gang and status.round < number:
         return RestartDecision(GANG, how, round=number)
-    if count is not None and count["count"] > part.restart_max:
+    if restart_count is not None and restart_count["count"] > part.restart_max:
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
         return RestartDecision(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
-    if part.same_error_ends and count is not None and count.get("same", 0) >= SAME_ERRORS:
+    if (
+        part.same_error_ends
+        and restart_count is not None
+        and restart_count.get("same", 0) >= SAME_ERRORS
+    ):
         return RestartDecision(
             GIVE_UP, "failed twice with the same error before its first step: %s" % how
         )
@@ -251,10 +255,10 @@ def count_failure(
 
 
 def make_gang_round(
-    action: AnnounceRound, status: wire.TaskStatus, count: RestartCount
+    action: AnnounceRound, status: wire.TaskStatus, restart_count: RestartCount
 ) -> GangRound:
     """Return the next round, which is a new start of all tasks that restart together. Its cause is
-    the death of the task `action.task`, which `status` describes. `count`: the count of failed
+    the death of the task `action.task`, which `status` describes. `restart_count`: the count of failed
     starts that includes this death."""
     death = make_death(make_ending(status), action.task, status.host)
     names = ("count", "quick", "delay_s", "error", "same")
@@ -263,7 +267,7 @@ def make_gang_round(
         "time": death["time"],
         "task": action.task,
         "reason": describe_death(death)[:MAX_TEXT],
-        **{name: value for name, value in count.items() if name in names},  # type: ignore[typeddict-item]
+        **{name: value for name, value in restart_count.items() if name in names},  # type: ignore[typeddict-item]
     }
 
 

@@ -86,8 +86,8 @@ def _choose_new_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict
     return names
 
 
-def _rename_folders(workdir: str, job: str, names: Dict[str, str]) -> None:
-    for path, aside in names.items():
+def _rename_folders(workdir: str, job: str, new_name_by_path: Dict[str, str]) -> None:
+    for path, aside in new_name_by_path.items():
         os.rename(layout.keep_dir(workdir, job, path), layout.keep_dir(workdir, job, aside))
 
 

@@ -25,13 +25,13 @@ _INCOMING = ".tfdeploy-incoming"
 _SECOND_NS = 10**9
 
 
-def make_incoming_folder(workdir: str, job: str, needed: int) -> str:
+def make_incoming_folder(workdir: str, job: str, needed_bytes: int) -> str:
     """Make an empty folder for the files that will arrive, and return its path. Raises VerbError
-    disk if there is no space for `needed` bytes."""
+    disk if there is no space for `needed_bytes` bytes."""
     folder = incoming_folder(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private_folder(folder)
-    require_space(folder, "`keep`", needed)
+    require_space(folder, "`keep`", needed_bytes)
     return folder
 
 

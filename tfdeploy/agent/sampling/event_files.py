@@ -216,12 +216,12 @@ class EventMetrics:
         for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
-                if len(name) <= MOST_NAME_CHARS and self._can_keep_metric(name):
+                if len(name) <= MOST_NAME_CHARS and self._make_room_for_metric(name):
                     figures[name] = written[0]
                     self.scalars[name] = Scalar(at[path].name, tag, *written)
         return {name: value for name, value in figures.items() if name in self.scalars}
 
-    def _can_keep_metric(self, name: str) -> bool:
+    def _make_room_for_metric(self, name: str) -> bool:
         """Return True if values of this metric are kept. If there are MOST_METRICS metrics already,
         drop the metric with the lowest priority to make room for a metric of higher priority;
         otherwise return False."""

@@ -205,5 +205,5 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
     return VerbError(code, what, where=path, advice=advice, details=details)
 
 
-def _format_size(count: int) -> str:
-    return "%d MiB" % (count >> 20) if count >= 1 << 20 else "%d B" % count
+def _format_size(byte_count: int) -> str:
+    return "%d MiB" % (byte_count >> 20) if byte_count >= 1 << 20 else "%d B" % byte_count

@@ -205,8 +205,8 @@ def _receive_test_data(connection: socket.socket) -> int:
     raise OSError("the peer does not stop sending")
 
 
-def _read_exactly(connection: socket.socket, count: int) -> bytes:
-    received = bytearray(count)
+def _read_exactly(connection: socket.socket, byte_count: int) -> bytes:
+    received = bytearray(byte_count)
     _receive_into(connection, memoryview(received))
     return bytes(received)
 
@@ -230,5 +230,5 @@ def _read_line(connection: socket.socket) -> bytes:
     return line.partition(b"\n")[0]
 
 
-def _mbit_s(count: int, seconds: float) -> float:
-    return count * 8 / 1e6 / max(seconds, 1e-6)
+def _mbit_s(byte_count: int, seconds: float) -> float:
+    return byte_count * 8 / 1e6 / max(seconds, 1e-6)

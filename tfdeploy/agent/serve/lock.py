@@ -206,10 +206,10 @@ class _JobLock:
 
 
 def _try_acquire(
-    context: SessionContext, job: str, holder: LockHolder, number: Optional[int] = None
+    context: SessionContext, job: str, holder: LockHolder, fencing_number: Optional[int] = None
 ) -> bool:
-    """Acquire the lock for this session. Return whether the session now holds the lock. If `number`
-    is given, acquire the lock only if `number` is its current fencing number."""
+    """Acquire the lock for this session. Return whether the session now holds the lock. If `fencing_number`
+    is given, acquire the lock only if `fencing_number` is its current fencing number."""
     with _acquiring:
         name = "lock " + job
         if name in context.closing_functions:
@@ -223,11 +223,11 @@ def _try_acquire(
         is_acquired = False
         try:
             if job_lock.acquire(holder):
-                if number is None:
+                if fencing_number is None:
                     advance_fencing_number(path, holder)
                     for stale in _stale_lock_files(context, fencing_number_path(path)):
                         atomic.remove_file(stale)
-                is_acquired = number in (None, current_fencing_number(path))
+                is_acquired = fencing_number in (None, current_fencing_number(path))
         finally:
             if not is_acquired:
                 job_lock.release()

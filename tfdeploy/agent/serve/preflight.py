@@ -22,7 +22,7 @@ _NVIDIA = "0x10de"
 _PCI = "/sys/bus/pci/devices"
 
 
-def start_quota_and_driver(with_driver: bool) -> Dict[str, Optional[StartedProgram]]:
+def start_quota_and_driver_queries(with_driver: bool) -> Dict[str, Optional[StartedProgram]]:
     """Start the programs whose output gather_facts needs."""
     return {
         "quota": quota.start_quota_query(),
@@ -31,14 +31,17 @@ def start_quota_and_driver(with_driver: bool) -> Dict[str, Optional[StartedProgr
 
 
 def gather_facts(
-    workdir: str, user: str, ports: Tuple[int, int], programs: Dict[str, Optional[StartedProgram]]
+    workdir: str,
+    user: str,
+    port_range: Tuple[int, int],
+    programs: Dict[str, Optional[StartedProgram]],
 ) -> Answer:
-    """Return the fields of model.facts.PreflightFacts. `programs`: what `start_quota_and_driver`
+    """Return the fields of model.facts.PreflightFacts. `programs`: what `start_quota_and_driver_queries`
     returned."""
     mount = mounts.find_mount(workdir)
     return {
         "limits": limits.soft_limits(),
-        "available_bytes": limits.available_memory(),
+        "available_bytes": limits.available_memory_bytes(),
         "shared_memory": limits.folder_space("/dev/shm"),
         "temporary": limits.folder_space(limits.temporary_folder()),
         "mount": mount,
@@ -47,7 +50,7 @@ def gather_facts(
         "driver": read_driver_version(programs["driver"]),
         "nvidia_devices": _nvidia_devices(),
         "logout": logind.logout_effects(user),
-        "ephemeral_ports": _count_ephemeral_ports(ports),
+        "ephemeral_ports": _count_ephemeral_ports(port_range),
     }
 
 
@@ -67,12 +70,12 @@ def _nvidia_devices() -> int:
     )
 
 
-def _count_ephemeral_ports(ports: Tuple[int, int]) -> int:
+def _count_ephemeral_ports(port_range: Tuple[int, int]) -> int:
     """Return how many of these ports the kernel may assign to any outgoing connection."""
     bounds = _read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
     if len(bounds) != 2 or not all(bound.isdigit() for bound in bounds):
         return 0
-    first, last = max(ports[0], int(bounds[0])), min(ports[1], int(bounds[1]))
+    first, last = max(port_range[0], int(bounds[0])), min(port_range[1], int(bounds[1]))
     reserved = _parse_ranges(_read_text("/proc/sys/net/ipv4/ip_local_reserved_ports"))
     return sum(
         not any(low <= port <= high for low, high in reserved) for port in range(first, last + 1)

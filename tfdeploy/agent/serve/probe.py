@@ -151,7 +151,7 @@ def _start_preflight(call: Call, low_port: int, high_port: int) -> Callable[[], 
         return lambda: None
     from tfdeploy.agent.serve import preflight
 
-    programs = preflight.start_quota_and_driver(_wants_gpus(call))
+    programs = preflight.start_quota_and_driver_queries(_wants_gpus(call))
     return lambda: preflight.gather_facts(
         call.workdir, user_name(), (low_port, high_port), programs
     )

@@ -253,8 +253,8 @@ class Supervisor:
         self.kill_at = min(self.kill_at, kill_at)
         self.next_check = min(self.next_check, self.kill_at, time.monotonic() + _END_CHECK_S)
 
-    def _signal_all(self, number: int) -> None:
-        processes.send_signals(*self._find_processes(), number)
+    def _signal_all(self, signal_number: int) -> None:
+        processes.send_signals(*self._find_processes(), signal_number)
 
     def _find_processes(self) -> Tuple[Set[int], Dict[int, processes.Process]]:
         """Return (the pids of all living processes of the task, {pid: process} of all processes of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.check import Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator_name
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_inventories, load_job_if_any
+from tfdeploy.cli.project import load_job_if_any, load_whole_and_selected_inventory
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.model.output.check import host_rows, link_rows
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = load_job_if_any(flags)
-    whole, inventory = load_inventories(flags, job)
+    whole, inventory = load_whole_and_selected_inventory(flags, job)
     launch = _make_planning_request(job, inventory, whole) if job else None
     with open_fleet(flags) as fleet:
         view = make_plain_view(flags)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.fleet import lock_holder
 from tfdeploy.cli.messages import print_unselected_hosts
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.cli.project import load_inventories, load_job
+from tfdeploy.cli.project import load_job, load_whole_and_selected_inventory
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.operations.fetch_onto import copy_newest_keep_to
 
@@ -22,7 +22,7 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     Both the job file and the inventory must exist, as for a launch.
     """
     job = load_job(flags)
-    whole, inventory = load_inventories(flags, job)
+    whole, inventory = load_whole_and_selected_inventory(flags, job)
     list_unselected_hosts = [each.name for each in whole.hosts if each not in inventory.hosts]
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         kept = copy_newest_keep_to(fleet, inventory, job, host, lock_holder(), emit)

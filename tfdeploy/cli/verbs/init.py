@@ -111,7 +111,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         text = job_text(
             name=name, mode=mode, command=_split_command(line), keep=program.keep, data_paths=sets
         )
-        return _check_file_text(JOB_FILE, text, "--command")
+        return _checked_file_text(JOB_FILE, text, "--command")
 
     arguments = [f"{flag}={{data.{name}}}" for name, flag, _ in data if flag]
     guess = shlex.join([*program.command, *arguments, *program.arguments])
@@ -235,7 +235,7 @@ def _make_inventory_text(text: str) -> str:
             name, settings = f"n{number}", {"address": quoted(host.address), **settings}
         hosts[name] = settings
     text = inventory_text(hosts, read.inventory.roles)
-    return _check_file_text(INVENTORY, text, "--hosts")
+    return _checked_file_text(INVENTORY, text, "--hosts")
 
 
 def _check_mode(text: str) -> Mode:
@@ -257,7 +257,7 @@ def _split_command(line: str) -> list[str]:
         ) from error
 
 
-def _check_file_text(name: str, text: str, flag: str) -> str:
+def _checked_file_text(name: str, text: str, flag: str) -> str:
     """Return `text` if it is valid as the content of the file `name`.
 
     Otherwise raise UsageError, which names `flag`, because `text` was made from the value of

@@ -11,7 +11,11 @@ from tfdeploy import config
 from tfdeploy.cli.arguments.inventory import Flags
 from tfdeploy.cli.options import env_default
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import find_inventory_file, load_job_if_any, print_inventory_warnings
+from tfdeploy.cli.project import (
+    find_and_print_inventory_file,
+    load_job_if_any,
+    print_inventory_warnings,
+)
 from tfdeploy.cli.state import remember_inventory
 from tfdeploy.config.reference import HOST
 from tfdeploy.config.templates import quoted, roles_text, settings_as_yaml
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    path = find_inventory_file(flags, _load_job_for_inventory(flags))
+    path = find_and_print_inventory_file(flags, _load_job_for_inventory(flags))
     file = config.load_inventory_file(path, by_ansible=flags.source == "ansible")
     remember_inventory(file.inventory)
     inventory = select_hosts(print_inventory_warnings(file.inventory), flags.limit, flags.exclude)

@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
         plan, only_hosts, plan_code = choose_run(flags, fleet)
         errors: dict[str, TfdeployError] = {}
         query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
-        query, follow = select_attempts(flags, fleet, plan, query, errors)
+        query, follow = limit_query_to_attempts(flags, fleet, plan, query, errors)
         print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
         # {task@host: number of bytes of its log that were rotated away before they could be read}
         rotated_bytes: dict[str, int] = {}
@@ -183,7 +183,7 @@ def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) ->
     return wanted
 
 
-def select_attempts(
+def limit_query_to_attempts(
     flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
     """Return the query, limited to the attempts that --attempt or --previous selects, and whether

@@ -8,7 +8,7 @@ from tfdeploy.cli.arguments.setup import Flags
 from tfdeploy.cli.fleet import lock_holder
 from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_inventories, load_job
+from tfdeploy.cli.project import load_job, load_whole_and_selected_inventory
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, worst_exit_code
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = load_job(flags)
-    whole, inventory = load_inventories(flags, job)
+    whole, inventory = load_whole_and_selected_inventory(flags, job)
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         cache = tree_cache_folder()
         results = setup_job(fleet, inventory.hosts, job, lock_holder(), cache, emit, whole.hosts)

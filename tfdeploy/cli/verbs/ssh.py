@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from tfdeploy.cli.arguments.ssh import Flags
-from tfdeploy.cli.project import load_inventories, load_job_if_any
+from tfdeploy.cli.project import load_job_if_any, load_whole_and_selected_inventory
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.transport.ssh.argv import shell_argv
@@ -22,7 +22,7 @@ def run(flags: Flags) -> int:
             where="tfdeploy ssh --json",
             next="`tfdeploy exec --json -- CMD`",
         )
-    whole, inventory = load_inventories(flags, load_job_if_any(flags))
+    whole, inventory = load_whole_and_selected_inventory(flags, load_job_if_any(flags))
     hosts = {host.name: host for host in whole.hosts}
     host = hosts.get(flags.host)
     if host is None:

@@ -19,7 +19,7 @@ from tfdeploy.operations.status import lines_of_first_death, status
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.watch.failure_advice import failure_advice
 from tfdeploy.operations.watch.relay import describe_uninformed, relay_run_end
-from tfdeploy.operations.watch.resume import resume_on_host
+from tfdeploy.operations.watch.resume import resume_or_end_on_host
 from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import can_draw_dashboard
@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
         while True:
             current = status(fleet, plan, only_hosts)
             _show_status(flags, fleet, plan, current)
-            resumed = flags.watch and _resume_run_on(fleet, plan, current.processless_hosts)
+            resumed = flags.watch and _resume_or_end_run_on(fleet, plan, current.processless_hosts)
             if flags.watch and current.uninformed is not None:
                 print_message(
                     describe_uninformed(*current.uninformed)
@@ -86,7 +86,7 @@ def exit_code_if_unreachable(
     return 4 if errors and (lacking or len(errors) == len(asked_hosts)) else 0
 
 
-def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
+def _resume_or_end_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     """Resume the run on `hosts`, on which no process of the run is left.
 
     If the run was stopped or has ended elsewhere, the run is ended on `hosts` too. Returns True if
@@ -95,7 +95,7 @@ def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     can_resume = False
     for host in hosts:
         try:
-            can_resume |= resume_on_host(fleet, plan, host)
+            can_resume |= resume_or_end_on_host(fleet, plan, host)
         except TfdeployError as error:
             print_message(f"[{host}] the run cannot be resumed on this host: {clean(error.what)}")
             can_resume = True  # the next round of --watch tries again

@@ -15,7 +15,7 @@ from tfdeploy.model.row_values import copy_fields
 from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.lock import refuse_during_launch
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.stop import end_before_stop, stop
+from tfdeploy.operations.stop import run_end_before_stop, stop
 from tfdeploy.ui.headway import HostCountLine
 from tfdeploy.ui.reports import show_stop
 from tfdeploy.ui.sanitise import clean
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, _, _ = choose_run(flags, fleet, live_first=True)
-        grace_s = choose_grace(flags, plan)
+        grace_s = choose_grace_s(flags, plan)
         headway = HostCountLine(flags.err, "stopped", len(plan.hosts))
 
         def report_done(host: str, result: Outcome) -> None:
@@ -47,7 +47,7 @@ def run(flags: Flags) -> int:
 
         results = stop(fleet, plan, grace_s=grace_s, on_done=report_done, on_retry=report_retry)
         headway.erase()
-        state = end_before_stop(fleet, plan, results)
+        state = run_end_before_stop(fleet, plan, results)
         if state is not None and flags.run_prefix is None:
             refuse_during_launch(fleet, hosts_of(plan)[0], plan.job, lock_holder())
         rows = make_rows(results)
@@ -58,7 +58,7 @@ def run(flags: Flags) -> int:
         return worst_exit_code([*results.values(), *(5 for row in rows if row["survivors"])])
 
 
-def choose_grace(flags: Flags, plan: Plan) -> float:
+def choose_grace_s(flags: Flags, plan: Plan) -> float:
     """Return the seconds between TERM and KILL."""
     return 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
 

@@ -11,7 +11,7 @@ from tfdeploy.cli.fleet import lock_holder, start_early_connections
 from tfdeploy.cli.interrupts import RELEASING_LOCKS, interrupt_on_first_signal
 from tfdeploy.cli.messages import print_next_commands
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_inventories, load_job
+from tfdeploy.cli.project import load_job, load_whole_and_selected_inventory
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = config.with_data_via(load_job(flags), flags.via)
-    whole, inventory = load_inventories(flags, job)
+    whole, inventory = load_whole_and_selected_inventory(flags, job)
     config.check_source_hosts(job, whole)
     hosts = inventory.hosts
     if split_data_names(job) and hosts != whole.hosts:

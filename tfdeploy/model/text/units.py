@@ -56,24 +56,24 @@ def parse_size(text: str) -> int:
     return int(value)
 
 
-def format_bytes(count: float) -> str:
+def format_bytes(byte_count: float) -> str:
     """Return a size as '999 B', '1.2 MB', '12 GB', in decimal units, as for disks and networks."""
-    if count < 1000:
-        return f"{count:.0f} B"
+    if byte_count < 1000:
+        return f"{byte_count:.0f} B"
     for unit in ("kB", "MB", "GB", "TB"):
-        count /= 1000
-        if count < 999.5 or unit == "TB":
+        byte_count /= 1000
+        if byte_count < 999.5 or unit == "TB":
             break
-    return f"{count:.1f} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
+    return f"{byte_count:.1f} {unit}" if byte_count < 9.95 else f"{byte_count:.0f} {unit}"
 
 
-def format_binary_bytes(count: int) -> str:
+def format_binary_bytes(byte_count: int) -> str:
     """Return a size as '999 bytes', '1.5 MiB', '12 GiB', in powers of 1024, as for memory and file
     systems."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{count} bytes"
+        if byte_count >= scale:
+            return f"{byte_count / scale:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{byte_count} bytes"
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:

@@ -188,15 +188,15 @@ class Broadcast:
                 due = True
             else:
                 was_complete = member.is_complete
-                self._handle_report(member, message)
+                self._apply_report(member, message)
                 due |= isinstance(message, Exception) or message.have is None
                 due |= member.is_complete != was_complete
 
-    def _handle_report(self, member: MemberSession, message: MemberMessage) -> None:
+    def _apply_report(self, member: MemberSession, message: MemberMessage) -> None:
         if isinstance(message, Exception):
             if not isinstance(message, TfdeployError):
                 raise message
-            self._handle_lost_connection(member, message)
+            self._reconnect_once_or_fail(member, message)
             return
         if member.error is not None:
             return
@@ -205,12 +205,12 @@ class Broadcast:
             member.port = message.port
             return
         if message.failed is not None:
-            self._handle_reported_failure(member, *message.failed)
+            self._record_feed_failure(member, *message.failed)
             return
         member.record_report(message)
         self.progress(member.name, member.arrived_bytes, member.lacking_bytes)
 
-    def _handle_reported_failure(
+    def _record_feed_failure(
         self, member: MemberSession, parent: str, kind: str, reason: str
     ) -> None:
         if kind == "disk":
@@ -247,7 +247,7 @@ class Broadcast:
                 text = f"{member.name} {relation} {parent}: {reason}"
                 emit_note(self.emit, text, level="detail", host=member.name)
 
-    def _handle_lost_connection(self, member: MemberSession, error: TfdeployError) -> None:
+    def _reconnect_once_or_fail(self, member: MemberSession, error: TfdeployError) -> None:
         """Reconnect once to a member whose connection ended. The member resumes where it was."""
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
@@ -410,9 +410,9 @@ class Broadcast:
                 unseen.append((member, member.reconnects))
         if unseen and not self._is_checking_source:
             self._is_checking_source = True
-            pool.submit(self._check_source, unseen)
+            pool.submit(self._check_source_and_mark_seen, unseen)
 
-    def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
+    def _check_source_and_mark_seen(self, members: list[tuple[MemberSession, int]]) -> None:
         """Check that the source is unchanged, and record that in each member (`source_seen`).
 
         `members`: pairs (member, how often the member's connection has ended so far). If a member
@@ -476,8 +476,8 @@ class Broadcast:
                 self.id, member.name, member.agent, self.source, self._count_sent_bytes, failed
             )
 
-    def _count_sent_bytes(self, count: int) -> None:
-        self.control_sent_bytes += count
+    def _count_sent_bytes(self, byte_count: int) -> None:
+        self.control_sent_bytes += byte_count
 
     def _hash_source(self) -> None:
         """Hash the source, at most SEGMENTS_AHEAD segments beyond what the fastest member has."""

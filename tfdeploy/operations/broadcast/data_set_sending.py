@@ -409,7 +409,9 @@ class DataSetSending:
         if self._data.has_changed(self._fleet):
             raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
 
-    def _connect_lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
+    def _connect_lender(
+        self, host: str, broadcast_id: str, rows: RowSet, total_bytes: int
+    ) -> MemberSession:
         """Tell a host which of its files it sends to others, and return the host as a member."""
         origin, split = self._data.origin, self._data.split
         candidates = [
@@ -419,10 +421,10 @@ class DataSetSending:
         ]
         session = session_of(self._fleet, next(each for each in candidates if each.name == host))
         root = self._data.listing.root if origin else ""
-        args = {**self._where, "id": id_, "root": root}
+        args = {**self._where, "id": broadcast_id, "root": root}
         listed, _ = self._data.listing.rows.select_files(self._whole.bitmap(rows))
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LISTING_TIMEOUT_S)
-        return MemberSession(session, 0, total, is_lender=True)
+        return MemberSession(session, 0, total_bytes, is_lender=True)
 
     def _commit_and_unlock(self, session: Session) -> None:
         """Let the host put the received data in place, and release the lock there."""
@@ -441,11 +443,15 @@ class DataSetSending:
     # --- Progress events.
 
     def _emit_progress(
-        self, number: int, host: str, arrived: int, missing_by_host: Mapping[str, _MissingRows]
+        self,
+        number: int,
+        host: str,
+        arrived_bytes: int,
+        missing_by_host: Mapping[str, _MissingRows],
     ) -> None:
         if host in missing_by_host:
             with self._lock:
-                self._arrived.setdefault(host, {})[number] = arrived
+                self._arrived.setdefault(host, {})[number] = arrived_bytes
                 total = sum(self._arrived[host].values())
             lacking = missing_by_host[host].lacking_bytes
             emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)

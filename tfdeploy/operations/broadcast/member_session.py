@@ -282,8 +282,8 @@ class MemberSession:
 
     def send_feeds(
         self,
-        id_: str,
-        stripes: int,
+        broadcast_id: str,
+        stripe_count: int,
         feeds: tuple[Feed, ...],
         parents: dict[str, tuple[str, int]],
         root_hashes: list[bytes],
@@ -293,7 +293,7 @@ class MemberSession:
         The same call sends the root hashes that the member lacks.
         `parents`: {name: (address, port)}.
         """
-        if self._feeds == (stripes, feeds):
+        if self._feeds == (stripe_count, feeds):
             return
         rows = [
             [name, *parents[name], sorted(feed.stripe for feed in feeds if feed.parent == name)]
@@ -302,8 +302,8 @@ class MemberSession:
         control_stripes = sorted(feed.stripe for feed in feeds if not feed.parent)
         self.parents.update(feed.parent for feed in feeds)
         args = {
-            "id": id_,
-            "stripes": stripes,
+            "id": broadcast_id,
+            "stripes": stripe_count,
             "parents": rows,
             "here": control_stripes,
             **self._unsent_root_args(root_hashes),
@@ -313,7 +313,7 @@ class MemberSession:
         if self._feeds is None:
             for log in (self._received, *self._stripes):
                 log.start_idle_timer()
-        self._feeds = stripes, feeds
+        self._feeds = stripe_count, feeds
 
     def send_root_hashes(self, id_: str, root_hashes: list[bytes]) -> None:
         """Send the root hashes that the member lacks."""

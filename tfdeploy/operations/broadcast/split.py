@@ -75,7 +75,7 @@ class _HeldRows:
     folder: str
 
 
-def decide_split(
+def ask_and_decide_split(
     fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, listing: DataListing
 ) -> DataSplit:
     """Divide the files among the workers.

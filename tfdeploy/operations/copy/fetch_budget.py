@@ -25,19 +25,19 @@ class FetchBudget:
     max_bytes: int | None = None
     received_bytes: int = 0
 
-    def check_fits(self, total: int, folder: Path) -> None:
-        """Raise HostFailed if `total` further bytes exceed --max or the free space for `folder`."""
-        if self.max_bytes is not None and self.received_bytes + total > self.max_bytes:
+    def check_fits(self, total_bytes: int, folder: Path) -> None:
+        """Raise HostFailed if `total_bytes` further bytes exceed --max or the free space for `folder`."""
+        if self.max_bytes is not None and self.received_bytes + total_bytes > self.max_bytes:
             raise HostFailed(
-                f"{self.received_bytes + total} bytes are to be fetched, more than --max {self.max_bytes} allows",
+                f"{self.received_bytes + total_bytes} bytes are to be fetched, more than --max {self.max_bytes} allows",
                 where=self.host,
-                next=f"add --max {self.received_bytes + total}B, or fetch less: add only --keep, "
+                next=f"add --max {self.received_bytes + total_bytes}B, or fetch less: add only --keep, "
                 "only --files or only --logs",
             )
         free = _free_bytes(folder)
-        if total > free:
+        if total_bytes > free:
             raise HostFailed(
-                f"{self.host}: {total} bytes are to be fetched, but only {free} bytes may be written to this disk",
+                f"{self.host}: {total_bytes} bytes are to be fetched, but only {free} bytes may be written to this disk",
                 where=str(folder),
                 next="name another folder with --to DIR",
             )
@@ -49,9 +49,9 @@ class FetchBudget:
             allowed = min(allowed, self.max_bytes - self.received_bytes)
         return max(0, allowed)
 
-    def count_received(self, count: int) -> None:
+    def count_received(self, byte_count: int) -> None:
         """Count received bytes. Raise HostFailed once they are more than --max."""
-        self.received_bytes += count
+        self.received_bytes += byte_count
         if self.max_bytes is not None and self.received_bytes > self.max_bytes:
             raise HostFailed(
                 f"it sends more than --max {self.max_bytes} allows",

@@ -21,7 +21,7 @@ from tfdeploy.planning.preflight.judge import (
     ProbedHost,
     ProbeResults,
     check_hosts,
-    errors_only,
+    failed_error_checks,
 )
 
 # The notes of the plan already contain the warnings of this check. So only its errors are reported
@@ -43,7 +43,7 @@ def preflight(
         host.host: ProbedHost(inventory.host(host.host), facts[host.host]) for host in plan.hosts
     }
     checks = check_hosts(ProbeResults(probed, needs), BEYOND_PLAN)
-    errors = {} if force else errors_only(checks)
+    errors = {} if force else failed_error_checks(checks)
     if errors:
         raise combine_errors(
             "check",

@@ -16,7 +16,12 @@ from tfdeploy.model.facts import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkM
 from tfdeploy.model.inventory import Hosts, HostsByName, hosts_named
 from tfdeploy.model.output.check import LinkResult
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.planning.preflight.links import HostPorts, explain_failure, mark_slow, pair_rounds
+from tfdeploy.planning.preflight.links import (
+    HostPorts,
+    explain_failure,
+    mark_slow_links,
+    pair_rounds,
+)
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 LISTEN_S = 30.0  # a host that does not listen after this time has failed
@@ -175,7 +180,7 @@ class _LinkTest:
                 to = targets[name]
                 figures[name, to] = {"ms": reply.ms, "mbit_s": reply.to_mbit_s}
                 figures[to, name] = {"ms": reply.ms, "mbit_s": reply.from_mbit_s}
-        return mark_slow(
+        return mark_slow_links(
             [
                 replace(link, **figures.get((link.from_host, link.to_host), {}))
                 if link.ok

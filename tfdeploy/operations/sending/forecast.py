@@ -162,19 +162,19 @@ class _Forecast:
             )
 
     def _add_broadcast(
-        self, subject: str, lacking_bytes_by_host: Mapping[str, int], total: int, source: str
+        self, subject: str, lacking_bytes_by_host: Mapping[str, int], total_bytes: int, source: str
     ) -> None:
         """Add a broadcast that a sync would run.
 
-        `lacking_bytes_by_host`: {host: bytes that it lacks}. `total`: all bytes of the broadcast.
+        `lacking_bytes_by_host`: {host: bytes that it lacks}. `total_bytes`: all bytes of the broadcast.
         `source`: the host that sends the data first; "" stands for this machine.
         """
         counts = {**({source: 0} if source in self._sessions else {}), **lacking_bytes_by_host}
         members = [
-            MemberSession(self._sessions[name], count, total, port=A_PORT)
+            MemberSession(self._sessions[name], count, total_bytes, port=A_PORT)
             for name, count in counts.items()
         ]
-        plan = first_plan([member.to_planner_member() for member in members], total)
+        plan = first_plan([member.to_planner_member() for member in members], total_bytes)
         feeds = [(feed.parent or source, feed.child, feed.stripe) for feed in plan.feeds]
         for parent, child, _ in feeds:
             self.expected[child].source = parent
@@ -182,7 +182,7 @@ class _Forecast:
             {
                 "what": subject,
                 "hosts": len({child for _, child, _ in feeds}),
-                "bytes": total,
+                "bytes": total_bytes,
                 "stripes": plan.stripes,
                 "feeds": [
                     {"from": parent or "control", "to": child, "stripe": stripe}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tfdeploy.model.inventory import Host, Hosts, Inventory, hosts_named
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.origin import list_origin_data
-from tfdeploy.operations.broadcast.split import SplitRequest, decide_split
+from tfdeploy.operations.broadcast.split import SplitRequest, ask_and_decide_split
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.planning.datasets import refuse_split_without_workers, split_data_names
@@ -86,5 +86,5 @@ def add_data_splits(
             whole,
             job.places.get(f"data.{name}"),
         )
-        split_data[name] = decide_split(fleet, hosts, ask, shipment.data[name])
+        split_data[name] = ask_and_decide_split(fleet, hosts, ask, shipment.data[name])
     return replace(shipment, splits=split_data) if split_data else shipment

@@ -63,7 +63,7 @@ def send_data(
             done[name].seconds += time.monotonic() - began
 
 
-def confirm_deletions(
+def note_and_confirm_deletions(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> None:
     """Emit a note for each data set that would lose files. Sends nothing.

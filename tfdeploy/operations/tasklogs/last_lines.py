@@ -21,17 +21,17 @@ def last_lines(
     fleet: Fleet,
     plan: Plan,
     task: str,
-    count: int = LINES,
+    line_count: int = LINES,
     fetched: FetchedLogs | None = None,
     host_errors: Mapping[str, TfdeployError] = MappingProxyType({}),
 ) -> list[str]:
-    """Return the last `count` lines of the task, each cut to LINE_CHARS characters.
+    """Return the last `line_count` lines of the task, each cut to LINE_CHARS characters.
 
     The lines are decoded, but control characters are not removed. If the task's host is in
     `host_errors`, it is not asked. Returns [] if the host does not answer and `fetched` has no log
     of the task.
     """
-    query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
+    query = LogQuery(tasks=(task,), last=line_count, within_s=PIECE_S)
     lines = stored_lines(fleet, plan, query, dict(host_errors), None, fetched)
     return [_shorten(line.line.decode("utf-8", "replace")) for line in lines]
 

@@ -15,7 +15,7 @@ from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.stored_lines import RotatedBytes, record_rotated_bytes
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
-from tfdeploy.operations.watch.resume import resume_with_retries
+from tfdeploy.operations.watch.resume import resume_or_end_with_retries
 from tfdeploy.transport.protocols import Errors, Fleet
 
 # Seconds to wait before a new connection. It is short, because an attempt to connect that gets no
@@ -90,7 +90,7 @@ class LogFollower:
                 for batch in log.pull_next_piece(agent):
                     self.deliver(batch)
                 self.host_errors.pop(host.name, None)
-                if log.has_lost_processes and not resume_with_retries(
+                if log.has_lost_processes and not resume_or_end_with_retries(
                     self.fleet, self.plan, host.name, lambda text: None, self.stop
                 ):
                     for batch in log.splitter.take_unfinished_lines():

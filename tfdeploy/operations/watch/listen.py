@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.operations.watch.resume import resume_with_retries
+from tfdeploy.operations.watch.resume import resume_or_end_with_retries
 from tfdeploy.operations.watch.watch import Watch
 
 BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called again
@@ -41,7 +41,7 @@ def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
             if stop.is_set() or watch.has_ended(host.name):
                 break
             report = partial(emit_warning, watch.emit, host=host.name, run=watch.plan.run)
-            if not resume_with_retries(watch.fleet, watch.plan, host.name, report, stop):
+            if not resume_or_end_with_retries(watch.fleet, watch.plan, host.name, report, stop):
                 break
         except TfdeployError as error:
             watch.receive_report(host.name, error)

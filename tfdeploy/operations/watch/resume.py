@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 }
 
 
-def resume_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
+def resume_or_end_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Resume, stop or abort the run on the host, depending on the state of the run.
 
     Return whether the run continues on the host. Raises TfdeployError if a later attempt may
@@ -52,18 +52,18 @@ def resume_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
     return state == "goes on"
 
 
-def resume_with_retries(
+def resume_or_end_with_retries(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """Call `resume_on_host` repeatedly, for up to a minute, while a later attempt may succeed.
+    """Call `resume_or_end_on_host` repeatedly, for up to a minute, while a later attempt may succeed.
 
-    Returns the result of `resume_on_host`, or False if all attempts failed. `report` receives a
+    Returns the result of `resume_or_end_on_host`, or False if all attempts failed. `report` receives a
     text about each new error, and about the success. Raises HostUnreachable.
     """
     reported: str | None = None
     for _ in range(TRIES):
         try:
-            continues = resume_on_host(fleet, plan, host)
+            continues = resume_or_end_on_host(fleet, plan, host)
             if continues:
                 report(
                     "no process of the run was alive on this host (rebooted, or killed); the run "

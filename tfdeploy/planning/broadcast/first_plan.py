@@ -53,13 +53,13 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
 
 
-def choose_stripe_count(hosts: int, total_bytes: int) -> int:
+def choose_stripe_count(host_count: int, total_bytes: int) -> int:
     """Return the number of stripes: 1 for a chain, TREES for trees."""
-    is_quick = hosts * HOP_PIECES * PIECE_BYTES <= CHAIN_SHARE * total_bytes
-    return 1 if hosts <= FEW or (hosts <= MANY and is_quick) else TREES
+    is_quick = host_count * HOP_PIECES * PIECE_BYTES <= CHAIN_SHARE * total_bytes
+    return 1 if host_count <= FEW or (host_count <= MANY and is_quick) else TREES
 
 
-def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
+def _stripe_feeds(members: Sequence[Member], stripe: int, stripe_count: int) -> list[Feed]:
     """Return the connections (feeds) of one stripe, one site after the other.
 
     The first host of each site receives from a host of a site that is already connected, if
@@ -71,13 +71,13 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[
     for site in group_by_site(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _split_off_senders(
-            [each for each in site if not each.is_complete], stripe, stripes
+            [each for each in site if not each.is_complete], stripe, stripe_count
         )
         # If a site has fewer sources than there are stripes, each source may send all stripes, like
         # the control machine, and not only one.
-        if len(sources) < stripes:
+        if len(sources) < stripe_count:
             earlier_relays, sources = [*earlier_relays, *sources], []
-        sources = sources[stripe::stripes]
+        sources = sources[stripe::stripe_count]
         order = [*sources, *relays, *leaves]
         able = len(sources) + len(relays)
         if order and not sources:
@@ -87,7 +87,7 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[
         heads = max(len(sources), 1)
         for position in range(heads, len(order)):
             if able:
-                parent = order[_parent_position(position - heads, able, stripes)]
+                parent = order[_parent_position(position - heads, able, stripe_count)]
             else:
                 parent = (
                     earlier_relays[-1 - position % len(earlier_relays)]
@@ -99,29 +99,33 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[
             earlier_relays = [
                 *earlier_relays,
                 *order[:able],
-                order[_parent_position(len(order) - heads, able, stripes)],
+                order[_parent_position(len(order) - heads, able, stripe_count)],
             ]
     return feeds
 
 
 def _split_off_senders(
-    incomplete: Sequence[Member], stripe: int, stripes: int
+    incomplete: Sequence[Member], stripe: int, stripe_count: int
 ) -> tuple[list[str], list[str]]:
     """Return (the hosts that may send this stripe, all other hosts).
 
     The other hosts send another stripe, or cannot send at all.
     """
     able = [each.name for each in incomplete if each.serves]
-    relays = able[stripe::stripes] or able[:1]
+    relays = able[stripe::stripe_count] or able[:1]
     chosen = set(relays)
     return relays, [each.name for each in incomplete if each.name not in chosen]
 
 
-def _parent_position(number: int, parents: int, children_each: int) -> int:
+def _parent_position(number: int, parent_count: int, children_each: int) -> int:
     """Return the position of the parent that child `number` gets.
 
-    There are `parents` parents, and each is planned to get `children_each` children. Children
+    There are `parent_count` parents, and each is planned to get `children_each` children. Children
     beyond that number go to the last parent, then to the parent before it, and so on.
     """
-    room = parents * children_each
-    return number // children_each if number < room else parents - 1 - (number - room) % parents
+    room = parent_count * children_each
+    return (
+        number // children_each
+        if number < room
+        else parent_count - 1 - (number - room) % parent_count
+    )

@@ -49,7 +49,7 @@ def advertised_address(host: Host, facts: HostFacts) -> AdvertisedAddress:
     )
 
 
-def check_addresses(
+def refuse_or_note_addresses(
     advertised_by_host: Mapping[str, AdvertisedAddress],
     facts: FactsByHost,
     *,
@@ -77,7 +77,7 @@ def check_addresses(
                 f"which {other} reaches it",
             )
     for name, address in others.items():
-        _check_resolution(name, address, facts)
+        _refuse_misleading_resolution(name, address, facts)
     notes = []
     for name, address in others.items():
         description = _public_address_text(address, facts)
@@ -200,7 +200,7 @@ def _unequal_resolution_note(name: str, address: str, facts: FactsByHost) -> str
     )
 
 
-def _check_resolution(name: str, address: str, facts: FactsByHost) -> None:
+def _refuse_misleading_resolution(name: str, address: str, facts: FactsByHost) -> None:
     """Raise Refused if other hosts cannot reach the host `name` at this address.
 
     One cause is a host that resolves `address` to a loopback address.

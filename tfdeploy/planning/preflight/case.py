@@ -64,7 +64,7 @@ class Needs:
     protect: AskedLevel = "auto"
     hosts: tuple[str, ...] | None = None
 
-    def tasks_on(self, host: str) -> int:
+    def task_count_or_one(self, host: str) -> int:
         """Return the number of tasks that the plan places on the host, but at least 1.
 
         If there is no plan, return 1.

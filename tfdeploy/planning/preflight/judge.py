@@ -9,7 +9,7 @@ from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Check
-from tfdeploy.planning.host_checks import most_frequent
+from tfdeploy.planning.host_checks import most_frequent_version
 from tfdeploy.planning.preflight import gpus, login, machine, network, packages, software, together
 from tfdeploy.planning.preflight.case import HostCase, Needs, Problem, Rule
 
@@ -88,14 +88,14 @@ def check_hosts(
     names = [*rule_names]
     checks_by_host = {
         host: [check for name in names for check in _checks_of_rule(name, RULES[name](case))]
-        for host, case in _cases(probed).items()
+        for host, case in _make_host_cases(probed).items()
     }
     if "address" in names:
         _add_comparisons(probed, checks_by_host)
     return {host: tuple(checks) for host, checks in checks_by_host.items()}
 
 
-def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
+def failed_error_checks(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
     """Return {host: its failed checks that are errors}. Hosts without errors are left out."""
     return {
         host: errors
@@ -114,15 +114,16 @@ def unreachable_host_checks(error: TfdeployError) -> tuple[Check, ...]:
     return (*passed, Check(name, ok=False, detail=error.what, fix=error.next))
 
 
-def _cases(probed: ProbeResults) -> dict[str, HostCase]:
+def _make_host_cases(probed: ProbeResults) -> dict[str, HostCase]:
     every = [each.facts for each in probed.seen.values()]
     usual = {
-        name: most_frequent([getattr(facts, name) for facts in every]) for name in software.COMPARED
+        name: most_frequent_version([getattr(facts, name) for facts in every])
+        for name in software.COMPARED
     }
     with_usual = [facts.python for facts in every if facts.tensorflow == usual["tensorflow"]]
-    usual["python"] = most_frequent(with_usual)
+    usual["python"] = most_frequent_version(with_usual)
     having = {
-        each.module: most_frequent(
+        each.module: most_frequent_version(
             [facts.python for facts in every if facts.modules.get(each.module)]
         )
         for each in probed.needs.imports

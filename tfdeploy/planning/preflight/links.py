@@ -148,7 +148,7 @@ def pair_rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
     return all_rounds
 
 
-def mark_slow(links: Sequence[LinkResult]) -> tuple[LinkResult, ...]:
+def mark_slow_links(links: Sequence[LinkResult]) -> tuple[LinkResult, ...]:
     """Return the connections. Those that are much slower than the median get a remark (`why`).
 
     A slow connection does not count as failed.

@@ -78,7 +78,7 @@ def quota(case: HostCase) -> Iterator[Problem]:
 
 
 def memory(case: HostCase) -> Iterator[Problem]:
-    left, tasks = case.preflight.available_bytes, case.needs.tasks_on(case.host.name)
+    left, tasks = case.preflight.available_bytes, case.needs.task_count_or_one(case.host.name)
     if left is not None and left < tasks * TASK_BYTES:
         yield Problem(
             f"{format_binary_bytes(left)} of memory available, and each task takes "

@@ -27,7 +27,7 @@ def address(case: HostCase) -> Iterator[Problem]:
 
 def ports(case: HostCase) -> Iterator[Problem]:
     low, high = case.host.ports
-    free, needed = len(case.facts.free_ports), case.needs.tasks_on(case.host.name) + 1
+    free, needed = len(case.facts.free_ports), case.needs.task_count_or_one(case.host.name) + 1
     if free < max(LEAST_PORTS, needed):
         owners = ", ".join(
             f"{port} by {owner}" for port, owner in sorted(case.facts.taken_ports.items())[:4]

@@ -119,10 +119,17 @@ def _address_refusals(
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     reported = set()
     looks: tuple[tuple[Level, Callable[[], object]], ...] = (
-        ("error", lambda: addresses.check_addresses(advertised_by_host, quiet, allow_public=True)),
+        (
+            "error",
+            lambda: addresses.refuse_or_note_addresses(
+                advertised_by_host, quiet, allow_public=True
+            ),
+        ),
         (
             "warning",
-            lambda: addresses.check_addresses(advertised_by_host, quiet, allow_public=False),
+            lambda: addresses.refuse_or_note_addresses(
+                advertised_by_host, quiet, allow_public=False
+            ),
         ),
         ("error", lambda: host_checks.refuse_same_machine(facts)),
     )

@@ -34,13 +34,13 @@ def notes(job: Job, program: Program, files: Collection[str]) -> Notes:
     If the job names a data set, only paths outside the code are noted. `files`: the paths of the
     code; empty if they are not known.
     """
-    texts = [*_outside_notes(job, program)]
+    texts = [*_outside_path_notes(job, program)]
     if not job.data:
         texts += [*_mnist_notes(job, program, files), *_keras_dataset_notes(program)]
     return tuple(dict.fromkeys(texts))
 
 
-def _outside_notes(job: Job, program: Program) -> Iterator[str]:
+def _outside_path_notes(job: Job, program: Program) -> Iterator[str]:
     """Yield a note on each path such as ../data/x.csv that leads out of the code folder."""
     named = [(job.command_place, word.rpartition("=")[2]) for word in job.command]
     for node in program.find(ast.Constant):

@@ -132,7 +132,7 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     return next((mode for mode in modes if all(mode in each for each in accepted)), None)
 
 
-def check_mode(job: Job, program: Program, *, force: bool) -> str | None:
+def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | None:
     """Return a note if the program is written for another mode than the mode of the job, else None.
 
     Raises Refused if every run of the program executes constructs of one other mode, and `force` is

@@ -13,7 +13,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.planning.cluster.addresses import (
     AdvertisedAddress,
     advertised_address,
-    check_addresses,
+    refuse_or_note_addresses,
     resolved_addresses,
 )
 
@@ -46,7 +46,7 @@ def check_facts(
         name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ()))
         for name in advertised
     }
-    return check_addresses(advertised, facts, allow_public=allow_public)
+    return refuse_or_note_addresses(advertised, facts, allow_public=allow_public)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,11 @@ def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[st
         Refused,
         match=r"n1 in the cluster would be pub\.lan, which n[12] resolves to the public address",
     ) as error:
-        check_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=False)
+        refuse_or_note_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=False)
     assert "--allow-public" in str(error.value.next)
-    (note, *_) = check_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=True)
+    (note, *_) = refuse_or_note_addresses(
+        by_name, facts_resolving(facts_of, **seen), allow_public=True
+    )
     assert note.startswith("the address of n1 in the cluster is pub.lan, which n")
     assert "resolves to the public address" in note
 
@@ -149,11 +151,11 @@ def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
     facts = facts_resolving(
         facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=()
     )
-    assert check_addresses(by_name, facts, allow_public=False) == (
+    assert refuse_or_note_addresses(by_name, facts, allow_public=False) == (
         "pub.lan (n1) is not the same on all hosts: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
     )
     assert (
-        check_addresses(
+        refuse_or_note_addresses(
             by_name,
             facts_resolving(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None),
             allow_public=False,

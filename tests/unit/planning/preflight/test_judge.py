@@ -27,7 +27,7 @@ from tfdeploy.model.facts import (
     Quota,
 )
 from tfdeploy.model.text.units import version_numbers
-from tfdeploy.planning.host_checks import most_frequent
+from tfdeploy.planning.host_checks import most_frequent_version
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import (
     BEYOND_PLAN,
@@ -430,7 +430,10 @@ def test_parsing_of_versions() -> None:
         21,
     )
     assert version_numbers("unknown") == version_numbers(None) == ()
-    assert most_frequent(["2.20.0", None, "2.21.0"]) == "2.21.0" and most_frequent([None]) is None
+    assert (
+        most_frequent_version(["2.20.0", None, "2.21.0"]) == "2.21.0"
+        and most_frequent_version([None]) is None
+    )
 
 
 def test_reserve_larger_than_disk_is_named(facts_of: FactsOf) -> None:

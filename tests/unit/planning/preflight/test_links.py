@@ -18,7 +18,7 @@ from tfdeploy.model.output.check import LinkResult
 from tfdeploy.planning.preflight.links import (
     explain_failure,
     listening_ports,
-    mark_slow,
+    mark_slow_links,
     pair_rounds,
 )
 
@@ -94,11 +94,11 @@ def test_slow_links_are_marked_but_ok() -> None:
         replace(links[0], ms=40.0),
         link("n1", "n3", ok=False, why="x", fix="y"),
     )
-    marked = mark_slow([*links, slow, far, bad])
+    marked = mark_slow_links([*links, slow, far, bad])
     assert [marked_link.why is None for marked_link in marked] == [True] * 5 + [False] * 3
     assert (
         all(marked_link.ok for marked_link in marked[:7])
         and "90 mbit/s" in str(marked[5].why)
         and "40.0 ms" in str(marked[6].why)
     )
-    assert mark_slow(links[:2]) == tuple(links[:2])
+    assert mark_slow_links(links[:2]) == tuple(links[:2])

@@ -10,7 +10,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.planning.program.mode_signs import check_mode, find_signs, likely_mode
+from tfdeploy.planning.program.mode_signs import find_signs, likely_mode, refuse_or_note_mode
 from tfdeploy.planning.source import source
 from tfdeploy.planning.source.source import Program
 
@@ -156,7 +156,7 @@ def read(text: str, **files: str) -> Program:
 def check_launch(text: str, mode: Mode, *, force: bool = False, **job: Any) -> str | None:
     command = job.pop("command", ("python", "train.py"))
     launched_job = Job(name="j", mode=mode, command=command, code="/code", **job)
-    return check_mode(launched_job, read(text), force=force)
+    return refuse_or_note_mode(launched_job, read(text), force=force)
 
 
 @pytest.mark.parametrize(("text", "mode"), PROGRAMS.values(), ids=PROGRAMS)

@@ -121,7 +121,7 @@ class GuardedPorts:
     def start(self) -> None:
         """Start the thread that closes the connections of strangers."""
         self._end_seen, self._end = socket.socketpair()
-        self._thread = start_thread(self._watch_strangers)
+        self._thread = start_thread(self._hang_up_on_strangers_until_closed)
 
     # --- methods that the minder calls
 
@@ -230,7 +230,7 @@ class GuardedPorts:
                 self._held[port], peer_filter.build_filter(addresses, task_index, agent_index)
             )
 
-    def _watch_strangers(self) -> None:
+    def _hang_up_on_strangers_until_closed(self) -> None:
         while not self._closed:
             try:
                 listening_sockets = filter(_is_listening, list(self._held.values()))

@@ -337,7 +337,9 @@ def with_size_or_kept(item: RemovableItem) -> RemovableItem:
     if item.kept_because:
         return item
     try:
-        return item._replace(size=sum(removal.disk_usage(path) for path in existing_paths(item)))
+        return item._replace(
+            size=sum(removal.bytes_freed_by_removal(path) for path in existing_paths(item))
+        )
     except OSError as error:
         return mark_kept(item, error)
 

@@ -161,7 +161,7 @@ def commit_sync(call: Call) -> Answer:
     else:
         target = staging.old_folder
         data_versions.remove_record(target)
-        new = update_old_folder(staging, wanted, lacking)
+        new = update_old_folder_in_place(staging, wanted, lacking)
     actual_digest = folder_digest(target)
     ok = actual_digest == digest
     if ok:
@@ -200,7 +200,9 @@ def list_unstaged_files(
     return incomplete
 
 
-def update_old_folder(staging: Staging, wanted: Listing, lacking_bitmap: bytearray) -> "array[int]":
+def update_old_folder_in_place(
+    staging: Staging, wanted: Listing, lacking_bitmap: bytearray
+) -> "array[int]":
     """Turn the folder with the old version into the new version. Return the numbers of those rows
     of the listing whose files are new. Raises OSError."""
     root = os.fsencode(staging.old_folder)

@@ -176,7 +176,7 @@ def _send_logs(
         if run_files.has_changed():
             # The ends of tasks are checked before the logs are read, so that everything that a
             # finished task wrote is read.
-            finished = _finished_tasks(paths, open_tasks)
+            finished = _tasks_without_more_output(paths, open_tasks)
         read_bytes = 0
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)
@@ -205,7 +205,7 @@ def _send_piece(call: Call, task: str, piece: Piece, clock_ahead_s: float) -> No
     call.item(header, piece.blob)
 
 
-def _finished_tasks(paths: RunPaths, tasks: List[str]) -> List[str]:
+def _tasks_without_more_output(paths: RunPaths, tasks: List[str]) -> List[str]:
     """Return the tasks that will write no more output."""
     finished = [task for task in tasks if has_ended_for_good(paths, task)]
     return finished if len(finished) == len(tasks) or is_live(paths) else tasks
