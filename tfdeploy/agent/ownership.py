@@ -149,13 +149,13 @@ def check_made_by_us(path: str, workdir: str) -> None:
     _check_entry(os.lstat(path), path, workdir, stat.S_IFDIR, "mode")
 
 
-def agent_name(files: Dict[str, bytes]) -> str:
+def agent_name(content_by_path: Dict[str, bytes]) -> str:
     """Return the name of an agent, which is a hash of the names, lengths and contents of its
     files."""
     digest = blake2b(digest_size=16)
-    for name in sorted(files):
-        digest.update(b"%s\0%d\0" % (os.fsencode(name), len(files[name])))
-        digest.update(files[name])
+    for name in sorted(content_by_path):
+        digest.update(b"%s\0%d\0" % (os.fsencode(name), len(content_by_path[name])))
+        digest.update(content_by_path[name])
     return str(digest.hexdigest())
 
 
@@ -284,7 +284,7 @@ def _read_agent(workdir: str, name: str) -> Dict[str, bytes]:
 
 
 def _read_folder(
-    folder: int, path: str, prefix: str, workdir: str, content: Dict[str, bytes]
+    folder: int, path: str, prefix: str, workdir: str, content_by_path: Dict[str, bytes]
 ) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -292,7 +292,9 @@ def _read_folder(
             if entry.is_dir(follow_symlinks=False):
                 inner = _open_checked(name, path + "/" + name, workdir, folder)
                 try:
-                    _read_folder(inner, path + "/" + name, prefix + name + "/", workdir, content)
+                    _read_folder(
+                        inner, path + "/" + name, prefix + name + "/", workdir, content_by_path
+                    )
                 finally:
                     os.close(inner)
             elif prefix.endswith("__pycache__/") or (not prefix and is_seen_file(name)):
@@ -303,7 +305,9 @@ def _read_folder(
                 except FileNotFoundError:
                     pass  # the entry was a temporary file of another process of the agent
             else:
-                content[prefix + name] = _read_file(name, path + "/" + name, workdir, folder)
+                content_by_path[prefix + name] = _read_file(
+                    name, path + "/" + name, workdir, folder
+                )
 
 
 def _read_file(name: str, path: str, workdir: str, parent: int) -> bytes:

@@ -87,9 +87,9 @@ class Pieces:
             totals[number % stripe_count] += piece_bytes(piece)
         return totals
 
-    def segment(self, number: int) -> List[Piece]:
-        pieces = self._cut_from(*self._starts[number])
-        return [next(pieces) for _ in range(self.count_pieces(number))]
+    def segment(self, segment_number: int) -> List[Piece]:
+        pieces = self._cut_from(*self._starts[segment_number])
+        return [next(pieces) for _ in range(self.count_pieces(segment_number))]
 
     def _cut_from(self, file: int, offset: int) -> Iterator[Piece]:
         # The first and the last file in the current piece of small files. `first` is -1 if no such

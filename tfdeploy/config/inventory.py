@@ -125,22 +125,24 @@ def _has_braces(node: Node) -> bool:
     return "{" in node.text or "}" in node.text
 
 
-def _make_host(name: str, given: dict[str, LocatedValue], folder: Path, location: str) -> Host:
-    fields = {"address": name, **{field: each.value for field, each in given.items()}}
+def _make_host(
+    name: str, setting_by_field: dict[str, LocatedValue], folder: Path, location: str
+) -> Host:
+    fields = {"address": name, **{field: each.value for field, each in setting_by_field.items()}}
     for field in _LOCAL_PATHS:
         if field in fields and not fields[field].startswith(("/", "~", "%")):
             fields[field] = str(folder / fields[field])
-    places = {field: each.node.location for field, each in given.items()}
+    places = {field: each.node.location for field, each in setting_by_field.items()}
     return Host(name=name, source=location, places=places, **fields)
 
 
-def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None:
+def _refuse_same_machine(host_by_name: dict[str, Host], node_by_host: dict[str, Node]) -> None:
     """Raise ConfigError if two hosts have the same address, port and jump host.
 
     They are one machine with two names, so tasks would start twice there.
     """
     seen: dict[tuple[str, int, str | None], Host] = {}
-    for host in hosts.values():
+    for host in host_by_name.values():
         address, port = host.address.lower().rstrip("."), host.port or 22
         if ":" in address:
             address = str(ipaddress.ip_address(host.address))
@@ -154,16 +156,18 @@ def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None
             )
 
 
-def _read_roles(role_nodes: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[str, ...]]:
+def _read_roles(
+    node_by_role: dict[str, Node], host_by_name: dict[str, Host]
+) -> dict[str, tuple[str, ...]]:
     roles = {}
-    for role, node in role_nodes.items():
+    for role, node in node_by_role.items():
         check_role(role, node)
         seen: dict[str, Node] = {}
         for name, item in [] if node.kind == "nothing" else values.unfold_name_list(node):
-            if name not in hosts:
+            if name not in host_by_name:
                 raise item.error(
                     f"role {role} names {name}, which is no host of this inventory",
-                    nearest_hint(name, hosts, "the hosts are"),
+                    nearest_hint(name, host_by_name, "the hosts are"),
                 )
             if name in seen:
                 raise item.error(
@@ -174,7 +178,7 @@ def _read_roles(role_nodes: dict[str, Node], hosts: dict[str, Host]) -> dict[str
         if not seen:
             raise node.error(
                 f"role {role} names no host",
-                f"write the names of hosts into it: {role}: [{', '.join(list(hosts)[-2:])}]",
+                f"write the names of hosts into it: {role}: [{', '.join(list(host_by_name)[-2:])}]",
             )
         roles[role] = tuple(seen)
     return roles

@@ -110,7 +110,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     )
     _refuse_overlapping_folders(job, given)
     _refuse_invalid_setup(job, root, given)
-    _check_placeholders_and_secrets(job, given)
+    _refuse_unknown_placeholders_and_double_variables(job, given)
     _refuse_short_ready_timeout(job, given)
     return job
 
@@ -179,30 +179,34 @@ def _absolute_path(given: str, folder: Path, home: str) -> str:
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
-def _key_locations(given: dict[str, LocatedValue]) -> dict[str, str]:
+def _key_locations(value_by_field: dict[str, LocatedValue]) -> dict[str, str]:
     """Return {key of the job file: its location, "file:line:key"}.
 
     The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME`, `metrics.NAME` and
     `roles.NAME` for each entry.
     """
     return {
-        **{key: given[key].node.where for key in ("command", "cwd", "keep") if key in given},
+        **{
+            key: value_by_field[key].node.where
+            for key in ("command", "cwd", "keep")
+            if key in value_by_field
+        },
         **{
             f"{key}.{name}": node.where
             for key in ("env", "data", "metrics", "roles")
-            if key in given
-            for name, node in given[key].node.keys.items()
+            if key in value_by_field
+            for name, node in value_by_field[key].node.keys.items()
         },
     }
 
 
-def _refuse_overlapping_folders(job: Job, given: dict[str, LocatedValue]) -> None:
+def _refuse_overlapping_folders(job: Job, value_by_field: dict[str, LocatedValue]) -> None:
     """Raise ConfigError if a data set is the code folder itself, or overlaps a `keep` folder."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
         if source.from_host is not None:
             continue
-        node = given["data"].node.keys[name]
+        node = value_by_field["data"].node.keys[name]
         inside = os.path.relpath(os.path.realpath(source.path), code)
         if inside == ".":
             raise node.error(
@@ -216,7 +220,7 @@ def _refuse_overlapping_folders(job: Job, given: dict[str, LocatedValue]) -> Non
                 )
 
 
-def _refuse_invalid_setup(job: Job, root: Node, given: dict[str, LocatedValue]) -> None:
+def _refuse_invalid_setup(job: Job, root: Node, value_by_field: dict[str, LocatedValue]) -> None:
     """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
 
     The folder of wheels must not be the code folder. No data set may have the name that is reserved
@@ -229,20 +233,22 @@ def _refuse_invalid_setup(job: Job, root: Node, given: dict[str, LocatedValue]) 
         )
     if job.setup_wheels is None:
         return
-    wheels = given["setup_wheels"].node
+    wheels = value_by_field["setup_wheels"].node
     if os.path.realpath(job.setup_wheels) == os.path.realpath(job.code):
         raise wheels.error(
             "the folder of wheels is the code folder itself",
             "put the wheels into a folder of their own",
         )
     if WHEELS in job.data:
-        data_set = given["data"].node.keys[WHEELS]
+        data_set = value_by_field["data"].node.keys[WHEELS]
         raise data_set.error(
             f"the name {WHEELS} is taken by the folder of wheels", "give the data set another name"
         )
 
 
-def _check_placeholders_and_secrets(job: Job, given: dict[str, LocatedValue]) -> None:
+def _refuse_unknown_placeholders_and_double_variables(
+    job: Job, given: dict[str, LocatedValue]
+) -> None:
     """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
     known = known_placeholders(job.data, job.keep)
     roles = given["roles"].node.keys.values() if "roles" in given else ()
@@ -258,15 +264,15 @@ def _check_placeholders_and_secrets(job: Job, given: dict[str, LocatedValue]) ->
         )
 
 
-def _refuse_short_ready_timeout(job: Job, given: dict[str, LocatedValue]) -> None:
+def _refuse_short_ready_timeout(job: Job, value_by_field: dict[str, LocatedValue]) -> None:
     """Raise ConfigError unless ready.timeout is longer than ready.after.
 
     A program without a port counts as up only after ready.after. With a shorter ready.timeout, it
     could never be up in time.
     """
     for name in ("ready_after_s", "ready_timeout_s"):
-        if name in given and job.ready_after_s >= job.ready_timeout_s:
-            raise given[name].node.error(
+        if name in value_by_field and job.ready_after_s >= job.ready_timeout_s:
+            raise value_by_field[name].node.error(
                 f"ready.after ({job.ready_after_s:g} s) is not shorter than ready.timeout "
                 f"({job.ready_timeout_s:g} s): "
                 "a program that never loads TensorFlow would time out before it counts as up",

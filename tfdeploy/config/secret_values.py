@@ -50,7 +50,7 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 
 
 def refuse_shown_secrets(
-    job: Job, secrets: Mapping[str, Secret], value_by_flag: Mapping[str, str]
+    job: Job, secret_by_variable: Mapping[str, Secret], value_by_flag: Mapping[str, str]
 ) -> None:
     """Raise UsageError if a secret's value stands in a text that other people can read.
 
@@ -67,7 +67,7 @@ def refuse_shown_secrets(
         *((f"metrics.{name}", text) for name, text in job.metrics.items()),
         *value_by_flag.items(),
     ]
-    for name, secret in secrets.items():
+    for name, secret in secret_by_variable.items():
         for place, text in shown:
             if secret.is_in(text, SHORTEST_SHOWN):
                 key = place.partition("[")[0].removesuffix(".command")

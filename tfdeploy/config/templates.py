@@ -56,11 +56,11 @@ def settings_as_yaml(host: Host, given: Mapping[str, LocatedValue]) -> dict[str,
     return settings
 
 
-def roles_text(roles: Mapping[str, Iterable[str]]) -> str:
+def roles_text(hosts_by_role: Mapping[str, Iterable[str]]) -> str:
     """Return the key `roles:` as YAML, with host names folded to ranges such as n[1-3]."""
     rows = [
         f"\n  {role}: [{', '.join(map(quoted, split_list(fold_names(names))))}]"
-        for role, names in roles.items()
+        for role, names in hosts_by_role.items()
     ]
     return f"roles:{''.join(rows)}"
 

@@ -32,14 +32,14 @@ class IsolatedLab(Lab):
     """A lab whose hosts have namespaces of their own."""
 
     @staticmethod
-    def plan_hosts(root: Path, count: int, site_count: int) -> list[HostState]:
+    def plan_hosts(root: Path, host_count: int, site_count: int) -> list[HostState]:
         """Return the planned hosts, spread evenly over the sites.
 
         The hosts with the lowest numbers are at the first site.
         """
         hosts = []
-        for number in range(1, count + 1):
-            site = (number - 1) * site_count // count
+        for number in range(1, host_count + 1):
+            site = (number - 1) * site_count // host_count
             address = f"{network.subnet(root, site)}.{number}"
             hosts.append(HostState(f"n{number}", address, 22, site=site))
         return hosts

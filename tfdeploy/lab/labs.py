@@ -27,7 +27,7 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
     )
 
 
-def _refuse_invalid_settings(wanted_lab: LabState, count: int) -> None:
+def _refuse_invalid_settings(wanted_lab: LabState, host_count: int) -> None:
     """Raise UsageError for invalid settings, and Refused if this machine cannot run such a lab."""
     isolated, most = "add --kind isolated", network.MOST_HOSTS
     is_loopback = wanted_lab.kind == "loopback"
@@ -64,14 +64,14 @@ def _refuse_invalid_settings(wanted_lab: LabState, count: int) -> None:
             for flag, rate in (("--rate", wanted_lab.rate), ("--between", wanted_lab.between))
         ),
         (
-            not 1 <= count <= most,
-            f"a lab has 1 to {most} hosts, not {count}",
+            not 1 <= host_count <= most,
+            f"a lab has 1 to {most} hosts, not {host_count}",
             "lab up N",
             "`tfdeploy lab up 3`",
         ),
         (
-            not 1 <= wanted_lab.sites <= count,
-            f"{count} hosts can be at 1 to {count} sites, not {wanted_lab.sites}",
+            not 1 <= wanted_lab.sites <= host_count,
+            f"{host_count} hosts can be at 1 to {host_count} sites, not {wanted_lab.sites}",
             "--sites",
             "add --sites 2",
         ),
@@ -86,10 +86,10 @@ def _refuse_invalid_settings(wanted_lab: LabState, count: int) -> None:
         if is_mistake:
             raise UsageError(problem, where=where, next=remedy)
     if not is_loopback:
-        capabilities.require_isolated(count)
+        capabilities.require_isolated(host_count)
 
 
-def _create(root: Path, wanted_lab: LabState, count: int) -> LabState:
+def _create(root: Path, wanted_lab: LabState, host_count: int) -> LabState:
     """Plan the hosts of a new lab, make its folder, and return its state.
 
     Raises Refused if the interpreter does not run on this machine. It would not run on the hosts
@@ -98,17 +98,17 @@ def _create(root: Path, wanted_lab: LabState, count: int) -> LabState:
     if wanted_lab.rootfs == "/":
         interpreter.interpreter_folders(wanted_lab.python)
     hosts = (
-        loopback.plan_hosts(root, count)
+        loopback.plan_hosts(root, host_count)
         if wanted_lab.kind == "loopback"
-        else IsolatedLab.plan_hosts(root, count, wanted_lab.sites)
+        else IsolatedLab.plan_hosts(root, host_count, wanted_lab.sites)
     )
     root.mkdir(mode=0o755, exist_ok=True)
     return replace(wanted_lab, hosts=hosts)
 
 
-def _refuse_other_settings(existing: LabState, wanted_lab: LabState, count: int) -> None:
+def _refuse_other_settings(existing: LabState, wanted_lab: LabState, host_count: int) -> None:
     """Raise UsageError if the existing lab has other settings than the wanted ones."""
-    changes = [("hosts", len(existing.hosts), count)]
+    changes = [("hosts", len(existing.hosts), host_count)]
     for each in fields(wanted_lab):
         if each.name not in ("hosts", "networks"):
             changes.append(

@@ -67,25 +67,25 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def choose_ports(root: Path, count: int) -> list[int]:
-    """Return the first ports of `count` free blocks. Raises Refused if fewer are free."""
+def choose_ports(root: Path, host_count: int) -> list[int]:
+    """Return the first ports of `host_count` free blocks. Raises Refused if fewer are free."""
     blocks = range(FIRST_PORT, LAST_PORT, BLOCK)
     offset = zlib.crc32(str(root).encode()) % len(blocks)
     free = filter(_is_free, (*blocks[offset:], *blocks[:offset]))
-    chosen = list(itertools.islice(free, count))
-    if len(chosen) < count:
+    chosen = list(itertools.islice(free, host_count))
+    if len(chosen) < host_count:
         raise Refused(
-            f"fewer than {count} blocks of ports are free between {FIRST_PORT} and {LAST_PORT}",
+            f"fewer than {host_count} blocks of ports are free between {FIRST_PORT} and {LAST_PORT}",
             where="this machine",
         )
     return chosen
 
 
-def plan_hosts(root: Path, count: int) -> list[HostState]:
-    """Return `count` new hosts, each with a free block of ports. Raises Refused."""
+def plan_hosts(root: Path, host_count: int) -> list[HostState]:
+    """Return `host_count` new hosts, each with a free block of ports. Raises Refused."""
     return [
         HostState(f"n{number}", ADDRESS, port, ports=(port + 1, port + PORTS))
-        for number, port in enumerate(choose_ports(root, count), start=1)
+        for number, port in enumerate(choose_ports(root, host_count), start=1)
     ]
 
 

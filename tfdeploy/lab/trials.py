@@ -165,7 +165,7 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
         os._exit(code)
 
 
-def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
+def run_all(trial_by_name: dict[str, Trial], folder: str) -> dict[str, str]:
     """Run all trials at the same time, and return {name: why it failed, or ""}.
 
     `folder`: the folder in which the scratch folders are created.
@@ -174,9 +174,11 @@ def run_all(trials: dict[str, Trial], folder: str) -> dict[str, str]:
     # prefix.
     prefix = f"{ASIDE}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
-        started = [start(trial, Path(scratch, str(n))) for n, trial in enumerate(trials.values())]
+        started = [
+            start(trial, Path(scratch, str(n))) for n, trial in enumerate(trial_by_name.values())
+        ]
         reasons = [attempt.read_reason() for attempt in started]
-        return dict(zip(trials, reasons, strict=True))
+        return dict(zip(trial_by_name, reasons, strict=True))
 
 
 if __name__ == "__main__":

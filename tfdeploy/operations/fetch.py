@@ -150,7 +150,7 @@ def host_of_deciding_task(plan: Plan) -> str | None:
 
 
 def host_of_newest_checkpoint(
-    listings: Mapping[str, HostListings], prefer: str | None
+    listings_by_host: Mapping[str, HostListings], prefer: str | None
 ) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
@@ -160,17 +160,17 @@ def host_of_newest_checkpoint(
     """
     newest_times = {
         name: newest_mtimes_ns(listed.keep.files)
-        for name, listed in listings.items()
+        for name, listed in listings_by_host.items()
         if listed.keep is not None and listed.keep.files
     }
     records = {
-        name: record / 1e9 - listings[name].clock_skew_s
+        name: record / 1e9 - listings_by_host[name].clock_skew_s
         for name, (record, _) in newest_times.items()
         if record
     }
     latest = max(records.values(), default=0.0)
     if prefer in newest_times:
-        newest_file = newest_times[prefer][1] / 1e9 - listings[prefer].clock_skew_s
+        newest_file = newest_times[prefer][1] / 1e9 - listings_by_host[prefer].clock_skew_s
         if newest_file >= latest - CLOCK_S:
             return prefer
     newest_hosts = [
@@ -181,13 +181,13 @@ def host_of_newest_checkpoint(
     return max(newest_hosts, key=newest_times.__getitem__, default=None)
 
 
-def _one_host_per_workdir(listings: Mapping[str, HostListings]) -> set[str]:
+def _one_host_per_workdir(listings_by_host: Mapping[str, HostListings]) -> set[str]:
     """Return one host for each workdir that holds files.
 
     Hosts that share a workdir have the same files.
     """
     firsts: set[str] = set()
-    for name, listed in listings.items():
+    for name, listed in listings_by_host.items():
         if (
             listed.files is not None
             and listed.files.files

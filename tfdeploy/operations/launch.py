@@ -238,18 +238,20 @@ class LaunchSteps:
             refuse_secret_values(shipment, request.secrets)
         return add_origin_listings(shipment, self.fleet, request.job, request.known)
 
-    def plan(self, shipment: Shipment, facts: dict[str, HostFacts]) -> tuple[Plan, Shipment]:
+    def plan(
+        self, shipment: Shipment, facts_by_host: dict[str, HostFacts]
+    ) -> tuple[Plan, Shipment]:
         """Make the plan, check it, and emit it with its notes.
 
         Returns the plan, and the shipment (code and data to send), with data sets split as planned.
         """
         with step_events(self.emit, "plan", self.request.run):
-            plan = plan_launch(self.request, shipment, facts)
+            plan = plan_launch(self.request, shipment, facts_by_host)
             plan, shipment = self._split_data(plan, shipment)
             preflight(
                 launch_needs(self.request, shipment, plan),
                 self.request.inventory,
-                facts,
+                facts_by_host,
                 force=self.request.force,
                 emit=self.emit,
             )
@@ -429,7 +431,9 @@ def _requirements_path(job: Job) -> str | None:
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None
 
 
-def plan_launch(request: LaunchRequest, shipment: Shipment, facts: dict[str, HostFacts]) -> Plan:
+def plan_launch(
+    request: LaunchRequest, shipment: Shipment, facts_by_host: dict[str, HostFacts]
+) -> Plan:
     """Make the plan of the launch. Raises the errors of `make_plan`."""
     manifest = shipment.manifest
     options = replace(
@@ -442,7 +446,7 @@ def plan_launch(request: LaunchRequest, shipment: Shipment, facts: dict[str, Hos
     return make_plan(
         request.inventory,
         request.job,
-        facts,
+        facts_by_host,
         release=manifest.release,
         sources=shipment.sources,
         run=request.run,

@@ -249,11 +249,11 @@ def common_package_versions(environments: Iterable[Environment]) -> dict[str, di
 Differences = dict[str, dict[str, list[str]]]
 
 
-def find_version_differences(environments: Mapping[str, Environment]) -> Differences:
+def find_version_differences(environment_by_host: Mapping[str, Environment]) -> Differences:
     """Return what differs between hosts: the Python version first, then the packages by name."""
     versions_of = {
         host: {"Python": each.python_version, **each.packages}
-        for host, each in environments.items()
+        for host, each in environment_by_host.items()
     }
     names = {name for versions in versions_of.values() for name in versions}
     differing: Differences = {}
@@ -264,7 +264,7 @@ def find_version_differences(environments: Mapping[str, Environment]) -> Differe
     return differing
 
 
-def describe_difference(package: str, versions: Mapping[str, list[str]]) -> str:
+def describe_difference(package: str, hosts_by_version: Mapping[str, list[str]]) -> str:
     return f"{package}: " + ", ".join(
-        f"{version or 'none'} on {fold_names(hosts)}" for version, hosts in versions.items()
+        f"{version or 'none'} on {fold_names(hosts)}" for version, hosts in hosts_by_version.items()
     )

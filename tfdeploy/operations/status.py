@@ -95,10 +95,16 @@ def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     )
 
 
-def _sorted_metric_values(values: dict[str, float], first: Iterable[str]) -> dict[str, float]:
+def _sorted_metric_values(
+    value_by_metric: dict[str, float], first: Iterable[str]
+) -> dict[str, float]:
     """Return {metric: value}, beginning with the metrics in `first`.
 
     Counters that serve only to compute rates are left out.
     """
-    others = (name for name in values if name not in OTHER_STEPS)
-    return {name: values[name] for name in dict.fromkeys((*first, *others)) if name in values}
+    others = (name for name in value_by_metric if name not in OTHER_STEPS)
+    return {
+        name: value_by_metric[name]
+        for name in dict.fromkeys((*first, *others))
+        if name in value_by_metric
+    }

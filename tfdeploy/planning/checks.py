@@ -60,7 +60,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             raise _role_not_taken_error(
                 job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`"
             )
-        _check_role_name(job, role)
+        _refuse_renamed_role(job, role)
     if options.ps is not None and "ps" not in mode.usable_roles:
         raise _role_not_taken_error(job, "ps", "--ps", "leave --ps out")
     if mode.ranks:
@@ -283,7 +283,7 @@ def _refuse_settings_without_ranks(job: Job) -> None:
             )
 
 
-def _check_role_name(job: Job, role: str) -> None:
+def _refuse_renamed_role(job: Job, role: str) -> None:
     """Raise ConfigError if the job renames a role with `as`, but the mode needs its usual name.
 
     The strategies of TensorFlow 2 know only TensorFlow's own role names. In mode ingraph, only the

@@ -23,7 +23,9 @@ class FoundSecret(NamedTuple):
     secret_name: str  # name of the secret
 
 
-def find_secret_value(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
+def find_secret_value(
+    manifest: Manifest, secret_by_variable: Mapping[str, Secret]
+) -> FoundSecret | None:
     """Return the file and line of the first secret value in the manifest's files, or None.
 
     Each value is searched for as it is, and as JSON writes it. Files of more than SEARCHED_BYTES
@@ -31,7 +33,7 @@ def find_secret_value(manifest: Manifest, secrets: Mapping[str, Secret]) -> Foun
     """
     needles = [
         (needle, name)
-        for name, secret in secrets.items()
+        for name, secret in secret_by_variable.items()
         for needle in secret.encoded_forms(SHORTEST)
     ]
     for path, content in _read_searched_files(manifest) if needles else ():

@@ -131,5 +131,5 @@ def _count_left_out(shown_names: list[str], keep: Collection[int]) -> list[str]:
     return lines
 
 
-def _host_count(hosts: int) -> str:
-    return f"({format_count(hosts, 'host')})"
+def _host_count(host_count: int) -> str:
+    return f"({format_count(host_count, 'host')})"

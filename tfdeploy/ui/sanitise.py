@@ -52,26 +52,26 @@ class _ReplacementTable(dict[int, str]):
 _TABLE = _ReplacementTable()
 
 
-def clean(text: str | bytes, limit: int = LIMIT) -> str:
-    """Return the text as one printable line of at most `limit` characters. If the text is a
+def clean(text: str | bytes, max_chars: int = LIMIT) -> str:
+    """Return the text as one printable line of at most `max_chars` characters. If the text is a
     progress bar drawn with carriage returns, only its last state remains."""
     if isinstance(text, bytes):
-        start = text if b"\r" in text else text[: 8 * limit + 8]
+        start = text if b"\r" in text else text[: 8 * max_chars + 8]
         text = start.decode("utf-8", "replace")
     if not (text.isascii() and text.isprintable()):
-        text = _SEQUENCE.sub("", last_progress_state(text)[: 8 * limit])
+        text = _SEQUENCE.sub("", last_progress_state(text)[: 8 * max_chars])
         text = text.expandtabs(8).translate(_TABLE)
-    return text if len(text) <= limit else text[: max(0, limit - 3)] + "..."[:limit]
+    return text if len(text) <= max_chars else text[: max(0, max_chars - 3)] + "..."[:max_chars]
 
 
-def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
+def clean_line(line: str | bytes, max_chars: int = LIMIT) -> str:
     """Return a line of a log as printable text, as `clean` does. If the line is cut, it ends with
     the number of bytes that are not shown."""
-    text = clean(line, max(8 * len(line), limit))
+    text = clean(line, max(8 * len(line), max_chars))
     return (
         text
-        if len(text) <= limit
-        else text[:limit] + format_more_bytes(len(text[limit:].encode("utf-8", "replace")))
+        if len(text) <= max_chars
+        else text[:max_chars] + format_more_bytes(len(text[max_chars:].encode("utf-8", "replace")))
     )
 
 

@@ -99,7 +99,10 @@ class Member:
     # --- hosts that send to this one
 
     def set_senders(
-        self, stripe_count: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
+        self,
+        stripe_count: int,
+        parent_by_host: Mapping[str, Parent],
+        control_stripes: FrozenSet[int],
     ) -> None:
         """Set the hosts that send to this host from now on. The connections to hosts that already
         do so stay open. `control_stripes`: the numbers of the stripes (parts of the data) that come
@@ -108,9 +111,9 @@ class Member:
         with self._lock:
             self._stripes, self._control_stripes = stripe_count, control_stripes
             for name, receiver in list(self._parents.items()):
-                if parents.get(name) != receiver.parent:
+                if parent_by_host.get(name) != receiver.parent:
                     self._parents.pop(name).close()
-            for name, parent in parents.items():
+            for name, parent in parent_by_host.items():
                 if name not in self._parents:
                     self._parents[name] = Receiver(
                         self.id,
@@ -120,7 +123,10 @@ class Member:
                         self._receive_limit,
                         self._report_failure,
                     )
-            alone, self._has_no_sender = self._has_no_sender, not parents and not control_stripes
+            alone, self._has_no_sender = (
+                self._has_no_sender,
+                not parent_by_host and not control_stripes,
+            )
         if self._has_no_sender and not alone:
             start_thread(self._hash_own_files)
 

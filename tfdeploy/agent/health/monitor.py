@@ -234,26 +234,26 @@ class Monitor:
     # --- publishing the results
 
     def _make_stalls(
-        self, signs: Dict[str, LifeSigns], findings: Dict[str, Finding]
+        self, signs_by_task: Dict[str, LifeSigns], finding_by_task: Dict[str, Finding]
     ) -> Dict[str, Stall]:
         self._repeated = {
             task: self._repeated.get(task, 0) + 1
-            for task, finding in findings.items()
+            for task, finding in finding_by_task.items()
             if finding.is_culprit
         }
         stalls = {}
-        for task, finding in findings.items():
+        for task, finding in finding_by_task.items():
             attempt, before = self._watched[task][0], self._health.get(task)
             if before is not None and before.attempt == attempt:
                 since = before.since
             else:
-                since = clock.now(self._part) - signs[task].still_s
+                since = clock.now(self._part) - signs_by_task[task].still_s
             stalls[task] = Stall(
                 attempt, finding.reason, since, self._repeated.get(task, 0) >= CONFIRMATIONS
             )
         return stalls
 
-    def _publish(self, health: Dict[str, Stall]) -> None:
-        if health != self._health:
-            self._health = health
+    def _publish(self, stall_by_task: Dict[str, Stall]) -> None:
+        if stall_by_task != self._health:
+            self._health = stall_by_task
             self._changed()

@@ -100,11 +100,11 @@ def all_processes() -> Dict[int, Process]:
     return {process.pid: process for process in filter(None, map(read_process, pids))}
 
 
-def descendants(roots: Iterable[int], table: Dict[int, Process]) -> Set[int]:
+def descendants(roots: Iterable[int], process_by_pid: Dict[int, Process]) -> Set[int]:
     """Return the pids of the living processes that are descendants of the processes `roots`. The
     roots themselves are not included."""
     children: Dict[int, List[int]] = {}
-    for process in table.values():
+    for process in process_by_pid.values():
         children.setdefault(process.parent, []).append(process.pid)
     collected = set()
     todo = list(roots)
@@ -113,7 +113,7 @@ def descendants(roots: Iterable[int], table: Dict[int, Process]) -> Set[int]:
             if pid not in collected:
                 collected.add(pid)
                 todo.append(pid)
-    return {pid for pid in collected if table[pid].is_alive}
+    return {pid for pid in collected if process_by_pid[pid].is_alive}
 
 
 def read_environment(pid: int) -> Dict[str, str]:
@@ -123,7 +123,7 @@ def read_environment(pid: int) -> Dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(text) for name, equals, text in pairs if equals}
 
 
-def find_by_environment(variables: Dict[str, str], table: Dict[int, Process]) -> Set[int]:
+def find_by_environment(variables: Dict[str, str], process_by_pid: Dict[int, Process]) -> Set[int]:
     """Return the pids of this user's living processes whose environment contains all variables in
     `variables`. Raises ValueError if `variables` is empty.
 
@@ -134,7 +134,7 @@ def find_by_environment(variables: Dict[str, str], table: Dict[int, Process]) ->
         raise ValueError("no variables, so every process of this user would match")
     pids = set()
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
-    for process in table.values():
+    for process in process_by_pid.values():
         if process.is_alive and process.pid != os.getpid():
             env = read_environment(process.pid) or _await_environment(process, deadline)
             if variables.items() <= env.items() and _is_own_process(process.pid):
@@ -216,13 +216,17 @@ def _kill(pid: int, signum: int) -> bool:
     return True
 
 
-def send_signals(pids: Iterable[int], table: Dict[int, Process], signum: int) -> None:
-    """Send a signal to the processes with these pids; `table` contains their identities. A stopped
+def send_signals(pids: Iterable[int], process_by_pid: Dict[int, Process], signum: int) -> None:
+    """Send a signal to the processes with these pids; `process_by_pid` contains their identities. A stopped
     process also gets SIGCONT, so that it can react to the signal."""
     boot = boot_id()
     for pid in pids:
-        target = Identity(boot, pid, table[pid].start_ticks)
-        if send_signal(target, signum) and signum != signal.SIGKILL and table[pid].state in "Tt":
+        target = Identity(boot, pid, process_by_pid[pid].start_ticks)
+        if (
+            send_signal(target, signum)
+            and signum != signal.SIGKILL
+            and process_by_pid[pid].state in "Tt"
+        ):
             send_signal(target, signal.SIGCONT)
 
 

@@ -93,26 +93,28 @@ class MeshListener:
                     pass  # the connection is closed already
         return guard.fileno()
 
-    def _serve_connection(self, plain: socket.socket, number: int) -> None:
+    def _serve_connection(self, plain: socket.socket, connection_number: int) -> None:
         try:
             with plain:
                 plain.settimeout(TIMEOUT_S)
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
-                    if host in self._members and self._try_register_member(str(host), number):
+                    if host in self._members and self._try_register_member(
+                        str(host), connection_number
+                    ):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # the client is a stranger, or a member that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
             threads.print_error_once("a peer's connection")
         finally:
-            self._close_connection(number)
+            self._close_connection(connection_number)
 
-    def _try_register_member(self, host: str, number: int) -> bool:
+    def _try_register_member(self, host: str, connection_number: int) -> bool:
         with self._lock:
             if list(self._of_members.values()).count(host) >= MAX_PER_MEMBER:
                 return False
-            self._of_members[number] = host
+            self._of_members[connection_number] = host
             return True
 
 

@@ -94,7 +94,7 @@ class Mesh:
             handshake_gate.server_name_token(self._authority, part.host),
             guarded.is_admitted if guarded is not None else lambda address: True,
         )
-        start_thread(self._send_loop)
+        start_thread(self._send_to_due_peers_until_closed)
 
     # --- methods that the minder calls
 
@@ -237,7 +237,7 @@ class Mesh:
 
     # --- sending to peers
 
-    def _send_loop(self) -> None:
+    def _send_to_due_peers_until_closed(self) -> None:
         while not self._closed:
             try:
                 self._send_to_due_peers()

@@ -123,14 +123,14 @@ class StateStore:
                 self.journal("not admitted", address=address, host=host)
         self.update_state(admitted=dict(host_by_ip), not_admitted=dict(refused_ip_by_host))
 
-    def record_stalled_tasks(self, health: Dict[str, Health]) -> None:
+    def record_stalled_tasks(self, health_by_task: Dict[str, Health]) -> None:
         """Record which tasks are stalled, and why."""
-        for task in sorted({*health, *self.state.health}):
-            if task not in health:
+        for task in sorted({*health_by_task, *self.state.health}):
+            if task not in health_by_task:
                 self.journal("goes on", task=task)
-            elif health[task] != self.state.health.get(task):
-                self.journal("stalled", task=task, **health[task])
-        self.update_state(health=health)
+            elif health_by_task[task] != self.state.health.get(task):
+                self.journal("stalled", task=task, **health_by_task[task])
+        self.update_state(health=health_by_task)
 
     def update_state(self, **fields: Any) -> None:
         """Set the given fields of `state`. Call `mark_unsaved` if the value of a field changes."""

@@ -101,7 +101,7 @@ def _make_empty_file(path: str, mtime_ns: int) -> None:
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def is_complete_file(path: str, size: int, mtime_ns: int) -> bool:
+def is_complete_file(path: str, size_bytes: int, mtime_ns: int) -> bool:
     """Return whether there is a regular file of this size and time. The times are compared in whole
     seconds."""
     try:
@@ -110,7 +110,7 @@ def is_complete_file(path: str, size: int, mtime_ns: int) -> bool:
         return False
     # An older rsync sets times in whole seconds.
     same_time = file_stat.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
-    return stat.S_ISREG(file_stat.st_mode) and file_stat.st_size == size and same_time
+    return stat.S_ISREG(file_stat.st_mode) and file_stat.st_size == size_bytes and same_time
 
 
 def _check_target_free(root: str, path: str) -> None:

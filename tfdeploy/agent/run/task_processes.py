@@ -113,7 +113,7 @@ def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses
     return pids - supervisors - {os.getpid()}, table
 
 
-def _find_orphans(paths: RunPaths, table: Dict[int, processes.Process]) -> Set[int]:
+def _find_orphans(paths: RunPaths, process_by_pid: Dict[int, processes.Process]) -> Set[int]:
     """Return the processes that the minder has adopted from dead supervisors. These are all
     children of the minder that are not processes of the agent."""
     minder = read_minder(paths)
@@ -121,7 +121,7 @@ def _find_orphans(paths: RunPaths, table: Dict[int, processes.Process]) -> Set[i
         return set()
     return {
         process.pid
-        for process in table.values()
+        for process in process_by_pid.values()
         if process.parent == minder.pid
         and process.is_alive
         and not _is_agent_process(paths, process)
@@ -194,8 +194,10 @@ def _end_processes(find: Callable[[], FoundProcesses], grace_s: float) -> List[A
     return describe_survivors(pids, table)
 
 
-def describe_survivors(pids: Iterable[int], table: Dict[int, processes.Process]) -> List[Answer]:
+def describe_survivors(
+    pids: Iterable[int], process_by_pid: Dict[int, processes.Process]
+) -> List[Answer]:
     return [
-        {"pid": pid, "state": table[pid].state, "command": table[pid].command}
+        {"pid": pid, "state": process_by_pid[pid].state, "command": process_by_pid[pid].command}
         for pid in sorted(pids)
     ]

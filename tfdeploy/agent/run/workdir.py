@@ -26,7 +26,7 @@ def make_cwd(
     paths: RunPaths,
     release: str,
     keep: List[str],
-    links: Dict[str, str],
+    data_set_by_link: Dict[str, str],
     raise_if_unwanted: Callable[[], None],
 ) -> None:
     """Make the run's working directory, unless it exists. Raises OSError. `raise_if_unwanted` is
@@ -47,7 +47,7 @@ def make_cwd(
                 check_made_by_us(target, paths.workdir)
             make_private_folder(target)
             _replace_by_link(temporary, path, target, fill_target=True)
-        for path, name in links.items():
+        for path, name in data_set_by_link.items():
             _replace_by_link(
                 temporary,
                 path,

@@ -83,19 +83,19 @@ class PrintedMetrics:
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
 
-    def _store(self, metrics: Dict[str, float]) -> None:
-        for name, value in metrics.items():
+    def _store(self, value_by_metric: Dict[str, float]) -> None:
+        for name, value in value_by_metric.items():
             if len(name) <= MOST_NAME_CHARS and (
                 name in self.known or len(self.known) < MOST_METRICS
             ):
                 self.known[name] = self._new[name] = value
-        if "step" not in metrics and "batch" in metrics:
+        if "step" not in value_by_metric and "batch" in value_by_metric:
             step = keras_step(self.known)
             if step is not None:
-                metrics["step"] = self.known["step"] = self._new["step"] = step
+                value_by_metric["step"] = self.known["step"] = self._new["step"] = step
         # These lines were written at about the time when the log was last modified.
         if self._seen is not None:
-            counted = [name for name in STEP_COUNTERS if name in metrics]
+            counted = [name for name in STEP_COUNTERS if name in value_by_metric]
             self.step_times.update(dict.fromkeys(counted, self._seen.st_mtime))
 
     @property

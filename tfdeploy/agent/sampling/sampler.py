@@ -248,11 +248,15 @@ def _choose_event_file_task(part: wire.HostPart) -> str:
 
 
 def _find_live_processes(
-    status: wire.TaskStatus, table: Dict[int, processes.Process]
+    status: wire.TaskStatus, process_by_pid: Dict[int, processes.Process]
 ) -> List[processes.Process]:
     """Return the living processes of a task. They are all descendants of its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
-    return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
+    return (
+        []
+        if below is None
+        else [process_by_pid[pid] for pid in processes.descendants([below], process_by_pid)]
+    )
 
 
 def main(argv: List[str]) -> int:

@@ -41,11 +41,11 @@ class Series:
             self._added += 1
             if self._added >= THIN_AFTER or os.stat(self._path).st_size > self._most_bytes:
                 self._added = 0
-                self._thin(row["time"])
+                self._thin_out_old_rows(row["time"])
         except OSError:
             pass
 
-    def _thin(self, now: float) -> None:
+    def _thin_out_old_rows(self, now: float) -> None:
         lines = [
             json_text.encode(row) + b"\n"
             for row in thin_by_age(read_rows(self._path), now, self._step_s)

@@ -185,14 +185,14 @@ class Server:
 
     def _call_verb(self, header: Unchecked, call: Call) -> Mapping[str, object]:
         try:
-            self._check_job_owner(call.args)
+            self._check_owners_of_job_folders(call.args)
             return {"value": find_verb(header.get("verb"))(call)}
         except SessionGone:
             raise
         except Exception as error:  # noqa: BLE001 - any error of a verb is answered
             return {"error": failure_answer(error, self.context.workdir)}
 
-    def _check_job_owner(self, args: Unchecked) -> None:
+    def _check_owners_of_job_folders(self, args: Unchecked) -> None:
         """If the call names a job, check the owner of the folders that hold all files of the job.
         Raises UntrustedPath."""
         job = args.get("job", "")

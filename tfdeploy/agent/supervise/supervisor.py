@@ -351,14 +351,14 @@ class Supervisor:
             pass  # the disk is full; the status is more important than the journal
 
 
-def _make_mask(secrets: Dict[str, str]) -> "Optional[SecretMask]":
+def _make_mask(secret_by_variable: Dict[str, str]) -> "Optional[SecretMask]":
     """Return an object that masks secrets in the output of the program, or None if the task has no
     secrets. The module that masks is imported only if it is needed."""
-    if not secrets:
+    if not secret_by_variable:
         return None
     from tfdeploy.agent.log.redact import SecretMask
 
-    return SecretMask(secrets.values())
+    return SecretMask(secret_by_variable.values())
 
 
 def _sockets_to_inherit(

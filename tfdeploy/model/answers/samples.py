@@ -238,14 +238,15 @@ def metric_label(name: str) -> str:
 
 
 def labelled_values(
-    metrics: Mapping[str, float], job_metrics: Collection[str] = ()
+    value_by_metric: Mapping[str, float], job_metrics: Collection[str] = ()
 ) -> dict[str, float]:
     """Return {label: value} of the metrics that tables show. If several rates have one label, a
     rate from lines takes precedence over one from event files."""
     shown: dict[str, float] = {}
     for name in sorted(
-        metrics_for_tables(metrics, job_metrics), key=lambda name: is_rate(name) and name.count("/")
+        metrics_for_tables(value_by_metric, job_metrics),
+        key=lambda name: is_rate(name) and name.count("/"),
     ):
-        if has_value_to_show(name, metrics[name], job_metrics):
-            shown.setdefault(metric_label(name), metrics[name])
+        if has_value_to_show(name, value_by_metric[name], job_metrics):
+            shown.setdefault(metric_label(name), value_by_metric[name])
     return shown

@@ -35,7 +35,7 @@ class TaskTrouble(NamedTuple):
 
 def classify_tasks(
     progress: RunProgress,
-    slow: Mapping[str, SlowTask] = MappingProxyType({}),
+    slow_task_by_name: Mapping[str, SlowTask] = MappingProxyType({}),
     now: float | None = None,
 ) -> dict[str, TaskTrouble]:
     """Return {task: its TaskTrouble}, in the plan's order. `now`: UTC seconds, to decide whether a
@@ -43,7 +43,7 @@ def classify_tasks(
     first = progress.first_death
     ended = progress.state in ("succeeded", "stopped")
     return {
-        name: _classify_task(progress, task, slow.get(name), task is first, ended, now)
+        name: _classify_task(progress, task, slow_task_by_name.get(name), task is first, ended, now)
         for name, task in progress.tasks.items()
     }
 

@@ -332,14 +332,14 @@ def _explain_unknown_end(
 
 
 def find_informed_and_uninformed_hosts(
-    states: Mapping[str, HostRunState | None],
+    state_by_host: Mapping[str, HostRunState | None],
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return (a host that knows that the run is over, the hosts that do not know this and so still
     run their tasks).
 
     Return None if no host knows that the run is over, or if all hosts know that it is over.
     """
-    known = {host: state for host, state in sorted(states.items()) if state is not None}
+    known = {host: state for host, state in sorted(state_by_host.items()) if state is not None}
     knowing = [host for host, state in known.items() if _knows_run_over(state)]
     lacking = tuple(
         h

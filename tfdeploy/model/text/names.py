@@ -54,9 +54,9 @@ def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
     return groups
 
 
-def group_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
+def group_equal(content_by_name: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     """Return groups of names with equal content, in order of first appearance."""
-    names_by_content = group_by_key((content, name) for name, content in contents.items())
+    names_by_content = group_by_key((content, name) for name, content in content_by_name.items())
     return [(tuple(names), content) for content, names in names_by_content.items()]
 
 
@@ -201,12 +201,12 @@ def match_names(
 
 
 def _match_pattern(
-    pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]]
+    pattern: str, names: Sequence[str], members_by_group: Mapping[str, Collection[str]]
 ) -> set[str]:
     if pattern in names:
         return {pattern}
-    if pattern in groups:
-        return set(groups[pattern])
+    if pattern in members_by_group:
+        return set(members_by_group[pattern])
     wanted = set(expand_ranges(pattern))
     globs = [text for text in wanted if "*" in text or "?" in text]
     return {
@@ -215,10 +215,10 @@ def _match_pattern(
 
 
 def _hint(
-    pattern: str, names: Sequence[str], groups: Mapping[str, Collection[str]], kind: str
+    pattern: str, names: Sequence[str], members_by_group: Mapping[str, Collection[str]], kind: str
 ) -> str:
     import difflib  # imported here because a hint is rare
 
-    near = difflib.get_close_matches(pattern, [*names, *groups], n=1)
+    near = difflib.get_close_matches(pattern, [*names, *members_by_group], n=1)
     known = f"the {kind}s are {fold_names(names)}"
     return f"did you mean {near[0]}? {known}" if near else known

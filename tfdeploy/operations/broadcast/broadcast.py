@@ -115,7 +115,7 @@ class Broadcast:
                         except TfdeployError as error:
                             self._fail_member(member, error)
                     self._joined_at = time.monotonic()
-                    while not self._update_and_check_done():
+                    while not self._fail_late_members_and_test_done():
                         self._process_reports(PLAN_S)
                         self._plan_and_tell_members(pool)
                         self._place_complete_members(pool)
@@ -327,7 +327,7 @@ class Broadcast:
 
     # --- planning, and putting files in place
 
-    def _update_and_check_done(self) -> bool:
+    def _fail_late_members_and_test_done(self) -> bool:
         self._fail_late_joiners()
         self._fail_stalled_members()
         waited_for = [member for member in self._live_members() if not member.is_complete]

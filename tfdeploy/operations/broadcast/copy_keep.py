@@ -135,10 +135,10 @@ def _size_and_mtime_s(file: FoundFile) -> tuple[int, int]:
 
 
 def _begin_keep_copy(
-    session: Session, copy: KeepCopyRequest, differences: Mapping[str, KeepDifference]
+    session: Session, copy: KeepCopyRequest, difference_by_host: Mapping[str, KeepDifference]
 ) -> Session:
     """Let the host make a folder for the files that it lacks, and return the session."""
-    difference = differences.get(session.host.name)
+    difference = difference_by_host.get(session.host.name)
     if difference is not None:
         args = {"job": copy.job, "bytes": difference.total_bytes}
         check_below_workdir(session, session.agent().call(KEEP_BEGIN, args).folder)
@@ -147,14 +147,14 @@ def _begin_keep_copy(
 
 def _broadcast_missing_files(
     copy: KeepCopyRequest,
-    sessions: Mapping[str, Session],
-    differences: Mapping[str, KeepDifference],
+    session_by_host: Mapping[str, Session],
+    difference_by_host: Mapping[str, KeepDifference],
     emit: Emit,
 ) -> dict[str, TfdeployError]:
     """Send the missing files, and return the errors by host. Raises SourceChanged."""
     files = {
         file
-        for difference in differences.values()
+        for difference in difference_by_host.values()
         for file in difference.files_to_send
         if file.size
     }
@@ -170,9 +170,11 @@ def _broadcast_missing_files(
         join,
         source_host=copy.source.name,
     )
-    lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
+    lacks = {
+        name: each.total_bytes for name, each in difference_by_host.items() if each.total_bytes
+    }
     members = {
-        name: MemberSession(sessions[name], lacks.get(name, 0), file_broadcast.total_bytes)
+        name: MemberSession(session_by_host[name], lacks.get(name, 0), file_broadcast.total_bytes)
         for name in (copy.source.name, *lacks)
     }
     return split_outcomes(file_broadcast.run_with_events(members))[1]

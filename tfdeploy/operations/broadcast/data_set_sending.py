@@ -271,7 +271,7 @@ class DataSetSending:
 
     def _send_by_rsync(
         self,
-        number: int,
+        stream_number: int,
         stream: Stream,
         missing_by_host: Mapping[str, _MissingRows],
         is_only_stream: bool,
@@ -286,7 +286,7 @@ class DataSetSending:
         staged_bytes = sum(rows.size(row) for row in stream.rows if row in lack.staged)
 
         def report_progress(sent: int, _: int | None) -> None:
-            self._emit_progress(number, host, staged_bytes + sent, missing_by_host)
+            self._emit_progress(stream_number, host, staged_bytes + sent, missing_by_host)
 
         def send(session: Session) -> int:
             return push_files(
@@ -320,7 +320,7 @@ class DataSetSending:
 
     def _run_broadcast(
         self,
-        number: int,
+        stream_number: int,
         stream: Stream,
         missing_by_host: Mapping[str, _MissingRows],
         is_only_stream: bool,
@@ -360,7 +360,9 @@ class DataSetSending:
         members = self._make_members(stream, receivers, rows, file_broadcast)
         broadcast, outcomes = file_broadcast.run(
             members,
-            lambda host, arrived, _: self._emit_progress(number, host, arrived, missing_by_host),
+            lambda host, arrived, _: self._emit_progress(
+                stream_number, host, arrived, missing_by_host
+            ),
             event_name=self._what if is_only_stream else "",
         )
         broadcast.report.emit_end(broadcast.control_sent_bytes)
@@ -444,14 +446,14 @@ class DataSetSending:
 
     def _emit_progress(
         self,
-        number: int,
+        stream_number: int,
         host: str,
         arrived_bytes: int,
         missing_by_host: Mapping[str, _MissingRows],
     ) -> None:
         if host in missing_by_host:
             with self._lock:
-                self._arrived.setdefault(host, {})[number] = arrived_bytes
+                self._arrived.setdefault(host, {})[stream_number] = arrived_bytes
                 total = sum(self._arrived[host].values())
             lacking = missing_by_host[host].lacking_bytes
             emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)

@@ -144,7 +144,7 @@ def _ask_held_rows(
 def _wanted_by_host(
     listing: DataListing,
     request: SplitRequest,
-    folders: Mapping[str, str],
+    folder_by_host: Mapping[str, str],
     file_owners: Sequence[int],
     files: Sequence[int],
 ) -> dict[str, WantedFiles]:
@@ -155,8 +155,8 @@ def _wanted_by_host(
     parts = part_of_each_row(listing.rows, file_owners)
     workers_of: dict[str, set[int]] = {}
     for worker, host in enumerate(request.worker_hosts):
-        workers_of.setdefault(folders[host], set()).add(worker)
-    whole_folders = {folders[host] for host in request.whole_set_hosts}
+        workers_of.setdefault(folder_by_host[host], set()).add(worker)
+    whole_folders = {folder_by_host[host] for host in request.whole_set_hosts}
     wanted_by_host: dict[str, WantedFiles] = {}
     for folder in {**workers_of, **dict.fromkeys(whole_folders)}:
         folder_parts: Collection[int] = (
@@ -167,15 +167,15 @@ def _wanted_by_host(
             listing, parts, len(request.worker_hosts), make_bitmap(rows, len(listing.rows))
         )
     return {
-        host: wanted_by_host[folders[host]]
+        host: wanted_by_host[folder_by_host[host]]
         for host in dict.fromkeys((*request.worker_hosts, *sorted(request.whole_set_hosts)))
     }
 
 
 def _part_sizes(
-    sizes: Sequence[int], file_owners: Sequence[int], count: int
+    sizes: Sequence[int], file_owners: Sequence[int], part_count: int
 ) -> tuple[tuple[int, int], ...]:
-    files, total = [0] * count, [0] * count
+    files, total = [0] * part_count, [0] * part_count
     for size, owner in zip(sizes, file_owners, strict=True):
         files[owner] += 1
         total[owner] += size

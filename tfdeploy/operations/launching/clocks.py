@@ -38,14 +38,14 @@ def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
     return seconds_ahead_of_median(split_outcomes(readings)[0])
 
 
-def read_clock(session: Session, times: int = READINGS) -> ClockReading:
-    """Read the host's clock `times` times, and return the reading with the smallest error.
+def read_clock(session: Session, reading_count: int = READINGS) -> ClockReading:
+    """Read the host's clock `reading_count` times, and return the reading with the smallest error.
 
     Raises the errors of an agent call.
     """
     agent = session.agent()
     readings = []
-    for _ in range(times):
+    for _ in range(reading_count):
         sent_at = time.time()
         host_clock = agent.call(PING).clock
         error_s = (time.time() - sent_at) / 2
@@ -53,19 +53,19 @@ def read_clock(session: Session, times: int = READINGS) -> ClockReading:
     return min(readings, key=lambda reading: reading.error_s)
 
 
-def seconds_ahead_of_median(readings: Mapping[str, ClockReading]) -> dict[str, float]:
+def seconds_ahead_of_median(reading_by_host: Mapping[str, ClockReading]) -> dict[str, float]:
     """Return how many seconds each host's clock is ahead of the median of the hosts' clocks.
 
     The median is the run's clock. This machine's clock may be wrong, so it is not used. A
     difference within the measurement error is returned as 0.0, because the hosts' clocks, which are
     set by NTP, then probably agree better than this measurement can tell.
     """
-    if not readings:
+    if not reading_by_host:
         return {}
-    median = sorted(readings.values())[(len(readings) - 1) // 2]
+    median = sorted(reading_by_host.values())[(len(reading_by_host) - 1) // 2]
     offsets = {
         host: (each.ahead_s - median.ahead_s, each.error_s + median.error_s)
-        for host, each in readings.items()
+        for host, each in reading_by_host.items()
     }
     return {
         host: round(ahead_s, 6) if abs(ahead_s) > error_s else 0.0

@@ -31,7 +31,12 @@ FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --f
 
 
 def preflight(
-    needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit
+    needs: Needs,
+    inventory: Inventory,
+    facts_by_host: Mapping[str, HostFacts],
+    *,
+    force: bool,
+    emit: Emit,
 ) -> None:
     """Check the hosts of the plan `needs.plan`, and emit a warning for each minor problem.
 
@@ -40,7 +45,8 @@ def preflight(
     plan = needs.plan
     assert plan is not None
     probed = {
-        host.host: ProbedHost(inventory.host(host.host), facts[host.host]) for host in plan.hosts
+        host.host: ProbedHost(inventory.host(host.host), facts_by_host[host.host])
+        for host in plan.hosts
     }
     checks = check_hosts(ProbeResults(probed, needs), BEYOND_PLAN)
     errors = {} if force else failed_error_checks(checks)

@@ -20,7 +20,7 @@ from tfdeploy.planning.host_parts import host_parts, shared_part
 
 
 def prepare_blobs(
-    plan: Plan, secrets: Mapping[str, Secret], ahead_s_by_host: Mapping[str, float]
+    plan: Plan, secret_by_variable: Mapping[str, Secret], ahead_s_by_host: Mapping[str, float]
 ) -> Callable[[str], bytes]:
     """Return a function that takes the name of a host and returns the bytes for that host.
 
@@ -29,7 +29,7 @@ def prepare_blobs(
     """
     parts = host_parts(plan, ahead_s_by_host)
     certs = make_certificates(plan.run, parts)
-    revealed = {name: secret.reveal() for name, secret in secrets.items()}
+    revealed = {name: secret.reveal() for name, secret in secret_by_variable.items()}
     shared = _to_json({"plan": plan_to_file(without_ssh_settings(plan)), "part": shared_part(plan)})
     packed = frames.compress(shared)
 

@@ -55,10 +55,12 @@ def says_run_ended(error: TfdeployError) -> bool:
     return has_code(error, "ended", "unknown_run")
 
 
-def run_ended_error(ended: Mapping[str, TfdeployError], host_count: int) -> TfdeployError:
+def run_ended_error(error_by_host: Mapping[str, TfdeployError], host_count: int) -> TfdeployError:
     """Return one error for all hosts on which a prepared run ended before its commit."""
     return combine_errors(
-        "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, host_count
+        "start",
+        {host: _explain_unknown_run(error) for host, error in error_by_host.items()},
+        host_count,
     )
 
 

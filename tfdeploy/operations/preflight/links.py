@@ -87,14 +87,14 @@ def try_links(
 
 def _listen(
     session: Session,
-    host_ports: Mapping[str, HostPorts],
+    ports_by_host: Mapping[str, HostPorts],
     key: str,
     stay_s: float,
     streams: ExitStack,
 ) -> _Listener:
     """Start a listener on one host. The listener ends when `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
-    requested = host_ports[host]
+    requested = ports_by_host[host]
     args = {"ports": requested.ports, "token": token, "key": key, "seconds": stay_s}
     stream = session.agent().stream(CHECK_LISTEN, args, silence_s=LISTEN_S)
     streams.callback(stream.close)

@@ -162,10 +162,10 @@ def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | No
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
-def _group_equal_plans(held_plans: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
+def _group_equal_plans(held_plan_by_host: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
     """Return each different plan with the hosts that hold it."""
     groups: dict[str, tuple[Plan, list[str]]] = {}
-    for host, held_plan in held_plans.items():
+    for host, held_plan in held_plan_by_host.items():
         groups.setdefault(held_plan.sha256, (held_plan.plan, []))[1].append(host)
     return list(groups.values())
 

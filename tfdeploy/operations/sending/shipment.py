@@ -113,9 +113,9 @@ def read_shipment(
     return Shipment(job.name, manifest, CodeFiles(manifest), data, by_rsync=by_rsync)
 
 
-def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:
+def refuse_secret_values(shipment: Shipment, secret_by_variable: Mapping[str, Secret]) -> None:
     """Raise Refused if a file of the code holds the value of a secret."""
-    leaks = find_secret_value(shipment.manifest, secrets)
+    leaks = find_secret_value(shipment.manifest, secret_by_variable)
     if leaks is not None:
         raise _secret_found_error(
             shipment.manifest,

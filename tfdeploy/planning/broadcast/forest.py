@@ -22,12 +22,12 @@ class Forest:
     def __init__(
         self,
         feeds: Iterable[Feed],
-        stripes: int,
+        stripe_count: int,
         members: Mapping[str, Member],
         forbidden_pairs: frozenset[tuple[str, str]],
     ) -> None:
-        self.members, self.stripes, self._shut = members, stripes, forbidden_pairs
-        self.parents: list[dict[str, str]] = [{} for _ in range(stripes)]
+        self.members, self.stripes, self._shut = members, stripe_count, forbidden_pairs
+        self.parents: list[dict[str, str]] = [{} for _ in range(stripe_count)]
         for feed in feeds:
             if feed.child in members and not members[feed.child].is_complete:
                 self.parents[feed.stripe][feed.child] = feed.parent

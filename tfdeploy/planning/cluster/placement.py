@@ -187,13 +187,13 @@ class _RolePlacement:
         by_inventory = self.hosts[host_name].gpus == "none"
         return "`gpus: none` in the inventory" if by_inventory else "this host has no GPU"
 
-    def _too_few_gpus_error(self, host_name: str, count: int) -> Refused:
+    def _too_few_gpus_error(self, host_name: str, task_count: int) -> Refused:
         request, had, left = (
             self.request,
             self.usable_gpus[host_name],
             ", ".join(map(str, self.free[host_name])),
         )
-        needed = f"{count} {request.role} with {self.each[host_name]} GPU each"
+        needed = f"{task_count} {request.role} with {self.each[host_name]} GPU each"
         asked_by = "`slots`" if host_name in request.slots else f"`roles: {request.role}`"
         has = f"GPU {left} left" if left else "none left" if had else "none"
         return Refused(
@@ -205,22 +205,24 @@ class _RolePlacement:
             "CPUs",
         )
 
-    def _too_many_tasks_error(self, total: int, quota: Mapping[str, int]) -> TfdeployError:
+    def _too_many_tasks_error(
+        self, task_count: int, quota_by_host: Mapping[str, int]
+    ) -> TfdeployError:
         request = self.request
         if not self.order:
             return ConfigError(
-                f"{request.because} asks for {total}, and the inventory names no host for the "
+                f"{request.because} asks for {task_count}, and the inventory names no host for the "
                 f"role {request.role}",
                 where="inventory: roles",
                 next=f"write `roles: {{{request.role}: [HOST, ...]}}` in the inventory",
             )
-        places = list_first([f"{name} {quota[name]}" for name in self.order], 8)
+        places = list_first([f"{name} {quota_by_host[name]}" for name in self.order], 8)
         by_gpu = "one per GPU, unless the job says `gpus: 0`"
         rule = by_gpu if request.per_host is None else "`per_host` of the job"
         return Refused(
-            f"{request.because or f'the role {request.role}'} asks for {total}, and there is "
-            f"room for {sum(quota.values())} ({places}): {rule}",
+            f"{request.because or f'the role {request.role}'} asks for {task_count}, and there is "
+            f"room for {sum(quota_by_host.values())} ({places}): {rule}",
             where=f"role {request.role}",
-            next=f"ask for at most {sum(quota.values())}, name more hosts, or write `roles: "
+            next=f"ask for at most {sum(quota_by_host.values())}, name more hosts, or write `roles: "
             f"{{{request.role}: {{gpus: 0}}}}`",
         )

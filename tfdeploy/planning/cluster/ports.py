@@ -83,7 +83,11 @@ def _taken_ports_text(facts: HostFacts, low: int, high: int) -> str:
 
 
 def _too_few_ports_error(
-    host: Host, facts: HostFacts, needed: int, free: list[int], user_by_port: Mapping[int, str]
+    host: Host,
+    facts: HostFacts,
+    needed_count: int,
+    free: list[int],
+    user_by_port: Mapping[int, str],
 ) -> Refused:
     low, high = host.ports
     planned = [
@@ -93,7 +97,7 @@ def _too_few_ports_error(
     reasons = filter(None, [_taken_ports_text(facts, low, high), at_address])
     because = "".join(f"; {reason}" for reason in reasons)
     return Refused(
-        f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range "
+        f"{host.name} needs {needed_count} ports (its tasks and one for the mesh) of its range "
         f"{low}-{high}, and {len(free)} {'is' if len(free) == 1 else 'are'} free{because}",
         where=host.source or f"host {host.name}",
         next=("free them, or " if because else "")

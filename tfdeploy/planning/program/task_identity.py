@@ -57,10 +57,12 @@ def decide_task_identity(
     return TaskIdentity(job_names.decide_job_names(job, program, planned), variables, hosts)
 
 
-def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: int) -> str | None:
+def isolation_note(
+    job: Job, program: Program, added: AppendedFlags, worker_count: int
+) -> str | None:
     """Return a note if the program has no way to learn about its cluster, else None.
 
-    Each worker of such a program would train alone, and no error would show this. `workers`: the
+    Each worker of such a program would train alone, and no error would show this. `worker_count`: the
     number of workers that run the program.
     """
     mode = rules_of(job.mode)
@@ -68,7 +70,7 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
         mode.single or mode.ranks or "one_client" in mode.traits
     )
     if (
-        not (clustered and workers)
+        not (clustered and worker_count)
         or any(placeholders.placeholder_names(word) for word in (*job.command, *job.env.values()))
         or added.given
         or program.unread_reason
@@ -79,8 +81,8 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
         or reads_tf_config(program)
     ):
         return None
-    several = f"each of the {workers} workers would train alone"
-    who = several if workers > 1 else "the worker would not know its cluster"
+    several = f"each of the {worker_count} workers would train alone"
+    who = several if worker_count > 1 else "the worker would not know its cluster"
     line = program.script_line
     if line is not None and not line.passes_arguments:
         lacking = f"{who}, because {program.path} gets none of its flags about the cluster"

@@ -15,7 +15,9 @@ SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
-def program_file(command: Command, sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
+def program_file(
+    command: Command, text_by_path: Mapping[str, str], cwd: str
+) -> tuple[str, str] | None:
     """Return (path of the program, folder in which its imports are looked up).
 
     The program is the command's first word that ends with .py, or the module after -m. Returns None
@@ -25,7 +27,7 @@ def program_file(command: Command, sources: Mapping[str, str], cwd: str) -> tupl
     if at is None:
         return None
     if not command[at].endswith(".py"):
-        return _module_path(command[at], sources, cwd), cwd
+        return _module_path(command[at], text_by_path, cwd), cwd
     path = posixpath.normpath(posixpath.join(cwd, command[at]))
     return path, posixpath.dirname(path)
 
@@ -78,6 +80,6 @@ def files_of_template(path: str, sources: Iterable[str]) -> list[str]:
     return sorted(file for file in sources if pattern.fullmatch(file))
 
 
-def _module_path(module: str, sources: Mapping[str, str], cwd: str) -> str:
+def _module_path(module: str, text_by_path: Mapping[str, str], cwd: str) -> str:
     path = posixpath.join(cwd, module.replace(".", "/"))
-    return f"{path}/__main__.py" if f"{path}/__main__.py" in sources else f"{path}.py"
+    return f"{path}/__main__.py" if f"{path}/__main__.py" in text_by_path else f"{path}.py"

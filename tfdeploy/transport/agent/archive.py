@@ -40,7 +40,7 @@ def agent_zip() -> bytes:
         return _agent_zip()
 
 
-def name_of(members: dict[str, bytes]) -> str:
+def name_of(content_by_name: dict[str, bytes]) -> str:
     """Return the name of a zip with these members.
 
     The host computes the same name, see agent/ownership.py. The hash also gets the length of each
@@ -48,22 +48,22 @@ def name_of(members: dict[str, bytes]) -> str:
     is pure.
     """
     digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(members):
-        digest.update(f"{name}\0{len(members[name])}\0".encode() + members[name])
+    for name in sorted(content_by_name):
+        digest.update(f"{name}\0{len(content_by_name[name])}\0".encode() + content_by_name[name])
     return digest.hexdigest()
 
 
-def pack(members: dict[str, bytes]) -> bytes:
+def pack(content_by_name: dict[str, bytes]) -> bytes:
     """Return a zip of the members. Equal members give equal bytes."""
     import zipfile  # rarely needed, and slow to import
 
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for name in sorted(members):
+        for name in sorted(content_by_name):
             member_info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             member_info.compress_type = zipfile.ZIP_DEFLATED
             member_info.external_attr = 0o600 << 16
-            archive.writestr(member_info, members[name])
+            archive.writestr(member_info, content_by_name[name])
     return packed.getvalue()
 
 

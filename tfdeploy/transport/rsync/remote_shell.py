@@ -79,11 +79,11 @@ class RemoteShell:
                 os.set_blocking(pipe, True)
             # A valid request starts rsync's server. `target` is the host name that rsync was given.
             if command[0] == "target" and "--server" in command and len(pipes) == PIPES:
-                self._run(" ".join(command[1:]), (pipes[0], pipes[1], pipes[2]))
+                self._run_requested_command(" ".join(command[1:]), (pipes[0], pipes[1], pipes[2]))
             else:
                 self._finish(255, pipes)
 
-    def _run(self, line: str, pipes: Pipes) -> None:
+    def _run_requested_command(self, line: str, pipes: Pipes) -> None:
         """Run the command line on the host, connected to the pipes, until the command ends."""
         code = 255
         try:

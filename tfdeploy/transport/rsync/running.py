@@ -48,7 +48,7 @@ def end_transfers(targets: Collection[Target]) -> None:
         send_signal(process, signal.SIGTERM)
 
 
-def send_signal(process: subprocess.Popen[bytes], number: int) -> None:
+def send_signal(process: subprocess.Popen[bytes], signal_number: int) -> None:
     """Send the signal to all processes in the process's group."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal_number)

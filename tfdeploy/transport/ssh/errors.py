@@ -329,11 +329,11 @@ def _ssh_arguments(target: Target) -> str:
     return f"{port}{jump}{target.user}@{target.hostname}"
 
 
-def printable_line(raw: bytes, limit: int = 300) -> str:
-    """Return bytes of a host as one line of at most `limit` printable characters."""
-    text = raw[: 4 * limit].decode("utf-8", "replace")
+def printable_line(raw: bytes, max_chars: int = 300) -> str:
+    """Return bytes of a host as one line of at most `max_chars` printable characters."""
+    text = raw[: 4 * max_chars].decode("utf-8", "replace")
     printable = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(printable.split())[:limit]
+    return " ".join(printable.split())[:max_chars]
 
 
 def jump_host_error(error: TfdeployError, jump: Target, host: str) -> TfdeployError:

@@ -152,17 +152,19 @@ class LogBuffer:
         rings = [ring for task, ring in self._matching.items() if task in chosen]
         return [*rings, deque(own_messages)]
 
-    def _recent_shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
+    def _recent_shares(
+        self, newest: list[list[BufferedLine]], row_count: int
+    ) -> list[BufferedLine]:
         since = self._ticks[0][1] if self._ticks else 0
         recent = [
             fresh for lines in newest if (fresh := [line for line in lines if line.number > since])
         ]
         recent.sort(key=lambda lines: lines[-1].number, reverse=True)
-        share = rows // max(1, min(rows, len(recent)))
-        return [line for lines in recent[:rows] for line in lines[-share:]]
+        share = row_count // max(1, min(row_count, len(recent)))
+        return [line for lines in recent[:row_count] for line in lines[-share:]]
 
 
-def _last_lines(ring: deque[BufferedLine], count: int) -> list[BufferedLine]:
-    if count >= len(ring):
+def _last_lines(ring: deque[BufferedLine], line_count: int) -> list[BufferedLine]:
+    if line_count >= len(ring):
         return list(ring)
-    return [ring[i] for i in range(-count, 0)] if count > 0 else []
+    return [ring[i] for i in range(-line_count, 0)] if line_count > 0 else []

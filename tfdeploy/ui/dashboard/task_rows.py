@@ -358,7 +358,7 @@ def _sparkline(table: TaskTable, task: str, name: str) -> str:
 def _reason_row(
     trouble: TaskTrouble,
     columns: Sequence[Column],
-    texts: Mapping[str, str],
+    text_by_column: Mapping[str, str],
     styles: Mapping[str, str],
     width: int,
 ) -> Row:
@@ -370,17 +370,17 @@ def _reason_row(
     head = [each for each in columns if each.name in (_WITH_WHY if runs_again else _NAMES)]
     free_columns = width - sum(each.width + 1 for each in head)
     if runs_again and free_columns < _LAST_LINE_WIDTH:
-        return _build_row(columns, texts, styles)
+        return _build_row(columns, text_by_column, styles)
     why = pad_or_cut(clean(trouble.why), max(0, free_columns))
-    return [*_build_row(head, texts, styles), Span(" "), Span(why, styles[LAST_LINE])]
+    return [*_build_row(head, text_by_column, styles), Span(" "), Span(why, styles[LAST_LINE])]
 
 
 def _build_row(
-    columns: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]
+    columns: Sequence[Column], text_by_column: Mapping[str, str], styles: Mapping[str, str]
 ) -> Row:
     row: Row = []
     for name, width in columns:
-        text = pad_or_cut(texts.get(name, ""), width, align_right=name in _RIGHT)
+        text = pad_or_cut(text_by_column.get(name, ""), width, align_right=name in _RIGHT)
         row += [Span(" "), Span(text, styles.get(name, ""))]
     return row[1:]
 

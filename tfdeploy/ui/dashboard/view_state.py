@@ -93,12 +93,12 @@ class ViewState:
         elif name in _KEYS:
             _KEYS[name](self)
 
-    def visible_lines(self, rows: int) -> list[BufferedLine]:
-        """Return the lines of the log to draw in `rows` rows."""
-        self.log_rows = max(1, rows)
+    def visible_lines(self, row_count: int) -> list[BufferedLine]:
+        """Return the lines of the log to draw in `row_count` rows."""
+        self.log_rows = max(1, row_count)
         if self.snapshot is None:
-            return self.ring.tail(rows, self.followed)
-        return self.snapshot[max(0, self.bottom - rows) : self.bottom]
+            return self.ring.tail(row_count, self.followed)
+        return self.snapshot[max(0, self.bottom - row_count) : self.bottom]
 
     @property
     def unseen_lines(self) -> int:
@@ -110,14 +110,14 @@ class ViewState:
         """Return the row of the table that contains the selected task; None if no row does."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 
-    def _scroll_log(self, lines: int) -> None:
-        """Scroll the log by `lines`, up if negative. At the lower end, the newest lines are shown
+    def _scroll_log(self, line_count: int) -> None:
+        """Scroll the log by `line_count`, up if negative. At the lower end, the newest lines are shown
         again, unless the log is paused."""
-        if self.snapshot is None and lines >= 0:
+        if self.snapshot is None and line_count >= 0:
             return
         shown = self._take_snapshot() if self.snapshot is None else self.snapshot
         low = min(self.log_rows, len(shown))
-        self.bottom = max(low, min(len(shown), self.bottom + lines))
+        self.bottom = max(low, min(len(shown), self.bottom + line_count))
         if self.bottom == len(shown) and not self.paused:
             self.snapshot = None
 
@@ -195,9 +195,9 @@ class ViewState:
     def _show_page(self, page: Page) -> None:
         self.page, self.offset = page, 0
 
-    def _scroll_page(self, rows: int) -> None:
+    def _scroll_page(self, rows_down: int) -> None:
         # The next frame limits the offset to the length of the page.
-        self.offset = max(0, self.offset + rows)
+        self.offset = max(0, self.offset + rows_down)
 
     def _select_or_scroll(self, rows: int) -> None:
         """On the first page, select another row of the table; on any other page, scroll the

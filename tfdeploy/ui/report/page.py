@@ -269,8 +269,8 @@ def html_table(heads: Iterable[str], rows: Iterable[str], numbers: Collection[st
     )
 
 
-def html_text(text: str | None, limit: int = 4096) -> str:
-    return escape(clean(text or "", limit))
+def html_text(text: str | None, max_chars: int = 4096) -> str:
+    return escape(clean(text or "", max_chars))
 
 
 def _utc_time(seconds: float) -> str:

@@ -272,10 +272,12 @@ def report_present_files(call: Call) -> Answer:
     return {"held": rows_held, "folder_id": data_versions.folder_id(folder)}
 
 
-def encode_part_numbers(count: int, blob: bytes) -> Optional[DataParts]:
+def encode_part_numbers(part_count: int, blob: bytes) -> Optional[DataParts]:
     """Convert the parts from the arguments of `data.commit` to the form in which they are stored.
     Return None if the data set has no parts."""
-    return {"count": count, "of": base64.b64encode(blob).decode("ascii")} if count else None
+    return (
+        {"count": part_count, "of": base64.b64encode(blob).decode("ascii")} if part_count else None
+    )
 
 
 def parts_digest(parts: Optional[DataParts]) -> str:
@@ -299,12 +301,12 @@ def make_part_folders(paths: RunPaths, parts_by_data_set: Mapping[str, List[int]
 
 
 def _make_part_folders(
-    paths: RunPaths, name: str, parts_folder: str, count: int, needed_parts: List[int]
+    paths: RunPaths, name: str, parts_folder: str, part_count: int, needed_parts: List[int]
 ) -> None:
     folder = layout.data_dir(paths.workdir, paths.job, name)
     rows, part_numbers, recorded_count = _list_with_part_numbers(folder)
-    if recorded_count != count or not set(needed_parts) <= set(part_numbers):
-        what = "this host does not have data set %s divided into %d parts" % (name, count)
+    if recorded_count != part_count or not set(needed_parts) <= set(part_numbers):
+        what = "this host does not have data set %s divided into %d parts" % (name, part_count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
     alone = set(part_numbers) <= {needed_parts[0], NO_PART}
     for part in needed_parts:

@@ -98,14 +98,16 @@ def read_record(folder: str) -> Optional[EnvironmentRecord]:
     }
 
 
-def write_record(folder: str, installer: str, python: str, packages: Dict[str, str]) -> None:
+def write_record(
+    folder: str, installer: str, python: str, version_by_package: Dict[str, str]
+) -> None:
     """Record that the environment is complete. `installer`: uv or pip. Raises OSError."""
     record: EnvironmentRecord = {
         "v": wire.VERSION,
         "time": time.time(),
         "by": installer,
         "python": python,
-        "packages": packages,
+        "packages": version_by_package,
     }
     atomic.write_json(record_path(folder), record)
 

@@ -173,7 +173,7 @@ class Staging:
         path = self._path_of(entry)
         return not _has_other_links(path) and _has_content(path, entry)
 
-    def _link_all(self, link_sources: Dict[str, LinkSource]) -> Set[str]:
+    def _link_all(self, link_source_by_path: Dict[str, LinkSource]) -> Set[str]:
         """Make the hard links. Return the paths whose link could not be made, because the file to
         link to is gone. All paths are relative to one open folder, because the links are then made
         three times as fast as with absolute paths."""
@@ -181,7 +181,7 @@ class Staging:
         parent, folder_name = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            for path, link_source in link_sources.items():
+            for path, link_source in link_source_by_path.items():
                 try:
                     os.link(
                         link_source.path,
@@ -237,9 +237,9 @@ class Staging:
 def _remove_unlisted(
     root: str,
     prefix: str,
-    leaves: Dict[str, ManifestEntry],
+    entry_by_path: Dict[str, ManifestEntry],
     folders: Set[str],
-    inodes: Dict[str, int],
+    inode_by_path: Dict[str, int],
     keep_partial: bool,
 ) -> None:
     with os.scandir(os.path.join(root, prefix)) as scan:
@@ -248,24 +248,30 @@ def _remove_unlisted(
         path = prefix + child.name
         if child.is_dir(follow_symlinks=False):
             if path in folders:
-                _remove_unlisted(root, path + "/", leaves, folders, inodes, keep_partial)
+                _remove_unlisted(
+                    root, path + "/", entry_by_path, folders, inode_by_path, keep_partial
+                )
             elif not (keep_partial and child.name == PARTIAL):
                 remove_folder(child.path)
-        elif path in leaves and child.is_symlink() == (leaves[path].kind == "link"):
-            inodes[path] = child.inode()
-        elif not (keep_partial and _save_as_partial(root, prefix, child, leaves)):
+        elif path in entry_by_path and child.is_symlink() == (entry_by_path[path].kind == "link"):
+            inode_by_path[path] = child.inode()
+        elif not (keep_partial and _save_as_partial(root, prefix, child, entry_by_path)):
             os.unlink(child.path)
 
 
 def _save_as_partial(
-    root: str, prefix: str, entry: "os.DirEntry[str]", leaves: Dict[str, ManifestEntry]
+    root: str, prefix: str, entry: "os.DirEntry[str]", entry_by_path: Dict[str, ManifestEntry]
 ) -> bool:
     """If the entry is a temporary file that rsync was writing when its connection was cut, keep it
     as a partial file, which the next rsync resumes. Return whether it was kept."""
     hidden_name, _, suffix = entry.name.rpartition(".")
     name = hidden_name[1:]
     is_rsyncs = len(suffix) == _SUFFIX_CHARS and hidden_name == "." + name
-    if not is_rsyncs or prefix + name not in leaves or not entry.is_file(follow_symlinks=False):
+    if (
+        not is_rsyncs
+        or prefix + name not in entry_by_path
+        or not entry.is_file(follow_symlinks=False)
+    ):
         return False
     folder = os.path.join(root, prefix, PARTIAL)
     os.makedirs(folder, mode=0o700, exist_ok=True)

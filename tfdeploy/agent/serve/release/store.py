@@ -150,10 +150,10 @@ def load_manifest(path: str) -> Optional[Manifest]:
 
 def is_intact(workdir: str, job: str, release: str) -> bool:
     """Return whether the release is complete and unchanged. Raises UntrustedPath."""
-    return not check_and_list_damage(workdir, job, release)
+    return not list_damage_and_store_times(workdir, job, release)
 
 
-def check_and_list_damage(workdir: str, job: str, release: str) -> List[str]:
+def list_damage_and_store_times(workdir: str, job: str, release: str) -> List[str]:
     """List the paths of the release that differ from the committed state; an empty list means that
     the release is complete. If only the times of files have changed, the new times are stored.
 

@@ -83,9 +83,9 @@ class EndedAttempts:
 
 
 def _send_changes(
-    call: Call, paths: RunPaths, tasks: List[str], sent: Dict[str, Answer], ends: EndedAttempts
+    call: Call, paths: RunPaths, tasks: List[str], last_sent: Dict[str, Answer], ends: EndedAttempts
 ) -> bool:
-    """Send an item for each change. `sent`: the last item that was sent for each task, for the
+    """Send an item for each change. `last_sent`: the last item that was sent for each task, for the
     samples and for the host's state. Return True if no further changes will come."""
     # First check whether the run is over, then read the states. So if the run is over, the states
     # are the final ones.
@@ -93,13 +93,13 @@ def _send_changes(
     for task in tasks:
         status = task_status(paths, task)
         fields = wire.to_wire(status)
-        if sent.get(task) != fields:
-            sent[task] = fields
+        if last_sent.get(task) != fields:
+            last_sent[task] = fields
             call.item({"task": fields, "attempts": ends.take_unreported(status)}, b"")
     newest_samples = read_json(paths.file(layout.NEWEST_SAMPLES))
     for kind, value in (("samples", newest_samples), ("host_state", wire.to_wire(paths.state()))):
-        if value is not None and sent.get(kind) != value:
-            sent[kind] = value
+        if value is not None and last_sent.get(kind) != value:
+            last_sent[kind] = value
             call.item({kind: value}, b"")
     return over
 
@@ -163,12 +163,12 @@ def _start_offset(call: Call, paths: RunPaths, task: str, clock_ahead_s: float) 
 def _send_logs(
     call: Call,
     paths: RunPaths,
-    readers: Dict[str, LogReader],
+    reader_by_task: Dict[str, LogReader],
     watcher: inotify.Watcher,
     clock_ahead_s: float,
 ) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
-    open_tasks = list(readers)
+    open_tasks = list(reader_by_task)
     run_files = watch_run_files(paths, open_tasks)
     finished: List[str] = []
     sent = 0
@@ -179,7 +179,7 @@ def _send_logs(
             finished = _tasks_without_more_output(paths, open_tasks)
         read_bytes = 0
         for task in list(open_tasks):
-            piece = readers[task].read(PIECE_BYTES)
+            piece = reader_by_task[task].read(PIECE_BYTES)
             if piece is not None:
                 _send_piece(call, task, piece, clock_ahead_s)
                 read_bytes += len(piece.blob)

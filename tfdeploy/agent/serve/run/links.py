@@ -80,9 +80,9 @@ def check_links(call: Call) -> Answer:
     return {"asked": hosts, "shut": shut}
 
 
-def _explain_foreign_source(port: Answer, peers: Mapping[str, _MinderIdentity]) -> Answer:
+def _explain_foreign_source(port: Answer, minder_by_host: Mapping[str, _MinderIdentity]) -> Answer:
     """If the port rejects this host, and the port's host has stated the reason, add that reason."""
-    source = peers[port["host"]].foreign_source
+    source = minder_by_host[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):
         port["why"] = (
             "%s (this host's connections have the source address %s, which is not its own address)"

@@ -90,7 +90,7 @@ def prepare_run(call: Call) -> Answer:
         if _reset_unless_prepared(paths, part):
             return {"prepared": True}
         refuse_other_live_run(paths)
-        _check_release(paths, part.release)
+        _refuse_damaged_release(paths, part.release)
         with abortable_prepare(call, paths, part.plan_digest) as raise_if_unwanted:
             _prepare_folder(paths, part, arguments, raise_if_unwanted)
     return {"prepared": True}
@@ -177,15 +177,15 @@ def _remove_old_folder_of_other_host(other: RunPaths, plan_digest: str) -> None:
     raise _exists_error(other)
 
 
-def _check_release(paths: RunPaths, release: str) -> None:
-    wrong = release_store.check_and_list_damage(paths.workdir, paths.job, release)
+def _refuse_damaged_release(paths: RunPaths, release: str) -> None:
+    wrong = release_store.list_damage_and_store_times(paths.workdir, paths.job, release)
     if wrong:
         how = "on this host" if wrong == [release] else "intact; see " + ", ".join(wrong[:3])
         what = "release %s of job %s is not %s" % (release, paths.job, how)
         raise VerbError("no_release", what, advice="sync")
 
 
-def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
+def _refuse_missing_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
         wrong = find_program_problem(
             wire.resolve_words(spec, part.texts), paths.task_cwd(spec), os.environ
@@ -244,7 +244,7 @@ def _make_folders(
     data_files.make_part_folders(paths, part.parts)
     for spec in part.tasks:
         make_private_folder(paths.task_dir(spec.task))
-    _check_programs(paths, part)
+    _refuse_missing_programs(paths, part)
     shown_plan.write_plan(paths.workdir, paths.job, paths.run, arguments.plan)
     paths.reserve_disk_space(part)
     try:
