@@ -105,6 +105,15 @@ def test_operators_of_different_hosts_do_not_wait_for_each_other(fleets: Any) ->
     assert ask(looker, hosts["n3"], "sync", wait_s=5)
 
 
+@pytest.mark.parametrize("operation", ["launch", "sync"])
+def test_two_names_of_one_machine_are_named_and_not_waited_for(fleets: Any, operation: str) -> None:
+    hosts, anna, _, _ = fleets
+    taking = Taking(anna, {"n1": hosts["n1"], "n4": replace(hosts["n1"], name="n4")}, operation)
+    taking.join(60)
+    assert isinstance(taking.error, Refused) and taking.said == []
+    assert taking.error.what == f"n4 and another host of this {operation} are one machine"
+
+
 def test_first_of_two_launches_gets_lock(fleets: Any) -> None:
     hosts, anna, bert, _ = fleets
     assert ask(bert, hosts["n2"], "launch")

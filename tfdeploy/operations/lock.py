@@ -185,7 +185,8 @@ class HostLocks(JobLock):
         """Acquire the lock of one host. Raise Refused if it is not free within PATIENCE_S.
 
         A launch waits only `launch_wait_s` for another launch. It waits at all because the other
-        launch may fail to lock one of the other hosts and then releases this lock.
+        launch may fail to lock one of the other hosts and then releases this lock. A lock that this
+        operation holds itself is never waited for: two names of the inventory are one machine.
         """
         host = session.host.name
         for wait_s in (launch_wait_s, PATIENCE_S):
@@ -195,6 +196,12 @@ class HostLocks(JobLock):
             except AgentError as error:
                 if not has_code(error, "locked"):
                     raise
+                if self.holder.items() <= error.details.items():
+                    raise Refused(
+                        f"{host} and another host of this {self.operation} are one machine",
+                        where=host,
+                        next="leave out one of the two names: `tfdeploy check` names both",
+                    ) from error
                 holder = _describe_holder(error.details)
                 between_launches = error.details.get("operation") == self.operation == "launch"
                 if between_launches or wait_s == PATIENCE_S:
