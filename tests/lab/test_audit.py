@@ -195,13 +195,14 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
 
     assert find_leaks(operator, WANTED, "~/tfdeploy") == {}
     (operator.cwd / "quick.py").write_text(SHOWS)
+    job = operator.cwd / "tfdeploy.yaml"
+    # On a busy machine, a dying task lives longer than 300 ms.
+    job.write_text(job.read_text().replace("300ms", "60s"))
     outputs.append(
         operator.run(
             "launch",
             "--name",
             "canary-dies",
-            "--set",
-            "ready.after=60s",
             "-v",
             "--",
             "python",
