@@ -8,6 +8,7 @@ every value.
 from __future__ import annotations
 
 import ast
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from tfdeploy.planning.source.expressions import (
     last_name,
     literal_text,
 )
-from tfdeploy.planning.source.parsed_file import place_of, subtree
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program, is_main_block
 
 # How a flag is written on the command line:
@@ -206,8 +207,54 @@ def defined_flags(program: Program) -> Flags:
     return tuple(
         replace(flag, where=place_of(call), call=call)
         for call in executed_calls(program)
-        if (flag := read_definition(call))
+        for definition in _unrolled(call)
+        if (flag := read_definition(definition))
     )
+
+
+def _unrolled(call: ast.Call) -> Iterator[ast.Call]:
+    """Yield the call once for each element of the literal list that a loop around it goes through,
+    if its first argument is made of the loop's variable, else once as it is.
+
+    The first argument is the literal text that it has in that round of the loop.
+    """
+    name = call.args[0] if call.args and literal_text(call.args[0]) is None else None
+    is_unrolled = False
+    for loop in enclosing_nodes(call) if name else ():
+        if not isinstance(loop, ast.For):
+            continue
+        targets = elements(loop.target) or [loop.target]
+        for row in elements(loop.iter):
+            values = {
+                target.id: text
+                for target, value in zip(targets, elements(row) or [row], strict=False)
+                if isinstance(target, ast.Name) and (text := literal_text(value)) is not None
+            }
+            if text := _text_with(name, values):
+                unrolled = copy.copy(call)
+                unrolled.args = [ast.Constant(text), *call.args[1:]]
+                is_unrolled = True
+                yield unrolled
+    if not is_unrolled:
+        yield call
+
+
+def _text_with(node: ast.expr | None, values: Mapping[str, str]) -> str | None:
+    """Return the text that an expression makes of these variables, or None if it is not known."""
+    match node:
+        case ast.Name(name):
+            return values.get(name)
+        case ast.BinOp(left, ast.Add(), right):
+            parts = [_text_with(left, values), _text_with(right, values)]
+        case ast.BinOp(ast.Constant(str(form)), ast.Mod(), ast.Name(name)) if name in values:
+            return form.replace("%s", values[name])
+        case ast.JoinedStr(texts):
+            parts = [_text_with(each, values) for each in texts]
+        case ast.FormattedValue(value):
+            return _text_with(value, values)
+        case _:
+            return literal_text(node)
+    return None if None in parts else "".join(filter(None, parts))
 
 
 def executed_calls(program: Program) -> Iterator[ast.Call]:

@@ -37,6 +37,24 @@ def chosen_arguments(text: str, *, sync: bool = False) -> tuple[str, ...]:
 
 
 PROGRAMS = {
+    "argparse in a loop": (
+        """
+parser = argparse.ArgumentParser()
+for name in ("ps_hosts", "worker_hosts"):
+    parser.add_argument("--" + name, default="")
+for option, words in [("job_name", "its role"), ("task_index", "its number")]:
+    parser.add_argument(f"--{option}", help=words)
+""",
+        CLASSIC,
+    ),
+    "absl in a loop": (
+        """
+for name in ["ps_hosts", "worker_hosts", "job_name"]:
+    flags.DEFINE_string(name, None, "")
+flags.DEFINE_integer("task_index", 0, "")
+""",
+        CLASSIC,
+    ),
     "tf.app.flags, the distributed tutorial of TensorFlow 1": (
         """
 import tensorflow as tf
