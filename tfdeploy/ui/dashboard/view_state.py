@@ -110,14 +110,14 @@ class ViewState:
         """Return the row of the table that contains the selected task; None if no row does."""
         return next((item for item in self.items if self.selected in item.tasks), None)
 
-    def _scroll_log(self, line_count: int) -> None:
-        """Scroll the log by `line_count`, up if negative. At the lower end, the newest lines are shown
+    def _scroll_log(self, lines_down: int) -> None:
+        """Scroll the log by `lines_down`, up if negative. At the lower end, the newest lines are shown
         again, unless the log is paused."""
-        if self.snapshot is None and line_count >= 0:
+        if self.snapshot is None and lines_down >= 0:
             return
         shown = self._take_snapshot() if self.snapshot is None else self.snapshot
         low = min(self.log_rows, len(shown))
-        self.bottom = max(low, min(len(shown), self.bottom + line_count))
+        self.bottom = max(low, min(len(shown), self.bottom + lines_down))
         if self.bottom == len(shown) and not self.paused:
             self.snapshot = None
 
