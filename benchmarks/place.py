@@ -136,8 +136,8 @@ def _ticks(pid: int) -> int:
 def open_bench_lab(hosts: int, **wishes: Any) -> Iterator[BenchLab]:
     """Yield a lab of isolated hosts n1..nN, with an operator.
 
-    This needs root. `wishes` are options of `lab.create_or_revive`. No figure includes the time to start or
-    remove the lab.
+    This needs root. `wishes` are options of `lab.create_or_revive`. No figure includes the time to
+    start or remove the lab.
     """
     if os.geteuid() != 0:
         raise SystemExit("isolated hosts need root: sudo make bench")

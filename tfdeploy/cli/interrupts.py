@@ -96,7 +96,8 @@ def report_interrupt(interrupt: KeyboardInterrupt) -> int:
 
 
 def _end_by_signal(signal_number: int) -> NoReturn:
-    """End this process by the signal `signal_number`, so that its parent sees which signal ended it."""
+    """End this process by the signal `signal_number`, so that its parent sees which signal ended
+    it."""
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
     # If this process blocks the signal, `os.kill` does not end the process.

@@ -73,8 +73,8 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived_else_fetch(self, round_number: int) -> bool:
-        """Return True if the chief's `keep` folders for round `round_number` have arrived. Each time the
-        tasks that restart together are started is a round. The first call for a round
+        """Return True if the chief's `keep` folders for round `round_number` have arrived. Each
+        time the tasks that restart together are started is a round. The first call for a round
         starts the transfer."""
         with self._lock:
             self._wanted = max(self._wanted, round_number)
@@ -110,8 +110,8 @@ class KeepFetch:
     @contextmanager
     def _locked_while_wanted(self, round_number: int) -> Iterator[None]:
         """Hold the lock during the `with` block, so that `give_up` waits until the block has ended.
-        Raises ValueError if round `round_number` no longer needs the files. A round is one start of all
-        tasks that restart together."""
+        Raises ValueError if round `round_number` no longer needs the files. A round is one start of
+        all tasks that restart together."""
         with self._lock:
             if self._wanted != round_number:
                 raise ValueError("the files are no longer needed")

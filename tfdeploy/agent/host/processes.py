@@ -217,8 +217,8 @@ def _kill(pid: int, signum: int) -> bool:
 
 
 def send_signals(pids: Iterable[int], process_by_pid: Dict[int, Process], signum: int) -> None:
-    """Send a signal to the processes with these pids; `process_by_pid` contains their identities. A stopped
-    process also gets SIGCONT, so that it can react to the signal."""
+    """Send a signal to the processes with these pids; `process_by_pid` contains their identities. A
+    stopped process also gets SIGCONT, so that it can react to the signal."""
     boot = boot_id()
     for pid in pids:
         target = Identity(boot, pid, process_by_pid[pid].start_ticks)

@@ -15,9 +15,10 @@ _LINE_BYTES = 4 << 10
 
 
 def last_lines_offset(task_dir: str, line_count: int) -> int:
-    """Return the offset at which the last `line_count` lines of the log begin. Lines may be endless, so
-    only the end of the log is searched: about 8 MiB, plus 4 KiB for each of the `line_count` lines. If
-    the end of the log contains fewer lines, return the offset at which the search stopped."""
+    """Return the offset at which the last `line_count` lines of the log begin. Lines may be
+    endless, so only the end of the log is searched: about 8 MiB, plus 4 KiB for each of the
+    `line_count` lines. If the end of the log contains fewer lines, return the offset at which the
+    search stopped."""
     with OpenSegments(task_dir) as segments:
         return _last_lines_offset(segments, line_count)
 

@@ -21,7 +21,8 @@ UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on eve
 UNSTARTED_S = 20.0  # the run was never started on this host
 ROLLED_BACK_S = 1.0  # the control machine has rolled the run back; counted from the rollback
 SELDOM_AFTER_S = 60.0  # after this many seconds, the pauses become longer
-# The pause between two calls of `decide_stay_and_tick`: at first, and later. A change ends the pause early.
+# The pause between two calls of `decide_stay_and_tick`: at first, and later. A change ends the
+# pause early.
 SOON_S, SELDOM_S = 0.25, 5.0
 
 

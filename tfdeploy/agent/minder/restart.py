@@ -258,8 +258,8 @@ def make_gang_round(
     action: AnnounceRound, status: wire.TaskStatus, restart_count: RestartCount
 ) -> GangRound:
     """Return the next round, which is a new start of all tasks that restart together. Its cause is
-    the death of the task `action.task`, which `status` describes. `restart_count`: the count of failed
-    starts that includes this death."""
+    the death of the task `action.task`, which `status` describes. `restart_count`: the count of
+    failed starts that includes this death."""
     death = make_death(make_ending(status), action.task, status.host)
     names = ("count", "quick", "delay_s", "error", "same")
     return {

@@ -208,8 +208,9 @@ class _JobLock:
 def _try_acquire(
     context: SessionContext, job: str, holder: LockHolder, fencing_number: Optional[int] = None
 ) -> bool:
-    """Acquire the lock for this session. Return whether the session now holds the lock. If `fencing_number`
-    is given, acquire the lock only if `fencing_number` is its current fencing number."""
+    """Acquire the lock for this session. Return whether the session now holds the lock. If
+    `fencing_number` is given, acquire the lock only if `fencing_number` is its current fencing
+    number."""
     with _acquiring:
         name = "lock " + job
         if name in context.closing_functions:

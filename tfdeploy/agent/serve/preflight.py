@@ -36,8 +36,8 @@ def gather_facts(
     port_range: Tuple[int, int],
     programs: Dict[str, Optional[StartedProgram]],
 ) -> Answer:
-    """Return the fields of model.facts.PreflightFacts. `programs`: what `start_quota_and_driver_queries`
-    returned."""
+    """Return the fields of model.facts.PreflightFacts. `programs`: what
+    `start_quota_and_driver_queries` returned."""
     mount = mounts.find_mount(workdir)
     return {
         "limits": limits.soft_limits(),

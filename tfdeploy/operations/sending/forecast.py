@@ -166,9 +166,8 @@ class _Forecast:
     ) -> None:
         """Add a broadcast that a sync would run.
 
-        `lacking_bytes_by_host`: {host: bytes that it lacks}. `total_bytes`: all bytes of the broadcast.
-        `source`: the host that sends the data first; "" stands for this machine.
-        """
+        `lacking_bytes_by_host`: {host: bytes that it lacks}. `total_bytes`: all bytes of the
+        broadcast. `source`: the host that sends the data first; "" stands for this machine."""
         counts = {**({source: 0} if source in self._sessions else {}), **lacking_bytes_by_host}
         members = [
             MemberSession(self._sessions[name], count, total_bytes, port=A_PORT)

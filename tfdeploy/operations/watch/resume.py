@@ -55,11 +55,11 @@ def resume_or_end_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
 def resume_or_end_with_retries(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """Call `resume_or_end_on_host` repeatedly, for up to a minute, while a later attempt may succeed.
+    """Call `resume_or_end_on_host` repeatedly, for up to a minute, while a later attempt may
+    succeed.
 
-    Returns the result of `resume_or_end_on_host`, or False if all attempts failed. `report` receives a
-    text about each new error, and about the success. Raises HostUnreachable.
-    """
+    Returns the result of `resume_or_end_on_host`, or False if all attempts failed. `report`
+    receives a text about each new error, and about the success. Raises HostUnreachable."""
     reported: str | None = None
     for _ in range(TRIES):
         try:

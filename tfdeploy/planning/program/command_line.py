@@ -76,9 +76,9 @@ def task_command(
 ) -> Command:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
-    `placeholder_values`: {placeholder: value}. `added_flags`: the flags to append. `placeholder_values_in_flags`:
-    {placeholder: its value in `added_flags`}, if that differs from its value in the job's command.
-    """
+    `placeholder_values`: {placeholder: value}. `added_flags`: the flags to append.
+    `placeholder_values_in_flags`: {placeholder: its value in `added_flags`}, if that differs from
+    its value in the job's command."""
     first, *others = (
         placeholders.fill_placeholders(word, placeholder_values) for word in job.command
     )

@@ -62,9 +62,8 @@ def isolation_note(
 ) -> str | None:
     """Return a note if the program has no way to learn about its cluster, else None.
 
-    Each worker of such a program would train alone, and no error would show this. `worker_count`: the
-    number of workers that run the program.
-    """
+    Each worker of such a program would train alone, and no error would show this. `worker_count`:
+    the number of workers that run the program."""
     mode = rules_of(job.mode)
     clustered = job.flags in (None, "auto") and not (
         mode.single or mode.ranks or "one_client" in mode.traits

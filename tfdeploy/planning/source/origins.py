@@ -125,7 +125,7 @@ class Origins:
                 yield from self.origins_of(value)
             case ast.Attribute(attr=name):
                 yield from self._origins_of_assigned(
-                    *self._attributes[name], *self._values_in_other_modules(name, node)
+                    *self._attributes[name], *self._values_of_same_name_elsewhere(name, node)
                 )
             case ast.Subscript(value, key):
                 yield from self._origins_of_item(self.origins_of(value), key)
@@ -197,9 +197,9 @@ class Origins:
             if given := self._given.get((id(scope), node.id)):
                 return given
         is_parameter = any(node.id in _parameter_names(function) for function in functions)
-        return [] if is_parameter else self._values_in_other_modules(node.id, node)
+        return [] if is_parameter else self._values_of_same_name_elsewhere(node.id, node)
 
-    def _values_in_other_modules(self, name: str, node: ast.expr) -> list[_AssignedValue]:
+    def _values_of_same_name_elsewhere(self, name: str, node: ast.expr) -> list[_AssignedValue]:
         """Return the values that modules without this node assign to a name of this spelling."""
         own = file_of(node)
         others = [id(other.tree) for other in self._program.modules if other is not own]

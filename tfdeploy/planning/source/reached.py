@@ -172,7 +172,7 @@ class _ReachedCollector:
 
     def _enter_called_function(self, function: ast.expr, scope: Scope) -> None:
         called = self._scopes.meaning(function, scope)
-        if called and (instance := called.called_instance):
+        if called and (instance := called.instance_if_class):
             called = self._scopes.member(instance, "__init__")
         node = called.node if called else None
         if not called or not isinstance(node, Function) or id(node.body) in self.nodes:

@@ -33,7 +33,7 @@ class Meaning:
     owner: Meaning | None = None
 
     @property
-    def called_instance(self) -> Meaning | None:
+    def instance_if_class(self) -> Meaning | None:
         """Return the instance that results from calling this class; None if this is not a class."""
         is_class = isinstance(self.node, ast.ClassDef) and not self.is_instance
         return replace(self, is_instance=True) if is_class else None
@@ -107,7 +107,7 @@ class Scopes:
                 return member or self._submodule(node, scope)
             case ast.Call(function):
                 called = self.meaning(function, scope, depth - 1)
-                return called.called_instance if called else None
+                return called.instance_if_class if called else None
         return None
 
     def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> Meaning | None:
