@@ -152,15 +152,24 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
 
 
 @pytest.mark.fault("20 a disk that is full before the agent is there")
-def test_a_full_disk_is_named_with_its_folder_and_what_the_agent_needs(operator: Tfdeploy) -> None:
+@pytest.mark.parametrize(
+    ("fill", "free"),
+    [
+        (f"head -c 12m /dev/zero > {FOLDER}/theirs || true", r"0 KiB and \d+ inodes"),
+        (f"mount -o remount,nr_inodes=40 {FOLDER}", r"[1-9]\d+ KiB and \d\d? inodes"),
+    ],
+    ids=["bytes", "inodes"],
+)
+def test_a_full_disk_is_named_with_its_folder_and_what_the_agent_needs(
+    operator: Tfdeploy, fill: str, free: str
+) -> None:
     set_inventory(operator, hosts={"n2": {"workdir": f"{FOLDER}/tfdeploy"}})
-    fill = f"head -c 12m /dev/zero > {FOLDER}/theirs || true"
     with host_changed_by_scripts(
         operator.lab, "n2", f"{FULL}\n{fill}", f"umount {FOLDER}; rm -rf {FOLDER}"
     ):
         [row] = operator.json("check", "--limit", "n2", exit_code=1)["hosts"]
         [failed] = [each for each in row["checks"] if not each["ok"]]
-        form = rf"no space for the agent \(\S+ KiB\): n2 says: \"{FOLDER}/.*, 0 KiB free\""
+        form = rf"no space for the agent \(\S+ KiB\): n2 says: \"{FOLDER}/.*, {free} free\""
         assert re.fullmatch(form, failed["detail"]), failed
 
 

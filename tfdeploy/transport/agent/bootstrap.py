@@ -253,7 +253,8 @@ def _reported_failure_error(text: bytes, host: str) -> TfdeployError:
         return Refused(
             f"no space for the agent ({format_binary_bytes(len(agent_zip()))}): {reported}",
             where=host,
-            next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
+            next=f"free some space or inodes on {host}, or set its `workdir:` to a folder on "
+            "another disk",
         )
     return Refused(
         f"the agent cannot be installed on this host: {reported}",

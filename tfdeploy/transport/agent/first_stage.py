@@ -108,7 +108,9 @@ def report_error(error, path):
         fail("workdir", what)
     while not os.path.exists(path):
         path = os.path.dirname(path)
-    fail("disk", "%s, %d KiB free" % (what, os.statvfs(path).f_bavail * os.statvfs(path).f_frsize >> 10))
+    disk = os.statvfs(path)
+    inodes = disk.f_favail if disk.f_files else "unlimited"
+    fail("disk", "%s, %d KiB and %s inodes free" % (what, disk.f_bavail * disk.f_frsize >> 10, inodes))
 def install_if_missing(workdir, name):
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)
