@@ -151,15 +151,15 @@ def join_remedies(lacks: list[MissingCapability]) -> str:
     return "; ".join(f"`{line}`" for line in lines)
 
 
-def require_isolated(host_count: int) -> None:
+def require_isolated(count: int) -> None:
     """Raise Refused if this machine cannot run an isolated lab. The error says what to type."""
     lacks = find_missing_capabilities(
-        "isolated lab", command=f"tfdeploy lab up {host_count} --kind isolated"
+        "isolated lab", command=f"tfdeploy lab up {count} --kind isolated"
     )
     if lacks:
         raise Refused(
             f"an isolated lab is not possible: {describe_missing(lacks)}",
             where="this machine",
             next=f"{join_remedies(lacks)}; or without all that: "
-            f"`tfdeploy lab up {host_count} --kind loopback`",
+            f"`tfdeploy lab up {count} --kind loopback`",
         )
