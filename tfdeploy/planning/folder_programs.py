@@ -18,7 +18,7 @@ from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
-from tfdeploy.planning.source.expressions import argument, last_name, literal_text
+from tfdeploy.planning.source.expressions import argument, is_true, last_name, literal_text
 from tfdeploy.planning.source.source import Program, is_main_block
 
 # A program that imports one of these packages trains a model.
@@ -204,17 +204,21 @@ def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
     """Yield the flags that the program defines.
 
     A flag without a default gets as its default the value from an example of the program's command,
-    if `text` contains one. Flags about the cluster are left as they are.
+    if `text` contains one. A flag that is not required gets it only from the first example with
+    flags, because another example may test or export. Flags about the cluster are left as they are.
     """
     # An installed program often has the name of its package.
     names = "|".join(map(re.escape, posixpath.splitext(program.path or "")[0].split("/")[-2:]))
     command = re.compile(rf"\b(?:{names})(?:\.py)? +([^`;&|\n]*)")
     # The first example is put last, because the last value of a flag counts.
-    examples = reversed(command.findall(re.sub(r"\\\n|[\"']", "", text)))
-    values = flag_definitions.flags_in_command(tuple(" ".join(examples).split()))
+    examples = command.findall(re.sub(r"\\\n|[\"']", "", text))
+    values = flag_definitions.flags_in_command(tuple(" ".join(reversed(examples)).split()))
+    first = next((each for each in examples if " --" in f" {each}"), "")
+    first_values = flag_definitions.flags_in_command(tuple(first.split()))
     cluster = {flag.dest for flag in flags.cluster_flags(program).flags}
     for flag in flag_definitions.defined_flags(program):
-        value = values.get(flag.spelling.lstrip("-"), "")
+        required = flag.call and is_true(argument(flag.call, "required"))
+        value = (values if required else first_values).get(flag.spelling.lstrip("-"), "")
         fits = flag.empty and flag.dest not in cluster and _EXAMPLE_VALUE.fullmatch(value)
         yield replace(flag, default=value) if fits else flag
     if program.uses_any_name("HfArgumentParser"):

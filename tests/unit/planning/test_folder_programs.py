@@ -118,6 +118,17 @@ def test_flags_without_default_get_values_from_an_example_of_the_command() -> No
     assert (program.data, program.keep) == ((("texts", "--corpus"),), ("runs",))
 
 
+def test_only_required_flags_get_values_from_later_examples() -> None:
+    text = (
+        "import lightning\n"
+        "p.add_argument('--config', required=True)\np.add_argument('--test')\n"
+        "p.add_argument('--images', required=True)\n"
+    )
+    document = "`train.py --config a.yaml`, or\n`train.py --test last.ckpt --images all/x`\n"
+    (program,) = programs_among({"train.py": text}, documents=document)
+    assert program.arguments == ("--config=a.yaml", "--images=all/x")
+
+
 def test_a_program_that_imports_its_own_package_is_started_as_a_module() -> None:
     text = "from trainer import model\nmodel.train()\n"
     sources = {"trainer/task.py": text, "trainer/model.py": "def train():\n  pass\n"}
