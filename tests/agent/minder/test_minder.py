@@ -26,7 +26,7 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     store = SimpleNamespace(
         known=SimpleNamespace(abort=None), record_stalled_tasks=lambda health: None
     )
-    part = SimpleNamespace(stall_action="restart", stop_grace_s=1.0)
+    part = SimpleNamespace(stall_action="restart", stall_after_s=300.0, stop_grace_s=1.0)
     paths = SimpleNamespace(
         status=lambda task: TaskStatus(run="r1", task=task, host="n1", attempt=attempt, state=state)
     )
@@ -38,4 +38,4 @@ def test_only_the_attempt_that_was_called_stalled_is_ended(
     one.effects = effects.ActionExecutor.__new__(effects.ActionExecutor)
     one.effects._paths, one.effects._part = paths, part
     one._record_stalls_and_end_culprits()
-    assert bool(told) == ended
+    assert ["stall.after is 300 s" in each[2] for each in told] == [True] * ended

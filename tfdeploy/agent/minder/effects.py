@@ -104,9 +104,8 @@ class ActionExecutor:
         """If the attempt still runs, end it as failed."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
-            tell_supervisor_to_stop(
-                self._paths, task, "stalled: " + reason, self._part.stop_grace_s, "failed"
-            )
+            reason = "stalled: %s (stall.after is %g s)" % (reason, self._part.stall_after_s)
+            tell_supervisor_to_stop(self._paths, task, reason, self._part.stop_grace_s, "failed")
 
     # --- one method for each kind of action
 
