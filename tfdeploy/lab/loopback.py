@@ -75,7 +75,8 @@ def choose_ports(root: Path, host_count: int) -> list[int]:
     chosen = list(itertools.islice(free, host_count))
     if len(chosen) < host_count:
         raise Refused(
-            f"fewer than {host_count} blocks of ports are free between {FIRST_PORT} and {LAST_PORT}",
+            f"fewer than {host_count} blocks of ports are free between {FIRST_PORT} and "
+            f"{LAST_PORT}",
             where="this machine",
         )
     return chosen

@@ -90,7 +90,7 @@ class Host:
             thread.join()
         return sent
 
-    def place(self) -> None:
+    def copy_to_staging(self) -> None:
         """Copy the files that the host lacks to its staging folder, as rsync does."""
         for path in (os.fsdecode(self.rows.path(row)) for row in self.lacking):
             (self.staging / path).parent.mkdir(parents=True, exist_ok=True)

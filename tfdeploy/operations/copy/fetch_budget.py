@@ -26,18 +26,20 @@ class FetchBudget:
     received_bytes: int = 0
 
     def check_fits(self, total_bytes: int, folder: Path) -> None:
-        """Raise HostFailed if `total_bytes` further bytes exceed --max or the free space for `folder`."""
-        if self.max_bytes is not None and self.received_bytes + total_bytes > self.max_bytes:
+        """Raise HostFailed if a transfer of `total_bytes` exceeds --max or the folder's free space."""
+        sum_bytes = self.received_bytes + total_bytes
+        if self.max_bytes is not None and sum_bytes > self.max_bytes:
             raise HostFailed(
-                f"{self.received_bytes + total_bytes} bytes are to be fetched, more than --max {self.max_bytes} allows",
+                f"{sum_bytes} bytes are to be fetched, more than --max {self.max_bytes} allows",
                 where=self.host,
-                next=f"add --max {self.received_bytes + total_bytes}B, or fetch less: add only --keep, "
-                "only --files or only --logs",
+                next=f"add --max {sum_bytes}B, or fetch less: add only --keep, only --files or "
+                "only --logs",
             )
         free = _free_bytes(folder)
         if total_bytes > free:
             raise HostFailed(
-                f"{self.host}: {total_bytes} bytes are to be fetched, but only {free} bytes may be written to this disk",
+                f"{self.host}: {total_bytes} bytes are to be fetched, but only {free} bytes may be "
+                "written to this disk",
                 where=str(folder),
                 next="name another folder with --to DIR",
             )

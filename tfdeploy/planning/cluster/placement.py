@@ -49,8 +49,8 @@ def place_tasks(
 ) -> Seats:
     """Return every task with its host, in the order of ROLES.
 
-    `host_of_task_0_by_role`: {role: host that must get task 0 of the role}. Raises Refused if requested
-    GPUs are missing, and ConfigError if tasks are requested for a role without hosts.
+    `host_of_task_0_by_role`: {role: host that must get task 0 of the role}. Raises Refused if
+    requested GPUs are missing, and ConfigError if tasks are requested for a role without hosts.
     """
     free = {
         name: list(gpus.usable_gpus(hosts[name], facts[name]))
@@ -223,6 +223,6 @@ class _RolePlacement:
             f"{request.because or f'the role {request.role}'} asks for {task_count}, and there is "
             f"room for {sum(quota_by_host.values())} ({places}): {rule}",
             where=f"role {request.role}",
-            next=f"ask for at most {sum(quota_by_host.values())}, name more hosts, or write `roles: "
-            f"{{{request.role}: {{gpus: 0}}}}`",
+            next=f"ask for at most {sum(quota_by_host.values())}, name more hosts, or write "
+            f"`roles: {{{request.role}: {{gpus: 0}}}}`",
         )

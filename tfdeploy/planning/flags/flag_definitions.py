@@ -212,34 +212,37 @@ def defined_flags(program: Program) -> Flags:
     )
 
 
-def _unrolled(call: ast.Call) -> Iterator[ast.Call]:
-    """Yield the call once for each element of the literal list that a loop around it goes through,
-    if its first argument is made of the loop's variable, else once as it is.
+def _unrolled(call: ast.Call) -> list[ast.Call]:
+    """Return the call once for each round of a loop around it over literal elements, if its first
+    argument is made of the loop's variable, else once as it is.
 
-    The first argument is the literal text that it has in that round of the loop.
+    The first argument is the literal text that it has in that round.
     """
-    name = call.args[0] if call.args and literal_text(call.args[0]) is None else None
-    is_unrolled = False
-    for loop in enclosing_nodes(call) if name else ():
-        if not isinstance(loop, ast.For):
-            continue
-        targets = elements(loop.target) or [loop.target]
-        for row in elements(loop.iter):
-            values = {
-                target.id: text
-                for target, value in zip(targets, elements(row) or [row], strict=False)
-                if isinstance(target, ast.Name) and (text := literal_text(value)) is not None
-            }
-            if text := _text_with(name, values):
-                unrolled = copy.copy(call)
-                unrolled.args = [ast.Constant(text), *call.args[1:]]
-                is_unrolled = True
-                yield unrolled
-    if not is_unrolled:
-        yield call
+    if not call.args or literal_text(call.args[0]) is not None:
+        return [call]
+    texts = [_text_with(call.args[0], values) for values in _rounds_of_loops(call)]
+    calls = []
+    for text in filter(None, texts):
+        calls.append(copy.copy(call))
+        calls[-1].args = [ast.Constant(text), *call.args[1:]]
+    return calls or [call]
 
 
-def _text_with(node: ast.expr | None, values: Mapping[str, str]) -> str | None:
+def _rounds_of_loops(node: ast.AST) -> Iterator[dict[str, str]]:
+    """Yield {variable: text} of each round of the loops over literal elements around the node."""
+    for loop in enclosing_nodes(node):
+        if isinstance(loop, ast.For):
+            targets = elements(loop.target) or [loop.target]
+            for row in elements(loop.iter):
+                pairs = zip(targets, elements(row) or [row], strict=False)
+                yield {
+                    target.id: text
+                    for target, value in pairs
+                    if isinstance(target, ast.Name) and (text := literal_text(value)) is not None
+                }
+
+
+def _text_with(node: ast.expr, values: Mapping[str, str]) -> str | None:
     """Return the text that an expression makes of these variables, or None if it is not known."""
     match node:
         case ast.Name(name):

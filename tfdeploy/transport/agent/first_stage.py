@@ -110,7 +110,8 @@ def report_error(error, path):
         path = os.path.dirname(path)
     disk = os.statvfs(path)
     inodes = disk.f_favail if disk.f_files else "unlimited"
-    fail("disk", "%s, %d KiB and %s inodes free" % (what, disk.f_bavail * disk.f_frsize >> 10, inodes))
+    free_kib = disk.f_bavail * disk.f_frsize >> 10
+    fail("disk", "%s, %d KiB and %s inodes free" % (what, free_kib, inodes))
 def install_if_missing(workdir, name):
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)

@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> Path:
 
 def bring(host: Host, source: Path) -> None:
     host.lack(source)
-    host.place()
+    host.copy_to_staging()
     assert host.commit()
 
 
@@ -60,13 +60,13 @@ def test_how_many_files_a_sync_would_delete(host: Host, source: Path) -> None:
 def test_files_that_rsync_brought_count_once_they_are_complete(host: Host, source: Path) -> None:
     (source / "other").write_bytes(b"123")
     host.lack(source)
-    host.place()
+    host.copy_to_staging()
     (host.staging / "other").write_bytes(b"12")
     assert not host.commit() and host.call("data.state") is None
     answer = host.call("data.lack", host.rows.pack())
     staged = host.marked_paths(answer["staged"])
     assert (staged, answer["present"]) == (["deep/shard"], None)
-    host.place()
+    host.copy_to_staging()
     assert host.commit()
     assert host.call("data.state")["digest"] == listing.walk(str(source)).digest()
     assert host.call("data.lack", host.rows.pack())["present"] == str(host.folder)
@@ -76,7 +76,7 @@ def test_staged_file_that_belongs_to_a_complete_version_too_is_not_written_to(
     host: Host, source: Path, tmp_path: Path
 ) -> None:
     host.lack(source)
-    host.place()
+    host.copy_to_staging()
     (tmp_path / "complete").hardlink_to(host.staging / "deep" / "shard")
     host.lack(source)
     assert not (host.staging / "deep" / "shard").exists()
