@@ -13,6 +13,7 @@ overwritten only on request.
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 import stat
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from tfdeploy.errors import BadAnswer, HostFailed
 from tfdeploy.model.answers.files import (
+    CHECKPOINT_RECORD,
     FETCH_LIST,
     FETCH_SUMS,
     FoundFile,
@@ -263,16 +265,20 @@ class _FolderFetch:
 
         `paths_and_sizes`: pairs (path, size in `staging`). The host hashes only that many bytes of
         its file, which may have grown. Each equal file is marked as checked, and the others are
-        deleted.
+        deleted. A checkpoint record is deleted in any case: rsync may have read the time of one
+        record and the content of the next, which names files that are not in the list.
         """
         for start in range(0, len(paths_and_sizes), SUMS_PER_REQUEST):
             batch = dict(paths_and_sizes[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
                 stamp = _read_size_and_mtime(self.staging, path)
-                if stamp is not None and host_hashes.get(path) == self.staging.sha256(path):
+                if stamp is None:
+                    continue
+                is_record = posixpath.basename(path) == CHECKPOINT_RECORD
+                if not is_record and host_hashes.get(path) == self.staging.sha256(path):
                     self.verified_files[path] = stamp
-                elif stamp is not None:
+                else:
                     self.staging.unlink(path)
 
     def _pull(self, missing: list[FoundFile]) -> list[FoundFile]:
