@@ -25,6 +25,7 @@ def job_text(
     command: Iterable[str],
     keep: Iterable[str] = (),
     data_paths: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> str:
     """Return a job file with these keys, and all other keys as comments with their defaults."""
     stated = {
@@ -38,6 +39,8 @@ def job_text(
         stated["data"] = "data:" + "".join(
             f"\n  {key}: {quoted(data_paths[key])}" for key in data_paths
         )
+    if env:
+        stated["env"] = f"env: {{{', '.join(f'{key}: {quoted(env[key])}' for key in env)}}}"
     head = (
         "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
     )

@@ -94,6 +94,13 @@ class FolderProgram:
     arguments: tuple[str, ...]  # further flags with values, from an example of the command
     uses_tensorflow: bool
 
+    @property
+    def env(self) -> dict[str, str]:
+        """Return the environment variables that the command needs: PYTHONPATH, if the command names
+        a module in the folder `src`."""
+        in_src = "-m" in self.command and f"src.{self.command[2]}" in self.path.replace("/", ".")
+        return {"PYTHONPATH": "src"} if in_src else {}
+
 
 def find_programs(
     sources: Mapping[str, str], documents: str, has_files: FolderTest
@@ -154,12 +161,15 @@ def _stem(path: str) -> str:
 def _choose_command(path: str, text: str) -> tuple[str, ...]:
     """Return the command that starts a program.
 
-    A program that imports the package in which it lies is started as a module (`python -m`).
+    A program that imports the package in which it lies is started as a module (`python -m`). Such a
+    package may be in the folder `src`; the module's name then starts with the package.
     """
-    package = path.rpartition("/")[0].partition("/")[0]
-    own = rf"^\s*((from|import) {re.escape(package)}\b|from \.)"
-    if package and re.search(own, text, re.MULTILINE):
-        return "python", "-m", path.removesuffix(".py").replace("/", ".")
+    file = path.removesuffix(".py")
+    for module in (file.removeprefix("src/"), file):
+        package = module.rpartition("/")[0].partition("/")[0]
+        own = rf"^\s*((from|import) {re.escape(package)}\b|from \.)"
+        if package and re.search(own, text, re.MULTILINE):
+            return "python", "-m", module.replace("/", ".")
     return "python", path
 
 

@@ -278,6 +278,17 @@ def test_init_reads_program(capsys, project_folder):
     assert list(job.data) == ["images"]
 
 
+def test_init_puts_folder_src_on_path_of_package_in_it(project_folder):
+    package = project_folder / "src/quake"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text(f"{MIRRORED}from quake import waves\n")
+    (package / "waves.py").write_text("RATE = 100\n")
+    assert main(["init", "--hosts", "n1"]) == 0
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
+    assert job.command == ("python", "-m", "quake.train")
+    assert job.env == {"PYTHONPATH": "src"}
+
+
 @pytest.mark.parametrize(
     ("call", "keep"),
     [
@@ -368,7 +379,7 @@ def test_init_reads_examples_and_folders(project_folder):
     )
     assert main(["init", "--yes"]) == 0
     job = load_job(project_folder / "tfdeploy.yaml", environ={})
-    assert job.command == ("python", "-m", "src.ocr.fit", "--images=scans/*.png")
+    assert job.command == ("python", "-m", "ocr.fit", "--images=scans/*.png")
     assert (job.keep, set(job.data)) == (("weights",), {"scans", "words"})
 
 

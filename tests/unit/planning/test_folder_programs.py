@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.planning.folder_programs import FolderProgram, find_programs
+from tfdeploy.planning.source import source
 
 TF = "import tensorflow as tf\n"
 PYTHON2 = (
@@ -134,8 +135,21 @@ def test_a_program_that_imports_its_own_package_is_started_as_a_module() -> None
     sources = {"trainer/task.py": text, "trainer/model.py": "def train():\n  pass\n"}
     assert programs_among(sources)[0].command == ("python", "-m", "trainer.task")
     assert programs_among({"tools/train.py": text})[0].command == ("python", "tools/train.py")
-    text = "from .net import fit\nfit()\n"
-    assert programs_among({"src/ocr/cli.py": text})[0].command == ("python", "-m", "src.ocr.cli")
+    text = "from src.net import fit\nfit()\n"
+    (program,) = programs_among({"src/ocr/cli.py": text})
+    assert (program.command, program.env) == (("python", "-m", "src.ocr.cli"), {})
+
+
+@pytest.mark.parametrize("start", ["from .net import fit", "import ocr", "from ocr.net import fit"])
+def test_a_package_in_src_is_started_as_a_module_and_put_on_the_path(start: str) -> None:
+    sources = {
+        "src/ocr/train.py": f"{start}\nfit()\n",
+        "src/ocr/net.py": "import tensorflow as tf\nFLAG = 'job_name'\ndef fit():\n  pass\n",
+    }
+    program = programs_among(sources)[0]
+    assert (program.command, program.env) == (("python", "-m", "ocr.train"), {"PYTHONPATH": "src"})
+    read = source.read_program(program.command, sources)
+    assert read.path == "src/ocr/train.py" and read.import_folder == "src"
 
 
 SETTINGS = """

@@ -109,7 +109,12 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
             name: f"./{path}" for name, flag, path in data if not flag or f"{{data.{name}}}" in line
         }
         text = job_text(
-            name=name, mode=mode, command=_split_command(line), keep=program.keep, data_paths=sets
+            name=name,
+            mode=mode,
+            command=_split_command(line),
+            keep=program.keep,
+            data_paths=sets,
+            env=program.env,
         )
         return _checked_file_text(JOB_FILE, text, "--command")
 

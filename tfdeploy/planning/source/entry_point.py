@@ -20,14 +20,20 @@ def program_file(
 ) -> tuple[str, str] | None:
     """Return (path of the program, folder in which its imports are looked up).
 
-    The program is the command's first word that ends with .py, or the module after -m. Returns None
-    if the command contains neither.
+    The program is the command's first word that ends with .py, or the module after -m. A module
+    that is not in `cwd` may be in the folder `src` there, on the PYTHONPATH. Returns None if the
+    command contains neither.
     """
     at = program_index(command)
     if at is None:
         return None
     if not command[at].endswith(".py"):
-        return _module_path(command[at], text_by_path, cwd), cwd
+        candidates = [
+            (path, folder)
+            for folder in (cwd, posixpath.join(cwd, "src"))
+            for path in [_module_path(command[at], text_by_path, folder)]
+        ]
+        return next((each for each in candidates if each[0] in text_by_path), candidates[0])
     path = posixpath.normpath(posixpath.join(cwd, command[at]))
     return path, posixpath.dirname(path)
 
