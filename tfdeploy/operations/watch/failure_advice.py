@@ -10,12 +10,15 @@ from tfdeploy.model.plan import Plan
 
 _MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
 _INCOMPLETE = re.compile(r"(?:module|name '\w+' from) '(\w+)'")
+# A note of the plan that names a line of the program and what to write there or in the job file.
+_REMEDY = re.compile(r"\.\w+:\d+\b.*\bwrite\b")
 # What TensorFlow, Keras, NumPy and PyTorch say if a checkpoint does not fit the program's model.
 _UNFIT = re.compile(r"(?i)\bshapes?\b|size mismatch|not found in checkpoint|loading state_dict")
 
 
 def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
-    """Return what to change, after "; ", or "" if the cause does not show it.
+    """Return what to change, after "; ". If the cause does not show it, return the first note of the
+    plan that says what to write, or "".
 
     `task`: the task that died first. `cause`: how it died.
     """
@@ -49,4 +52,5 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
     module = _INCOMPLETE.search(cause)
     if module and module[1] in sys.stdlib_module_names:
         return f"; if the code has a file {module[1]}.py, rename it: it hides Python's own module"
-    return ""
+    noted = next(filter(_REMEDY.search, plan.notes), None)
+    return f"; before the start, the plan noted: {noted}" if noted else ""

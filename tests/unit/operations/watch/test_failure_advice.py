@@ -19,6 +19,11 @@ IN_USE = "OSError: [Errno 98] Address already in use (train.py:17)"
 STALLED = "worker:0 gave up: stalled: no output, after 3 restarts (restart.max)"
 
 
+REMEDY = "train.py:11 names ../a.csv, which is outside the code folder; write `data: {a: ../a.csv}`"
+OTHER = "compat v1: the program uses tf.train.Server (train.py:2) of TensorFlow 1"
+NOTED = replace(PLAN, notes=(OTHER, "workers: 2; write more", REMEDY))
+
+
 @pytest.mark.parametrize(
     ("plan", "cause", "advice"),
     [
@@ -40,6 +45,8 @@ STALLED = "worker:0 gave up: stalled: no output, after 3 restarts (restart.max)"
         (PLAN, "module 'queue' has no attribute 'SimpleQueue'", "has a file queue.py, rename it"),
         (PLAN, "cannot import name 'Queue' from 'queue' (/w/queue.py)", "has a file queue.py"),
         (PLAN, "module 'numpy' has no attribute 'bool'", ""),
+        (NOTED, "exit code 1", f"before the start, the plan noted: {REMEDY}"),
+        (replace(PLAN, notes=(OTHER,)), "exit code 1", ""),
     ],
 )
 def test_advice(plan: Plan, cause: str, advice: str) -> None:
