@@ -78,12 +78,14 @@ def stop_as_json(run: str, rows: list[StopRow]) -> StopAnswer:
 
 def make_rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
+    answers = [each for each in results.values() if isinstance(each, RunEnded)]
+    # The first host that stops tells the others, some of which then end before they are asked.
+    had_ended = all(each.had_ended for each in answers)
     for host, result in results.items():
         error = result.what if isinstance(result, TfdeployError) else None
-        survivors, had_ended = [], False
+        survivors = []
         if isinstance(result, RunEnded):
             survivors = [copy_fields(Survivor, each) for each in result.survivors]
-            had_ended = result.had_ended
         ok = error is None and not survivors
         rows.append(
             {"host": host, "ok": ok, "survivors": survivors, "error": error, "had_ended": had_ended}
