@@ -123,9 +123,10 @@ def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_ti
     """If the job does not set `restart.max`, a run ends when the same exception occurs twice at the
     same line before the first step.
     """
-    flags = ("--only=worker:1", "--after=1", "--listen", "--raises")
+    flags = ("--only=worker:1", "--gate", "--after=1", "--listen", "--raises")
     write_job(operator, "mistake", "crash.py", *flags, restart={"backoff": ["6s", "6s"]})
     run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
+    open_gate(operator, run, "mistake", rows_of(operator, run)["worker:1"]["host"])
     line = (operator.cwd / "crash.py").read_text().split("\n").index('        {}["shard"]') + 1
     error = f"KeyError: 'shard' (crash.py:{line})"
 

@@ -5,7 +5,8 @@ Before that, it prints a line to standard error.
     python crash.py --job_name=worker --task_index=0 --code=7 --after=0.5
 
 With --only=worker:1, all other tasks wait for ever instead. With --listen, the task first listens
-on its port. With --raises, it ends by an exception, and not with --code.
+on its port. With --raises, it ends by an exception, and not with --code. With --gate, it waits
+until its working folder has a file `gate`, and then for --after seconds.
 """
 import argparse
 import os
@@ -27,6 +28,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--listen", action="store_true")
     parser.add_argument("--raises", action="store_true")
+    parser.add_argument("--gate", action="store_true")
     args = parser.parse_args()
 
     hosts = (args.ps_hosts if args.job_name == "ps" else args.worker_hosts).split(",")
@@ -41,6 +43,8 @@ def main():
     if args.only and args.only != me:
         while True:
             signal.pause()
+    while args.gate and not os.path.exists("gate"):
+        time.sleep(0.05)
     time.sleep(args.after)
     print("%s: something is wrong, giving up" % me, file=sys.stderr, flush=True)
     if args.signal:
