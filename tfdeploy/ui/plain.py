@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TextIO
 
 from tfdeploy.model.events import (
@@ -61,6 +62,7 @@ class PlainView:
         self.quiet, self.verbose = quiet, verbose
         self._lock = threading.Lock()
         self._last_text: dict[str, str] = {}
+        self._told_causes: set[str] = set()
         self._failed: list[TextIO] = []
         self._label_width = 0
 
@@ -94,7 +96,8 @@ class PlainView:
 
     def _text_and_style(self, event: Event) -> _TextAndStyle:
         """Return the text to print for the event, and its style. Return ("", "") if the event is
-        not shown, or if it repeats the last text about the same task or host."""
+        not shown, or if it repeats the last text about the same task or host. A cause for which
+        several tasks were stopped is shown once, and again with the end of the run."""
         text, style = describe_event(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):
@@ -102,6 +105,13 @@ class PlainView:
         self._last_text[key] = text
         if self.quiet and "red" not in style and "yellow" not in style:
             return _NOTHING
+        cause = event.data.get("cause") or event.data.get("reason")
+        if cause not in self._told_causes:
+            self._told_causes.update({cause} if cause else ())
+        elif event.kind == "run" and event.data["state"] == "running":
+            return _NOTHING
+        elif event.data.get("outcome") == "stopped":
+            text, _ = describe_event(replace(event, data={**event.data, "reason": None}))
         return text, style
 
 

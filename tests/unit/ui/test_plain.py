@@ -125,6 +125,20 @@ def test_each_event_is_one_line_and_printed_once(text: str) -> None:
     assert talk.getvalue() == text + "\n"
 
 
+def test_a_cause_is_not_repeated_for_each_task_that_was_stopped() -> None:
+    plain, talk = make_view()
+    cause = "worker:1 on n3 failed with exit code 1: KeyError"
+    for task in ("ps:0", "worker:0"):
+        plain(event("task", "n1", task, state="ended", outcome="stopped", reason=cause))
+    plain(event("run", state="running", cause=cause))
+    plain(event("run", state="failed", cause=cause))
+    assert talk.getvalue().splitlines() == [
+        f"ps:0@n1 stopped: {cause}",
+        "worker:0@n1 stopped",
+        f"run digits-1 failed: {cause}",
+    ]
+
+
 def test_unimportant_events_are_not_printed() -> None:
     plain, talk = make_view()
     for silent_event in NOT_PRINTED:
