@@ -16,6 +16,7 @@ from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
+from tfdeploy.planning.program import checkpoint_paths
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
 from tfdeploy.planning.source.expressions import argument, is_true, last_name, literal_text
@@ -40,15 +41,6 @@ _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "expor
 _CHECKPOINT_NAME = re.compile(
     rf"{OUTPUT_NAME.pattern}|checkpoints?|ckpts?|default_root_dir|out|output|save|save_path|checkpoint_path"
 )
-# {function that takes a path for checkpoints: (position, name) of the argument that is this path},
-# if the name is not checkpoint_dir.
-_CHECKPOINT_CALLS = {
-    "BackupAndRestore": (0, "backup_dir"),
-    "CheckpointManager": (1, "directory"),
-    "ModelCheckpoint": (0, "filepath"),
-    "Supervisor": (None, "logdir"),
-    "save": (1, "save_path"),
-}
 _PATH_NAME = re.compile("(?i)dir|path|folder|ckpt|checkpoint|out|save|keep")
 # A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts
 # to be replaced, such as PATH_TO_DATA, do not count.
@@ -276,14 +268,12 @@ def _checkpoint_paths(program: Program, defined: Flags) -> Iterator[str]:
         if _CHECKPOINT_NAME.fullmatch(name):
             yield flag.default
     defaults = {flag.dest: flag.default for flag in defined if _PATH_NAME.search(flag.dest)}
-    for call in program.find(ast.Call):
-        name = ast.unparse(call.func).rpartition(".")[2]
-        position, path_name = _CHECKPOINT_CALLS.get(name, (None, "checkpoint_dir"))
-        path = argument(call, path_name, position)
-        for part in ast.walk(path) if path else ():
+    for path in checkpoint_paths.checkpoint_arguments(program):
+        first = checkpoint_paths.first_part(path)
+        for part in ast.walk(path):
             if isinstance(part, ast.expr):
                 text = literal_text(part) or ""
-                yield defaults.get(text or last_name(part), text if part is path else "")
+                yield defaults.get(text or last_name(part), text if part is first else "")
 
 
 def _top_folder(path: str) -> str:

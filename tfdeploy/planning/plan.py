@@ -35,6 +35,7 @@ from tfdeploy.planning.flags import role_programs
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.program import (
+    checkpoint_paths,
     command_line,
     compat,
     downloads,
@@ -351,6 +352,7 @@ def _notes(
         read.mode_note,
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
+        *checkpoint_paths.notes(read.program),
         commands.shared.server_roles.note,
         *dict.fromkeys(text for each in commands.shared.programs.values() for text in each.notes),
         *commands.shared.identity.notes,

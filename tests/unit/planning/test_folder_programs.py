@@ -177,6 +177,8 @@ def test_folders_of_settings_are_data_or_get_checkpoints() -> None:
         "p.add_argument('--model_path', default='runs/m.h5')\ntf.train.Supervisor(logdir=a.model_path)",
         "saver.save(session, 'runs/model.ckpt')",
         "fit(x, output_dir='runs')",
+        "tf.train.CheckpointManager(c, os.environ.get('CKPT', './runs'), max_to_keep=2)",
+        "tf.train.CheckpointManager(c, os.path.join('runs', name), max_to_keep=2)",
     ],
 )
 def test_folder_for_checkpoints_is_found(text: str) -> None:

@@ -1,0 +1,73 @@
+"""Finds the paths to which a program saves checkpoints, and notes those that no `keep` can hold.
+
+A `keep` folder is a folder of the program. Checkpoints in a fixed path such as /tmp/train_logs
+remain on the host that wrote them. Those in a temporary folder are lost when the task ends.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tfdeploy.model.plan import Notes
+from tfdeploy.planning.source.expressions import argument, last_name, literal_text
+from tfdeploy.planning.source.origins import Origins
+from tfdeploy.planning.source.parsed_file import place_of
+from tfdeploy.planning.source.source import Program
+
+# {function that takes a path for checkpoints: (position, name) of the argument that is this path},
+# if the name is not checkpoint_dir.
+_CALLS = {
+    "BackupAndRestore": (0, "backup_dir"),
+    "CheckpointManager": (1, "directory"),
+    "ModelCheckpoint": (0, "filepath"),
+    "Supervisor": (None, "logdir"),
+    "save": (1, "save_path"),
+}
+_ARRAY_LIBRARIES = ("np", "numpy", "jnp")  # their `save` takes the array after the path
+_TEMPORARY = re.compile(r"mkdtemp\(|temp_?dir\(")
+
+
+def checkpoint_arguments(program: Program) -> Iterator[ast.expr]:
+    """Yield each argument of a call that is a path for checkpoints."""
+    for call in program.find(ast.Call):
+        if isinstance(call.func, ast.Attribute) and last_name(call.func.value) in _ARRAY_LIBRARIES:
+            continue
+        position, name = _CALLS.get(last_name(call.func), (None, "checkpoint_dir"))
+        if path := argument(call, name, position):
+            yield path
+
+
+def first_part(path: ast.expr) -> ast.expr:
+    """Return the expression with which a path begins: `a` for os.path.join(a, "b") and a + "/b".
+
+    For os.environ.get("NAME", path) and os.getenv, this is the default.
+    """
+    match path:
+        case ast.Call(func, [_, first]) if last_name(func) in ("get", "getenv"):
+            return first_part(first)
+        case ast.BinOp(left=first) | ast.Call(args=[first, *_]):
+            return first_part(first)
+        case ast.JoinedStr([first, *_]) | ast.FormattedValue(first):
+            return first_part(first)
+    return path
+
+
+def notes(program: Program) -> Notes:
+    """Return a note on each absolute or temporary path to which the program saves checkpoints."""
+    origins = Origins(program, ())
+    place_by_folder: dict[str, str] = {}
+    for path in checkpoint_arguments(program):
+        for value in origins.assigned_values(path):
+            for start in map(first_part, origins.assigned_values(first_part(value))):
+                is_temporary = _TEMPORARY.search(ast.unparse(start))
+                folder = "a temporary folder" if is_temporary else literal_text(start) or ""
+                if is_temporary or folder.startswith("/"):
+                    place_by_folder.setdefault(folder, place_of(path))
+    return tuple(
+        f"{where} saves checkpoints in {folder}: tfdeploy does not fetch them, does not copy them to "
+        "other hosts, and does not know whether training continues from them; let the program "
+        "save in a folder of its own, such as checkpoints, and write `keep: [checkpoints]`"
+        for folder, where in place_by_folder.items()
+    )
