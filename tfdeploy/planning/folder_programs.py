@@ -95,23 +95,32 @@ class FolderProgram:
 
 
 def find_programs(
-    sources: Mapping[str, str], documents: str, has_files: FolderTest
+    sources: Mapping[str, str], documents: Mapping[str, str], has_files: FolderTest
 ) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
-    `sources`: {path: text} of each Python file. `documents`: text that may contain examples of
-    commands, such as a README, or settings of the programs.
+    `sources`: {path: text} of each Python file. `documents`: {path: text} of each shell script, and
+    of each other file that may contain examples of commands, such as a README, or settings of the
+    programs. A shell script that passes its arguments to a program starts this program, if a
+    document names the script.
     """
+    examples = "\n".join(documents.values())
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     commands = {path: _choose_command(path, text) for path, text in sources.items()}
-    parsed = {path: source.read_program(commands[path], sources) for path in sources}
+    files = {**documents, **sources}
+    for script in documents:
+        started = source.read_program(("bash", script), files)
+        line = started.script_line if script.endswith(".sh") and script in examples else None
+        if line and line.passes_arguments:
+            commands[started.path or ""] = "bash", script
+    parsed = {path: source.read_program(commands[path], files) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
-        _describe_program(program, commands[path], documents + sources[path], has_files)
+        _describe_program(program, commands[path], examples + sources[path], has_files)
         for path, program in parsed.items()
         if program.modules and _is_startable(program, is_imported=path in imported)
     ]
-    named = {path for path in sources if re.search(rf"python.* {re.escape(path)}\b", documents)}
+    named = {path for path in sources if re.search(rf"python.* {re.escape(path)}\b", examples)}
     return sorted(programs, key=lambda each: _program_sort_key(each, each.path in named))
 
 

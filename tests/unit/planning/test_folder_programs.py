@@ -36,10 +36,14 @@ def programs_in(**texts: str) -> list[FolderProgram]:
 
 
 def programs_among(
-    sources: dict[str, str], *folders: str, documents: str = "", empty: tuple[str, ...] = ()
+    sources: dict[str, str],
+    *folders: str,
+    documents: str = "",
+    empty: tuple[str, ...] = (),
+    **scripts: str,
 ) -> list[FolderProgram]:
     contents = {**dict.fromkeys(folders, True), **dict.fromkeys(empty, False)}
-    return find_programs(sources, documents, contents.get)
+    return find_programs(sources, {"README.md": documents, **scripts}, contents.get)
 
 
 def test_python_2_program_is_read_without_old_lines() -> None:
@@ -232,3 +236,22 @@ def test_program_that_a_document_names_comes_first() -> None:
     texts = {"train.py": TORCH, "fit_all.py": TORCH}
     assert programs_among(texts)[0].path == "train.py"
     assert programs_among(texts, documents="python3 -u fit_all.py --lr 1")[0].path == "fit_all.py"
+
+
+SCRIPT = 'set -eu\ncd "$(dirname "${BASH_SOURCE[0]}")"\nexec python src/train.py --out=a "$@"\n'
+
+
+@pytest.mark.parametrize(
+    ("documents", "script", "command"),
+    [
+        ("./run.sh --job_name worker", SCRIPT, ("bash", "run.sh")),
+        ("see train.md", SCRIPT, ("python", "src/train.py")),
+        ("bash run.sh", SCRIPT.replace('"$@"', "--lr=1"), ("python", "src/train.py")),
+    ],
+)
+def test_script_that_a_document_names_starts_the_program(
+    documents: str, script: str, command: tuple[str, ...]
+) -> None:
+    sources = {"src/train.py": TORCH}
+    (program,) = programs_among(sources, documents=documents, **{"run.sh": script})
+    assert (program.path, program.command, program.mode) == ("src/train.py", command, "plain")

@@ -146,7 +146,7 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
         "con*/*.*",
         "con*/*/*.*",
     )
-    texts = "\n".join(_read_texts(folder, *documents).values())
+    texts = _read_texts(folder, *documents)
     # Reading deeper folders takes long, so they are read only if the files above show no program.
     return find_programs(sources, texts, has_files) or find_programs(
         sources | _read_texts(folder, "*/*/*.py"), texts, has_files

@@ -14,13 +14,18 @@ from typing import NamedTuple
 
 from tfdeploy.planning.source.entry_point import PYTHON, SHELLS, Command
 
+# A sourced script of the code, such as `source conf/env.sh`, only sets variables.
 _CHOOSES_PYTHON = re.compile(
-    r"\b(activate|conda|mamba|micromamba|module|pyenv|PATH=)|^\s*(source|\.)\s", re.MULTILINE
+    r"\b(activate|conda|mamba|micromamba|module|pyenv|PATH=)|"
+    r"^\s*(source|\.)\s(?! *[\w.][\w./-]*\.sh\b)",
+    re.MULTILINE,
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PREFIXES = ("exec", "time", "nohup")
 _ALL_ARGUMENTS = ("$@", "$*", "${@}", "${*}")
-_OWN_FOLDER = ("$(dirname $0)", "${0%/*}")
+_OWN_FOLDER = re.compile(
+    r"\$\(dirname (-- )?(\$0|\$\{BASH_SOURCE(\[0\])?\}|\$BASH_SOURCE)\)|\$\{0%/\*\}"
+)
 
 
 class ScriptLine(NamedTuple):
@@ -74,7 +79,7 @@ def find_script_line(script: str, text: str, cwd: str) -> ScriptLine | None:
     starting = []
     for number, words in _commands(text):
         if words[0] == "cd":
-            if words[1:2] and words[1] not in _OWN_FOLDER:
+            if words[1:] and not _OWN_FOLDER.match(" ".join(words[1:])):
                 return None
             cwd = posixpath.dirname(script)
         elif words[0] in PYTHON:
