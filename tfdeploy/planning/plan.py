@@ -352,7 +352,7 @@ def _notes(
         read.mode_note,
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
-        *checkpoint_paths.notes(read.program),
+        *checkpoint_paths.notes(job, read.program, used),
         commands.shared.server_roles.note,
         *dict.fromkeys(text for each in commands.shared.programs.values() for text in each.notes),
         *commands.shared.identity.notes,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from tfdeploy.model.job import Job
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.origins import Origins
@@ -54,20 +56,29 @@ def first_part(path: ast.expr) -> ast.expr:
     return path
 
 
-def notes(program: Program) -> Notes:
-    """Return a note on each absolute or temporary path to which the program saves checkpoints."""
+def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
+    """Return notes on checkpoints that no `keep` holds: on each absolute or temporary path to which
+    the program saves them, and on workers of several hosts that restart together."""
+    where_by_folder: dict[str, str] = {}
     origins = Origins(program, ())
-    place_by_folder: dict[str, str] = {}
     for path in checkpoint_arguments(program):
         for value in origins.assigned_values(path):
             for start in map(first_part, origins.assigned_values(first_part(value))):
                 is_temporary = _TEMPORARY.search(ast.unparse(start))
                 folder = "a temporary folder" if is_temporary else literal_text(start) or ""
                 if is_temporary or folder.startswith("/"):
-                    place_by_folder.setdefault(folder, place_of(path))
-    return tuple(
+                    where_by_folder.setdefault(folder, place_of(path))
+    texts = [
         f"{where} saves checkpoints in {folder}: tfdeploy does not fetch them, does not copy them to "
         "other hosts, and does not know whether training continues from them; let the program "
         "save in a folder of its own, such as checkpoints, and write `keep: [checkpoints]`"
-        for folder, where in place_by_folder.items()
-    )
+        for folder, where in where_by_folder.items()
+    ]
+    restarts_together = job.restart_max and rules_of(job.mode).supplied and len(hosts) > 1
+    if restarts_together and not (job.keep or texts) and program.uses_any_name(*_CALLS, "savez"):
+        texts.append(
+            "the job has no `keep`: if one worker saves and all workers load, a restart finds the "
+            "checkpoints on one host only; save them in a folder of the program, and name it, as "
+            "in `keep: [checkpoints]`"
+        )
+    return tuple(texts)

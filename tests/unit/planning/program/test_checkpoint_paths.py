@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tfdeploy.model.job import Job
 from tfdeploy.planning.program import checkpoint_paths
 from tfdeploy.planning.source import source
 
+JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/code")
 
-def notes(text: str) -> tuple[str, ...]:
-    return checkpoint_paths.notes(source.read_program(("python", "train.py"), {"train.py": text}))
+
+def notes(text: str, job: Job = JOB, hosts: str = "ab") -> tuple[str, ...]:
+    program = source.read_program(job.command, {"train.py": text})
+    return checkpoint_paths.notes(job, program, hosts)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +68,26 @@ def test_other_paths_give_no_note(text: str) -> None:
 def test_a_folder_is_named_once() -> None:
     text = "D = '/tmp/d'\nModelCheckpoint(D)\nBackupAndRestore(D)"
     assert len(notes(text)) == 1
+
+
+PLAIN = replace(JOB, mode="plain")
+
+
+@pytest.mark.parametrize(
+    ("job", "hosts", "text", "has_note"),
+    [
+        (PLAIN, "ab", "torch.save(state, 'last.pt')", True),
+        (replace(JOB, mode="mirrored"), "ab", "np.savez(path + '.npz', w=w)", True),
+        (PLAIN, "a", "torch.save(state, 'last.pt')", False),
+        (PLAIN, "ab", "train()", False),
+        (JOB, "ab", "saver.save(sess, 'x')", False),
+        (replace(PLAIN, keep=("out",)), "ab", "torch.save(state, 'last.pt')", False),
+        (replace(PLAIN, restart_max=0), "ab", "torch.save(state, 'last.pt')", False),
+    ],
+)
+def test_checkpoints_that_one_host_has_but_all_workers_load(
+    job: Job, hosts: str, text: str, has_note: bool
+) -> None:
+    assert [note.startswith("the job has no `keep`") for note in notes(text, job, hosts)] == [
+        True
+    ] * has_note
