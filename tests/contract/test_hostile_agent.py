@@ -22,8 +22,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.typed import convert_untrusted
 from tfdeploy.transport.agent import stream
 
-# How many false answers the test makes up for each verb: QUICK in ordinary tests, ALL in `make
-# soak`.
+# How many false answers the test invents per verb: QUICK in ordinary tests, ALL in `make soak`.
 QUICK, ALL = 12, 200
 # In the tests, this number of seconds replaces every timeout after which a host counts as silent.
 PATIENCE_S = 0.2

@@ -91,7 +91,7 @@ def is_seen_file(name: str) -> bool:
 def lstat_ancestors_from_root(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     """Yield (path, lstat result) for the folders and links above the workdir that exist, beginning
     at /. Raises OSError, with ELOOP if links form a cycle."""
-    path, todo, links = "/", _path_steps(workdir)[:-1], 0
+    path, todo, links = "/", _path_components(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
         step = todo.pop(0)
@@ -109,7 +109,7 @@ def lstat_ancestors_from_root(workdir: str) -> Iterator[Tuple[str, os.stat_resul
             if links > 40:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             target = os.readlink(path)
-            todo[:0] = _path_steps(target)
+            todo[:0] = _path_components(target)
             path = "/" if target.startswith("/") else os.path.dirname(path)
 
 
@@ -122,5 +122,5 @@ def can_others_replace_entries(folder_stat: os.stat_result) -> bool:
     )
 
 
-def _path_steps(path: str) -> List[str]:
+def _path_components(path: str) -> List[str]:
     return [word for word in path.split("/") if word not in ("", ".")]

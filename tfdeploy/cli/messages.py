@@ -32,7 +32,7 @@ def print_next_commands(flags: CommonFlags, results: Mapping[str, object]) -> No
             print_message(f"  next: {clean(line)}")
 
 
-def list_unselected_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
+def unselected_host_names(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
     """Return the names of the run's hosts that are not in `only_hosts`.
 
     The result is empty if `only_hosts` is None, because the verb then asks all hosts.

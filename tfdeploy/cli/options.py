@@ -36,7 +36,8 @@ _FLAGS_OF_OTHERS = {
     "-d": "--detach",
     "-np": "--workers",
 }
-# A setting without dashes, as in `--set steps=50` of Helm and `steps=50` of Hydra.
+# A setting such as `steps=50`, which has no dashes before its name: Hydra takes it as it is, and
+# Helm after `--set`.
 _SETTING = re.compile(r"[A-Za-z_]\w*=")
 _VERBS_WITH_COMMAND = ("exec", "launch")
 

@@ -183,7 +183,7 @@ JOB = (
         "none or all of split data); via (auto or rsync)",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
-        "no data sets; in each data set, `split: none`, `others: none` and `via: auto`",
+        "none; a data set that is given has `split: none`, `others: none` and `via: auto` by default",
     ),
     Key(
         "keep",

@@ -214,9 +214,10 @@ def _describe_program(
 def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
     """Yield the flags that the program defines.
 
-    A flag without a default gets as its default the value from an example of the program's command,
-    if `text` contains one. A flag that is not required gets it only from the first example with
-    flags, because another example may test or export. Flags about the cluster are left as they are.
+    If a flag has no default, its value in an example of the program's command, in `text`, becomes
+    its default. Flags that are not required get values only from the first example with flags,
+    because later examples may show the program testing or exporting. Flags about the cluster are
+    not changed.
     """
     # An installed program often has the name of its package.
     names = "|".join(map(re.escape, posixpath.splitext(program.path or "")[0].split("/")[-2:]))

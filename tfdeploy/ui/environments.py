@@ -19,7 +19,7 @@ from tfdeploy.ui.terminal import Terminal
 
 def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Iterable[str]) -> None:
     """Write a row for each host whose environment was created. Then write one line for all hosts
-    that already had the same environment, and one line for all hosts with the same error. At the
+    that already had it, and one line for each distinct error, with all hosts that have it. At the
     end, write `differences`, lines about what differs between the environments."""
     made = [host for host in hosts if host["ok"] and host["made"]]
     rows = [

@@ -15,7 +15,9 @@ class ActiveBroadcasts:
     """Which host sends to which in all broadcasts in progress, at one moment."""
 
     def __init__(self, progress: RunProgress) -> None:
-        moving = {each.what for host in progress.hosts.values() for each in host.active_transfers}
+        moving = {
+            each.what for host in progress.hosts.values() for each in host.active_transfers_to_host
+        }
         self._broadcasts = [
             fields for what, fields in progress.broadcasts.items() if what in moving
         ]

@@ -75,7 +75,7 @@ class SyncView:
             hosts.sort(
                 key=lambda host: (
                     not (feeding.troubles(host.host) or _has_failed(host)),
-                    not host.active_transfers,
+                    not host.active_transfers_to_host,
                     feeding.sort_key(host.host),
                 )
             )
@@ -201,13 +201,15 @@ def _host_row(host: HostProgress, width: int, feeding: ActiveBroadcasts) -> Row:
             [Span(pad_or_cut(clean(host.host), 12)), Span(f" {word}", "bold red")], width
         )
     name = clean(host.host)
-    if not host.active_transfers:
+    if not host.active_transfers_to_host:
         state = "done" if host.synced else "checking"
         return _bar_row(name, sum_transfers(host.transfers.values()), width, state)
-    details = [clean(transfer.what, 40) for transfer in host.active_transfers]
+    details = [clean(transfer.what, 40) for transfer in host.active_transfers_to_host]
     details += [f"from {parent}" for parent in feeding.parents(host.host)]
     mark = ", ".join(feeding.troubles(host.host))
-    return _bar_row(name, sum_transfers(host.active_transfers), width, ", ".join(details), mark)
+    return _bar_row(
+        name, sum_transfers(host.active_transfers_to_host), width, ", ".join(details), mark
+    )
 
 
 def _hidden_hosts_row(hosts: list[HostProgress], width: int) -> Row:
@@ -215,7 +217,11 @@ def _hidden_hosts_row(hosts: list[HostProgress], width: int) -> Row:
 
     For example, '9 more' in the first column, then '3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'.
     The ranges are the smallest and the largest value of the hosts that are not done."""
-    active = [sum_transfers(host.active_transfers) for host in hosts if host.active_transfers]
+    active = [
+        sum_transfers(host.active_transfers_to_host)
+        for host in hosts
+        if host.active_transfers_to_host
+    ]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []
     sent = [totals.sent_bytes for totals in active]

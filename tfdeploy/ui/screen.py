@@ -1,4 +1,4 @@
-"""Draw rows in the styles of the package rich on the full screen. Only changed rows are written.
+"""Draw rows in the styles of `rich` on the full screen. Only changed rows are written.
 The terminal is restored at the end."""
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WHOLE_S = 5.0
 
 
 class RenderableRows:
-    """Rows of exact width as segments of the package rich, so that rich can print or export
-    them."""
+    """Rows of exact width, as objects of the class `rich.segment.Segment`. `rich` can print and
+    export them."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows

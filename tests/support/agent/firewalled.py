@@ -53,7 +53,7 @@ def until(reached: Any) -> bool:
 
 def closed(host_dir: str) -> nft.ClosedPorts:
     elsewhere = tuple((address, port) for address in THERE for port in (PORT_THERE, MESH))
-    name = nft.table_name(host_dir, "r-1")
+    name = nft.table_name_prefix(host_dir, "r-1")
     return nft.ClosedPorts(
         name=name, user=USER, ports=(PORT, MESH), allowed=(*HERE, *THERE), elsewhere=elsewhere
     )

@@ -58,7 +58,7 @@ class TaskActivity:
         self._observed_at = self._active_at = now
         self._usage: Dict[int, ProcessUsage] = {}
         self._moved: Optional[Dict[int, int]] = None
-        # For each task for which this task waits: the time when this task last logged the wait.
+        # {awaited task: the time when this task last logged that it waits for the awaited task}
         self._waits: Dict[str, float] = {}
         self._waits_since: Optional[float] = None
         self._listened = False

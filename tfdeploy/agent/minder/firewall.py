@@ -45,7 +45,7 @@ def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
         for endpoint in _endpoints_of(part, minder)
         if endpoint[0] not in own_addresses
     )
-    name = nft.table_name(paths.host_dir, part.run)
+    name = nft.table_name_prefix(paths.host_dir, part.run)
     return nft.ClosedPorts(
         name, os.geteuid(), tuple(filter(None, ports)), tuple(part.allowed), elsewhere
     )

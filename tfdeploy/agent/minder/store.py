@@ -47,7 +47,7 @@ class StateStore:
         """Load the state that an earlier minder has left. An invalid file is ignored, and this is
         recorded in the journal."""
         remove_partial_files(self.paths)
-        mismatch = check_files.find_mismatch(wire.HostRunState, wire.to_wire(self.state))
+        mismatch = check_files.find_invalid_field(wire.HostRunState, wire.to_wire(self.state))
         if mismatch is not None:
             # The file is invalid. The other hosts will send the shared facts again. The counts of
             # restarts begin again at zero.

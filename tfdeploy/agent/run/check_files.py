@@ -64,7 +64,7 @@ def _read_valid_fields(path: str, record: Any) -> Optional[Unchecked]:
     try:
         with open(path, "rb") as stream:
             fields: Unchecked = json_text.loads(stream.read())
-        problem = find_mismatch(record, fields)
+        problem = find_invalid_field(record, fields)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -76,16 +76,16 @@ def _read_valid_fields(path: str, record: Any) -> Optional[Unchecked]:
     raise ValueError("%s: %s" % (os.path.basename(path), problem))
 
 
-def find_mismatch(record: Any, fields: Any) -> Optional[str]:
-    """Return why `from_wire` cannot make an object of the class `record` from `fields`, or None if
+def find_invalid_field(record_class: Any, fields: Any) -> Optional[str]:
+    """Return why `from_wire` cannot make an object of `record_class` from `fields`, or None if
     it can."""
     if not isinstance(fields, dict):
         return "is damaged"
-    for name, kind in record.__annotations__.items():
+    for name, kind in record_class.__annotations__.items():
         if name not in fields:
-            if name in record.REQUIRED:
+            if name in record_class.REQUIRED:
                 return "%s is missing" % name
-        elif not _is_valid(name, kind, fields[name], record.FIELDS[name].get("of")):
+        elif not _is_valid(name, kind, fields[name], record_class.FIELDS[name].get("of")):
             return "%s is wrong" % name
     return None
 
@@ -108,7 +108,7 @@ def _has_type(kind: str, value: Any, item_record: Any) -> bool:
             _has_type(kind[10:-1], each, item_record) for each in value.values()
         )
     if item_record is not None:
-        return find_mismatch(item_record, value) is None
+        return find_invalid_field(item_record, value) is None
     if kind in SHAPES:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN_TYPES:

@@ -362,7 +362,8 @@ def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
 
 def _remove_unless_partial(path: str, size: int) -> bool:
     """Return whether an earlier broadcast left an incomplete file at the path. Anything else at the
-    path is removed; it may be a hard link to a file of an older release, which must not change."""
+    path is removed, not overwritten: it may be a hard link to a file of an older release, and
+    writing to it would change that file."""
     try:
         file_stat = os.lstat(path)
     except FileNotFoundError:

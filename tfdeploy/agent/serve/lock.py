@@ -166,8 +166,8 @@ def _read_holder(path: str) -> LockHolder:
 
 def _stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
     """List the lock files that this host made before its last boot. They remain after a power cut.
-    `current_path`: the current lock file. Cloned hosts share a hostname, so the host's name in the
-    inventory must match too."""
+    A lock file was made by this host if both its hostname and its name in the inventory are those
+    of this host, because cloned hosts share a hostname. `current_path`: the current lock file."""
     folder, name = os.path.split(current_path)
     host_prefix = name[: -len(boot_and_container_id() + ".lock")]
     stale = [

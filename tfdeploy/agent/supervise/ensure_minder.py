@@ -19,7 +19,7 @@ CHECK_INTERVAL_S = 1.5  # the pause between two checks for a living minder
 _REMOVED_AFTER_S = 10.0
 
 
-class FolderWatch:
+class TaskFolderWatch:
     """Detects that the folder of a running task was removed. The supervisor then ends the task,
     because no command of tfdeploy could find it any more. If a file server does not answer, this
     does not count as removed."""

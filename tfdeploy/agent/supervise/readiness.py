@@ -33,8 +33,8 @@ class Readiness:
 
     @property
     def awaits_port(self) -> bool:
-        """Return True if the task is up only when it listens on its port. If False, the task can
-        also be up because of its age, or because it exited with code 0."""
+        """Return whether the task must listen on its port to count as up. If not, it also counts as
+        up once it is old enough or has exited with code 0."""
         return self._spec.port is not None and self.tensorflow
 
     def explain_timeout(self, age_s: float) -> Optional[str]:

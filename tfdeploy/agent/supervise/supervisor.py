@@ -25,7 +25,7 @@ from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
-from tfdeploy.agent.supervise.ensure_minder import CHECK_INTERVAL_S, FolderWatch, MinderWatch
+from tfdeploy.agent.supervise.ensure_minder import CHECK_INTERVAL_S, MinderWatch, TaskFolderWatch
 from tfdeploy.agent.supervise.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Supervisor:
         self.oom_before = processes.count_oom_kills()
         self.main_ended = False
         self.term_received = False
-        self.folder_watch = FolderWatch(self.folder)
+        self.folder_watch = TaskFolderWatch(self.folder)
         self.stopping = False  # True if SIGTERM arrived before the program had ended
         # Why the attempt failed, if its exit code does not show a failure.
         self.failure: Optional[str] = None

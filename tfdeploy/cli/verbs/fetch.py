@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.fetch import Flags
 from tfdeploy.cli.chosen_run import choose_run
-from tfdeploy.cli.messages import list_unselected_hosts, print_next_commands, print_unselected_hosts
+from tfdeploy.cli.messages import print_next_commands, print_unselected_hosts, unselected_host_names
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst_exit_code
@@ -46,7 +46,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     else:
         _show_fetched(flags, plan, fetched, rows, target)
-    print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
+    print_unselected_hosts(flags, unselected_host_names(plan, only_hosts))
     return worst_exit_code(
         [plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])]
     )

@@ -23,10 +23,10 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     """
     job = load_job(flags)
     whole, inventory = load_whole_and_selected_inventory(flags, job)
-    list_unselected_hosts = [each.name for each in whole.hosts if each not in inventory.hosts]
+    unselected_host_names = [each.name for each in whole.hosts if each not in inventory.hosts]
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         kept = copy_newest_keep_to(fleet, inventory, job, host, lock_holder(), emit)
-    print_unselected_hosts(flags, list_unselected_hosts)
+    print_unselected_hosts(flags, unselected_host_names)
     if flags.json:
         answer: OntoAnswer = {
             "job": job.name,
@@ -37,7 +37,7 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
         }
         print_json(answer)
     elif not flags.quiet:
-        which = " of the hosts that were asked" if list_unselected_hosts else ""
+        which = " of the hosts that were asked" if unselected_host_names else ""
         outcome = (
             f"{host} already has the newest content of the `keep` folders{which}"
             if kept.host == host

@@ -126,10 +126,10 @@ def make_launch_request(
     config.check_source_hosts(job, whole_inventory)
     inventory = select_hosts(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
-        list_unselected_hosts = (
+        unselected_host_names = (
             host.name for host in whole_inventory.hosts if host not in inventory.hosts
         )
-        print_unselected_hosts(flags, list_unselected_hosts, " for newer checkpoints")
+        print_unselected_hosts(flags, unselected_host_names, " for newer checkpoints")
     return LaunchRequest(
         inventory=inventory,
         job=job,

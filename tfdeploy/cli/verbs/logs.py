@@ -15,7 +15,7 @@ from tfdeploy.cli.arguments.logs import Flags
 from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
+from tfdeploy.cli.messages import print_unselected_hosts, show_errors, unselected_host_names
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst_exit_code
 from tfdeploy.model.text.names import fold_names, group_by_key, match_names
@@ -48,7 +48,7 @@ def run(flags: Flags) -> int:
         errors: dict[str, TfdeployError] = {}
         query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
         query, follow = limit_query_to_attempts(flags, fleet, plan, query, errors)
-        print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
+        print_unselected_hosts(flags, unselected_host_names(plan, only_hosts))
         # {task@host: number of bytes of its log that were rotated away before they could be read}
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.status import Flags
 from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.cli.messages import list_unselected_hosts, print_unselected_hosts, show_errors
+from tfdeploy.cli.messages import print_unselected_hosts, show_errors, unselected_host_names
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import TfdeployError, worst_exit_code
 from tfdeploy.model.status.run_status import run_view_json
@@ -37,7 +37,7 @@ def run(flags: Flags) -> int:
             from tfdeploy.cli.dashboard import show_dashboard
 
             show_dashboard(flags, fleet, plan, last_lines=200, only_hosts=only_hosts)
-            print_unselected_hosts(flags, list_unselected_hosts(plan, only_hosts))
+            print_unselected_hosts(flags, unselected_host_names(plan, only_hosts))
             return 0
         while True:
             current = status(fleet, plan, only_hosts)

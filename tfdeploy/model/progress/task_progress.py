@@ -199,5 +199,5 @@ class HostProgress:
         self.traffic: int | None = None  # bytes received and sent per second
 
     @property
-    def active_transfers(self) -> list[Transfer]:
+    def active_transfers_to_host(self) -> list[Transfer]:
         return [transfer for transfer in self.transfers.values() if transfer.is_active]

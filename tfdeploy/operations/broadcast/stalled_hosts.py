@@ -42,7 +42,8 @@ class StalledHosts:
     def forbidden_pairs(self) -> set[tuple[str, str]]:
         """Return (child, parent) pairs that the planner must not use.
 
-        No other host may send to a stalled host.
+        They are pairs of a stalled host and any other host. Only the control machine may send to a
+        stalled host.
         """
         return {(child, parent) for child in self._fed_from_control for parent in self.members}
 

@@ -93,7 +93,7 @@ def supply_required_flags(job: Job, program: Program, given_cluster_flags: Flags
         for flag, where in _required_flags(program).items()
         if flag.dest not in settled and not _is_given(flag, job)
     }
-    flags, notes = [], []
+    flags, notes = [], [] if accepted else [*_misspelt_flag_notes(job, program)]
     for each, where in lacking.items():
         flag = _with_value_template(each, job, program, lacking)
         if not flag.template:
@@ -112,16 +112,45 @@ def supply_required_flags(job: Job, program: Program, given_cluster_flags: Flags
 
 
 def _refuse_unknown_flags(job: Job, program: Program, accepted: list[str]) -> None:
-    words = job.command[(program_index(job.command) or 0) + 1 : flags_end_index(job.command)]
-    for flag in (match[1] for word in words if (match := _FLAG.fullmatch(word))):
-        if not any(each.startswith(flag) for each in accepted):
-            near = most_similar(flag[2:], (each[2:] for each in accepted))
-            hint = f"did you mean --{near}?" if near else f"it defines {' '.join(accepted)}."
-            raise Refused(
-                f"the command contains {flag}, which {program.path} does not define",
-                where=job.command_place,
-                next=f"{hint} {_AS_IT_STANDS}",
+    for flag in _long_flags(job):
+        if any(each.startswith(flag) for each in accepted):
+            continue
+        near = most_similar(flag[2:], (each[2:] for each in accepted))
+        hint = f"did you mean --{near}?" if near else f"it defines {' '.join(accepted)}."
+        raise Refused(
+            f"the command contains {flag}, which {program.path} does not define",
+            where=job.command_place,
+            next=f"{hint} {_AS_IT_STANDS}",
+        )
+
+
+def _misspelt_flag_notes(job: Job, program: Program) -> Iterator[str]:
+    """Yield a note on each flag of the command that resembles a flag of the program.
+
+    The program may accept more flags than it defines, or ignore unknown flags, as tf.app.run does.
+    """
+    defined = _long_spellings(flag_definitions.defined_flags(program))
+    # argparse accepts abbreviations, and absl accepts --noNAME for a boolean flag.
+    abbreviates = program.uses_any_name(*_PARSERS)
+    for flag in _long_flags(job):
+        near = most_similar(flag, defined, 0.8)
+        is_abbreviation = abbreviates and near.startswith(flag)
+        if near and not is_abbreviation and near not in (flag, flag.replace("--no", "--", 1)):
+            yield (
+                f"the command contains {flag}, which {program.path} does not define and may "
+                f"ignore: did you mean {near}?"
             )
+
+
+def _long_flags(job: Job) -> Iterator[str]:
+    """Yield the flags of the command that start with two dashes, without their values."""
+    words = job.command[(program_index(job.command) or 0) + 1 : flags_end_index(job.command)]
+    return (match[1] for word in words if (match := _FLAG.fullmatch(word)))
+
+
+def _long_spellings(flags: Flags) -> list[str]:
+    spellings = (each for flag in flags for each in (*flag.spellings, flag.off))
+    return [each for each in spellings if each.startswith("--")]
 
 
 def _refuse_missing_argument(job: Job, program: Program, unneeded: Collection[str]) -> None:
@@ -173,8 +202,7 @@ def _accepted_flags(program: Program) -> list[str] | None:
         or [flag.call for flag in flags] != definitions
     ):
         return None
-    known = ("--help", *(each for flag in flags for each in (*flag.spellings, flag.off)))
-    return [each for each in known if each.startswith("--")]
+    return ["--help", *_long_spellings(flags)]
 
 
 def _passes_parser_on(program: Program, parser_call: ast.Call, calls: list[ast.Call]) -> bool:

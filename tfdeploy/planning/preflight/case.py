@@ -72,7 +72,7 @@ class Needs:
         tasks = self.plan.tasks if self.plan else ()
         return max(1, sum(task.host == host for task in tasks))
 
-    def runs_program(self, host: str) -> bool:
+    def runs_user_program(self, host: str) -> bool:
         """Return whether the user's program runs on the host.
 
         Returns False if the host has no task, or if its tasks only run servers of tfdeploy.

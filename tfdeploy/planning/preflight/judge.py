@@ -34,7 +34,7 @@ RULES: dict[str, Rule] = {
     "address": network.address,
     "ports": network.ports,
     "protect": network.protection_level,
-    "environment": network.environment_variables,
+    "environment": network.proxy_and_overridden_variables,
     "clock": together.clock,
     "logout": login.logout_cleanup,
     "runs": login.live_runs,

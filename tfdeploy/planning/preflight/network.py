@@ -84,7 +84,7 @@ def protection_level(case: HostCase) -> Iterator[Problem]:
         )
 
 
-def environment_variables(case: HostCase) -> Iterator[Problem]:
+def proxy_and_overridden_variables(case: HostCase) -> Iterator[Problem]:
     """Yield warnings about variables that the host's login environment sets.
 
     They are variables for proxies, and variables that the plan sets too.

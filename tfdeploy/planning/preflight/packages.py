@@ -31,7 +31,7 @@ def packages(case: HostCase) -> Iterator[Problem]:
             f"rename {file}, and correct the program's imports of it",
         )
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
-    if not lacking or not case.needs.runs_program(case.host.name):
+    if not lacking or not case.needs.runs_user_program(case.host.name):
         return
     fixes = {each: _missing_module_fix(case, each) for each in lacking}
     for sure, level in _LEVELS.items():

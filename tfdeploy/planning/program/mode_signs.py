@@ -59,6 +59,8 @@ _TRAINERS = re.compile(r"\bTrainer(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
 _FIXED_HOST = re.compile(
     r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
 )
+# A placeholder that describes the cluster or the task, and not a data set or a `keep` folder.
+_CLUSTER_PLACEHOLDER = re.compile(r"\{(?!data\.|keep\.)")
 # {environment variable of a task: the modes that set it}.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
     "RANK": ("plain",),
@@ -145,7 +147,8 @@ def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | Non
         return None
     other = likely_mode(tuple(sign for sign in signs if sign.is_certain))
     what = f"{signs[0]}, which mode {job.mode} does not support"
-    by_hand = job.flags == "none" or any("{" in word for word in job.command)
+    # The operator writes the cluster's flags.
+    by_hand = job.flags == "none" or any(map(_CLUSTER_PLACEHOLDER.search, job.command))
     if other is None or force or by_hand:
         return what
     raise Refused(

@@ -54,12 +54,12 @@ class ParsedFile:
         return dict(by_class)
 
     @cached_property
-    def sizes(self) -> list[int]:
+    def subtree_sizes(self) -> list[int]:
         """Return for each node the number of nodes in its subtree, including the node itself."""
-        sizes = [1] * len(self.nodes)
+        subtree_sizes = [1] * len(self.nodes)
         for node in reversed(self.nodes[1:]):
-            sizes[_position(vars(node)["parent"])] += sizes[_position(node)]
-        return sizes
+            subtree_sizes[_position(vars(node)["parent"])] += subtree_sizes[_position(node)]
+        return subtree_sizes
 
 
 @lru_cache(maxsize=1024)
@@ -89,7 +89,7 @@ def place_of(node: ast.stmt | ast.expr) -> str:
 def subtree(node: ast.AST) -> list[ast.AST]:
     """Return the node and every node inside it."""
     file, at = file_of(node), _position(node)
-    return file.nodes[at : at + file.sizes[at]]
+    return file.nodes[at : at + file.subtree_sizes[at]]
 
 
 def enclosing_nodes(node: ast.AST) -> Iterator[ast.AST]:

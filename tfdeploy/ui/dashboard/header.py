@@ -81,7 +81,9 @@ def steps_row(progress: RunProgress) -> Row:
         state = progress.steps.get(name, "")
         text = f"{name}{'...' if state == 'begin' else ''} "
         row.append(Span(text, _STEP_STYLES.get(state, "dim")))
-    moving = [transfer for host in progress.hosts.values() for transfer in host.active_transfers]
+    moving = [
+        transfer for host in progress.hosts.values() for transfer in host.active_transfers_to_host
+    ]
     return [*row, Span(f" {format_transfer(sum_transfers(moving))}")] if moving else row
 
 

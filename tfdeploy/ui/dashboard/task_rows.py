@@ -264,10 +264,10 @@ def host_row(host: HostProgress, columns: Sequence[Column]) -> Row:
 def _transfers_text(host: HostProgress) -> str:
     """Return the running transfers of a host, 'code, 12 MB of 60 MB, 5.0 MB/s, 9.6 s left'. If no
     transfer is running, return 'all sent' or ''."""
-    if not host.active_transfers:
+    if not host.active_transfers_to_host:
         return "all sent" if host.synced else ""
-    names = [clean(transfer.what, 40) for transfer in host.active_transfers]
-    return ", ".join([*names, format_transfer(sum_transfers(host.active_transfers))])
+    names = [clean(transfer.what, 40) for transfer in host.active_transfers_to_host]
+    return ", ".join([*names, format_transfer(sum_transfers(host.active_transfers_to_host))])
 
 
 def _gpu_text(progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
@@ -309,7 +309,7 @@ def _folded_cell_texts(
     """Return the cells of a row that stands for several tasks: the highest step, the sum of
     restarts, and the medians of the other numbers."""
     hosts = map(progress.find_or_add_host, {task.host for task in tasks})
-    moving = [transfer for host in hosts for transfer in host.active_transfers]
+    moving = [transfer for host in hosts for transfer in host.active_transfers_to_host]
     alike = f"{len(tasks)} tasks alike: highest step, medians of other figures; Enter shows each"
     return {
         **{name: each.cell_text(progress, tasks) for name, each in _FIGURES.items()},

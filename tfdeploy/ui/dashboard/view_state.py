@@ -111,8 +111,8 @@ class ViewState:
         return next((item for item in self.items if self.selected in item.tasks), None)
 
     def _scroll_log(self, lines_down: int) -> None:
-        """Scroll the log by `lines_down`, up if negative. At the lower end, the newest lines are
-        shown again, unless the log is paused."""
+        """Scroll the log by `lines_down`, up if negative. At the lower end, the log follows
+        new lines again, unless it is paused."""
         if self.snapshot is None and lines_down >= 0:
             return
         shown = self._take_snapshot() if self.snapshot is None else self.snapshot

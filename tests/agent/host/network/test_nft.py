@@ -58,7 +58,7 @@ def test_what_is_no_port_is_refused(port: int) -> None:
 
 @pytest.mark.parametrize("run", ["digits-20261121-101500-3fa1", "a b;}", "é\n", "", "x" * 300, "١"])
 def test_a_table_has_a_name_that_nft_takes_whatever_the_run_is_called(run: str) -> None:
-    name = nft.table_name("/w/j/runs/r/hosts/h", run)
+    name = nft.table_name_prefix("/w/j/runs/r/hosts/h", run)
     assert (
         name.isascii()
         and name.replace("_", "").isalnum()
@@ -68,4 +68,4 @@ def test_a_table_has_a_name_that_nft_takes_whatever_the_run_is_called(run: str) 
 
 
 def test_runs_of_one_name_in_two_folders_have_tables_of_their_own() -> None:
-    assert nft.table_name("/a", "r") != nft.table_name("/b", "r")
+    assert nft.table_name_prefix("/a", "r") != nft.table_name_prefix("/b", "r")

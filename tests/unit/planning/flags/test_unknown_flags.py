@@ -9,6 +9,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import command_arguments
 from tfdeploy.planning.source import source
 
@@ -19,11 +20,17 @@ PROGRAM = (
 )
 
 
-def check(job: Job, text: str, *words: str, **fields: Any) -> None:
+ABSL = (
+    "from absl import app, flags\nflags.DEFINE_integer('train_steps', 9, '')\n"
+    "flags.DEFINE_boolean('summaries', True, '')\napp.run(print)\n"
+)
+
+
+def check(job: Job, text: str, *words: str, **fields: Any) -> Notes:
     job = replace(job, command=("python", "train.py", *words), **fields)
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread_reason
-    command_arguments.supply_required_flags(job, program, ())
+    return command_arguments.supply_required_flags(job, program, ()).notes
 
 
 def test_an_unknown_flag_is_refused_with_the_one_that_is_meant(job: Job) -> None:
@@ -74,6 +81,30 @@ def test_flags_that_the_program_defines_pass(job: Job, words: tuple[str, ...]) -
 )
 def test_flags_pass_if_the_program_may_accept_others(job: Job, more: str) -> None:
     check(job, PROGRAM.format(more), "--lr=1")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("--train_step=5", "--train_steps"),  # tf.app.run ignores unknown flags
+        ("--trian_steps", "--train_steps"),
+        ("--train_steps=5", None),
+        ("--nosummaries", None),
+        ("--alsologtostderr", None),  # a flag of absl itself
+    ],
+)
+def test_a_misspelt_flag_that_the_program_may_ignore_is_noted(
+    job: Job, word: str, meant: str | None
+) -> None:
+    notes = check(job, ABSL, word)
+    assert [note for note in notes if "does not define" in note] == (
+        [
+            f"the command contains {word.partition('=')[0]}, which train.py does not define and "
+            f"may ignore: did you mean {meant}?"
+        ]
+        if meant
+        else []
+    )
 
 
 def test_a_function_of_the_program_may_add_flags(job: Job) -> None:

@@ -204,6 +204,20 @@ def test_other_mode_is_refused(text: str, mode: Mode, message: str, next: str) -
 
 
 @pytest.mark.parametrize(
+    ("word", "is_refused"), [("--data_dir={data.d}", True), ("--job_name={job_name}", False)]
+)
+def test_only_placeholders_of_the_cluster_show_that_the_operator_writes_its_flags(
+    word: str, is_refused: bool
+) -> None:
+    command, text = ("python", "train.py", word), PROGRAMS["between graphs"][0]
+    if is_refused:
+        with pytest.raises(Refused, match="defines --ps_hosts"):
+            check_launch(text, "plain", command=command)
+    else:
+        assert check_launch(text, "plain", command=command)
+
+
+@pytest.mark.parametrize(
     ("text", "mode"),
     [
         (PROGRAMS["synchronous by a flag"][0], "sync"),

@@ -32,7 +32,7 @@ class ClosedPorts(NamedTuple):
     elsewhere: Tuple[Tuple[str, int], ...] = ()  # (address, port) pairs of the run on other hosts
 
 
-def table_name(host_dir: str, run: str) -> str:
+def table_name_prefix(host_dir: str, run: str) -> str:
     """Return the common prefix of the names of this run's tables on this host. Tables of other runs
     have other prefixes."""
     readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]

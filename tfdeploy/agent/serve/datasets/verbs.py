@@ -154,7 +154,7 @@ def commit_sync(call: Call) -> Answer:
     if live_run is not None and not is_recorded:
         target = data_versions.hidden_sibling_path(folder, data_versions.NEXT)
         building = data_versions.hidden_sibling_path(folder, "building")
-        new = build_new_folder(staging, wanted, lacking, building)
+        new = build_new_version_folder(staging, wanted, lacking, building)
         data_versions.remove_record(target)
         removal.remove(target)
         os.rename(building, target)
@@ -232,7 +232,7 @@ def update_old_folder_in_place(
     return new
 
 
-def build_new_folder(
+def build_new_version_folder(
     staging: Staging, wanted: Listing, lacking_bitmap: bytearray, folder: str
 ) -> "array[int]":
     """Build the new version in a new folder, with hard links to unchanged files of the old version.
