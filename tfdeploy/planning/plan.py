@@ -212,7 +212,11 @@ def _lay_out(inputs: _Inputs, placed: _PlacedTasks, program: Program) -> _LaidOu
     )
     where = {name: each.address for name, each in advertised.items()}
     given = ports.assign_ports(
-        count_task_and_agent_ports(mode, seats, used), placed.hosts, inputs.facts, where
+        count_task_and_agent_ports(mode, seats, used),
+        placed.hosts,
+        inputs.facts,
+        where,
+        avoid_waiting=inputs.job.mode == "plain",
     )
     return _LaidOutCluster(lay_out(mode, seats, where, given), advertised, exposed)
 

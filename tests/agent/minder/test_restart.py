@@ -25,6 +25,7 @@ from tfdeploy.agent.minder.restart import (
     CLEARED,
     SERVED,
     SUPPLIED,
+    TIME_WAIT_S,
     count_failure,
     decide_restart_actions,
     failed_starts_before,
@@ -261,6 +262,7 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
     [
         (None, "", {}),
         (None, "E (a:1)", {"error": "E (a:1)", "same": 1}),
+        ({}, "OSError: [Errno 98] Address already in use (a:1)", {}),
         ({"error": "E (a:1)", "same": 1}, "E (a:1)", {"error": "E (a:1)", "same": 2}),
         ({"error": "E (a:1)", "same": 2}, "E (a:2)", {"error": "E (a:2)", "same": 1}),
         # If the attempt made steps, or if another task caused the death, the error is "", and the
@@ -277,6 +279,12 @@ def test_errors_in_a_row_are_counted(before: Any, error: str, said: dict[str, An
     began = make_gang_round(AnnounceRound(2, "worker:1"), status, count)
     assert from_json({"round": dict(began)}, view().part).round == began
     assert {name: began.get(name) for name in said} == said
+
+
+def test_a_port_in_use_is_tried_again_after_time_wait() -> None:
+    in_use = "OSError: [Errno 98] Address already in use (train.py:9)"
+    status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=2, exit_code=1, error=in_use)
+    assert count_failure(COUNT, status, [1.0, 6.0], 1.0)["delay_s"] == TIME_WAIT_S
 
 
 def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None:

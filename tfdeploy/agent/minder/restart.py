@@ -57,6 +57,10 @@ CLEARED, SUPPLIED, SERVED = 1, 2, 3
 # The longest time from SIGTERM to SIGKILL, for tasks that are ended because another task of their
 # gang has died.
 GANG_GRACE_S = 5.0
+# A program that does not set SO_REUSEADDR cannot listen on its port for this time (of Linux) after
+# the last connection to the port has closed. So the next attempt waits, and the error is no sign
+# that all attempts would fail.
+_ADDRESS_IN_USE, TIME_WAIT_S = "ddress already in use", 60.0
 # A task does not restart after this many attempts in a row that ended with the same error before
 # their first step. One more attempt would end in the same way.
 SAME_ERRORS = 2
@@ -235,7 +239,10 @@ def count_failure(
     quick = next_capped_count(quick) if lived_s < QUICK_S else 0
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
+    error = status.error or ""
     delay_s = round(pause_s * (0.75 + 0.25 * jitter), 3)
+    if _ADDRESS_IN_USE in error:
+        error, delay_s = "", max(delay_s, TIME_WAIT_S)
     counted: RestartCount = {
         "attempt": status.attempt,
         "round": status.round,
@@ -244,8 +251,8 @@ def count_failure(
         "quick": quick,
         "delay_s": delay_s,
     }
-    if status.error:
-        error = counted["error"] = status.error[:MAX_TEXT]
+    if error:
+        error = counted["error"] = error[:MAX_TEXT]
         counted["same"] = next_capped_count(
             previous_count.get("same", 0)
             if previous_count and previous_count.get("error") == error

@@ -22,8 +22,13 @@ def assign_ports(
     hosts: HostsByName,
     facts: FactsByHost,
     address_by_host: Mapping[str, str],
+    *,
+    avoid_waiting: bool = False,
 ) -> dict[str, tuple[int, ...]]:
     """Return {host: its ports in ascending order, as many as the host needs}.
+
+    `avoid_waiting`: use ports with connections in TIME_WAIT, which a host lists last, only if there
+    are too few others.
 
     If several hosts have the same address, the host whose range has the lowest end chooses first.
     With this order, an assignment is found whenever there is one. If there is none, raises Refused
@@ -38,14 +43,15 @@ def assign_ports(
         low, high = hosts[name].ports
         free = [
             port
-            for port in sorted(set(facts[name].free_ports))
+            for port in dict.fromkeys(facts[name].free_ports)
             if low <= port <= high and port not in by_others
         ]
         if len(free) < port_count_by_host[name]:
             raise _too_few_ports_error(
                 hosts[name], facts[name], port_count_by_host[name], free, by_others
             )
-        given[name] = tuple(free[: port_count_by_host[name]])
+        chosen = (free if avoid_waiting else sorted(free))[: port_count_by_host[name]]
+        given[name] = tuple(sorted(chosen))
         by_others.update((port, name) for port in given[name])
     return {name: given[name] for name in port_count_by_host}
 

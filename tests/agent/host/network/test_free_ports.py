@@ -15,6 +15,19 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def test_ports_in_time_wait_come_last() -> None:
+    listener = sockets.bind_exclusively(port := free_port())
+    listener.listen(5)
+    client = socket.create_connection(("127.0.0.1", port))
+    accepted, _ = listener.accept()
+    accepted.close()
+    client.close()
+    listener.close()
+    free = free_ports.scan_ports(port, min(port + 20, 65535), dict)[0]
+    others = [each for each in free if each != port]
+    assert free == [*others, port] and others == sorted(others)
+
+
 def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
     port = free_port()
     listener = sockets.bind_exclusively(port)

@@ -38,6 +38,16 @@ def test_first_free_ports_of_range(facts_of: Any) -> None:
     ) == {"n1": (6, 7, 9)}
 
 
+def test_ports_in_time_wait_are_avoided_on_request(facts_of: Any) -> None:
+    host = Host(name="n1", address="10.0.0.1", ports=(5, 9))
+    facts = {"n1": facts_of(host, free_ports=(6, 8, 9, 5, 7))}
+    given = [
+        assign_ports({"n1": 3}, {"n1": host}, facts, {"n1": host.address}, avoid_waiting=avoid)
+        for avoid in (False, True)
+    ]
+    assert given == [{"n1": (5, 6, 7)}, {"n1": (6, 8, 9)}]
+
+
 def test_separate_hosts_may_use_same_ports(facts_of: Any) -> None:
     assert assigned_ports({"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.2", 5, 9, 2)}, facts_of) == {
         "n1": (5, 6),

@@ -1,8 +1,8 @@
 """Find the free ports in a range, and the processes that use the other ports.
 
 A port is free if it can be bound. Reading /proc/net is not enough, because it does not list sockets
-that are bound but do not listen. Connections in TIME_WAIT do not matter, because the minder and
-TensorFlow can bind such a port.
+that are bound but do not listen. A port with connections in TIME_WAIT is free, because the minder
+and TensorFlow can bind it. A program that does not set SO_REUSEADDR cannot, so such ports come last.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from tfdeploy.agent.host.network import listening
 def scan_ports(
     low: int, high: int, read_held_ports: Callable[[], Dict[int, str]]
 ) -> Tuple[List[int], Dict[str, str]]:
-    """Return the free ports in ascending order, and {port: owner} for the taken ports.
+    """Return the free ports, and {port: owner} for the taken ports. The free ports are in ascending
+    order, but those with connections in TIME_WAIT come last.
 
     The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from
     another source. It is called only if a port is taken.
     """
     free: List[int] = []
+    waiting: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
-        (free if is_free(port) else taken).append(port)
+        if not is_free(port):
+            taken.append(port)
+        else:
+            (free if _try_bind(socket.AF_INET, port, None) is None else waiting).append(port)
     owners = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
-    return free, {str(port): owners.get(port, "unknown") for port in taken}
+    return free + waiting, {str(port): owners.get(port, "unknown") for port in taken}
 
 
 def is_free(port: int) -> bool:
