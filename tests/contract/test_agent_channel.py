@@ -139,6 +139,16 @@ def test_error_names_shell_that_does_not_run_agent(
     assert "\x1b" not in caught.value.what
 
 
+def test_full_process_table_is_not_blamed_on_the_interpreter(
+    ssh_hosts: Any, fleet: SshFleet
+) -> None:
+    full = "echo; echo =tfdeploy-python= python3; echo /bin/sh: 1: Cannot fork >&2; exit 2"
+    sshd = ssh_hosts.host("n1", f"ForceCommand {full}")
+    with pytest.raises(Refused, match="Cannot fork") as caught:
+        fleet.session(sshd.host).agent()
+    assert "end processes" in (caught.value.next or "")
+
+
 def python_stub(folder: Path, name: str, text: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(text)

@@ -89,6 +89,23 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
     three.wait_until(lambda: len(refused) == 4 and two.current_state().committed, 20.0)
 
 
+def test_a_minder_that_cannot_start_a_thread_asks_what_its_peers_know(
+    three: Meshes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = three.join("n1"), three.join("n2")
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if getattr(thread, "_args", ())[:1] == (one._peers["n2"],):
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(two, "_send_to_due_peers", lambda: threading.Event().wait(0.05))
+    two.join_and_send(KnownRunState(committed=True))
+    three.wait_until(lambda: one.current_state().committed, 20.0)
+
+
 def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
     join = two.join_and_send

@@ -262,7 +262,8 @@ class Mesh:
             try:
                 start_thread(self._try_exchange_state, peer)
             except (RuntimeError, MemoryError):  # this user cannot start more threads now
-                self._record_failure(peer, refused=False)
+                # A task may have used up the user's processes: the peer may know that it must end.
+                self._try_exchange_state(peer)
         time.sleep(SETTLE_S)
 
     def _try_exchange_state(self, peer: PeerContactState) -> None:

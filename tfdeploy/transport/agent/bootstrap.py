@@ -203,7 +203,9 @@ class _Startup:
                 f"{self._python} ended{code} before it ran tfdeploy's program"
                 f"{self._quote_output()}",
                 where=self._host,
-                next="write `python: PATH` of a Python interpreter, 3.8 or newer, in the inventory",
+                next=_FORK_CURE
+                if b"fork" in self._output
+                else "write `python: PATH` of a Python interpreter, 3.8 or newer, in the inventory",
             )
         return HostFailed(
             f"the login shell ended{code} before it ran tfdeploy's command{self._quote_output()}",
@@ -218,6 +220,7 @@ class _Startup:
 
 
 _SHELL_CURE = "the account needs a login shell that runs commands: `ssh HOST true`"
+_FORK_CURE = "end processes of this user on the host, or raise its limit of them (`ulimit -u`)"
 _REASONS = {
     "no_python": "there is no Python: a command over SSH finds none of the inventory's `python:`, "
     "`python3` and `python`",
