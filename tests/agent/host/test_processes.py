@@ -47,6 +47,20 @@ def test_a_name_with_parentheses_is_read_right(child: Any, tmp_path: Any) -> Non
     assert one is not None and one.parent == os.getpid() and one.state != "Z"
 
 
+def test_a_process_whose_first_thread_has_ended_is_alive_and_can_be_killed(child: Any) -> None:
+    code = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(100,)).start(); "
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    headless = child(AGENT_PYTHON, "-c", code)
+    wait_for(
+        lambda: b") Z " in processes.read_file(headless.pid, "stat"), 20.0, "its first thread ends"
+    )
+    who = processes.read_identity(headless.pid)
+    assert who is not None and processes.is_alive(who)
+    assert processes.send_signal(who, signal.SIGKILL) and headless.wait() == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("lie", [{"start_ticks": 1}, {"boot_id": "another-boot"}])
 def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any) -> None:
     bystander = child("sleep", "100")

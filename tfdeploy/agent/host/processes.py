@@ -40,7 +40,9 @@ class Identity(NamedTuple):
 class Process(NamedTuple):
     pid: int
     parent: int
-    state: str  # the state as in /proc/PID/stat: R, S, D, Z, ...
+    # The state as in /proc/PID/stat: R, S, D, Z, ... A process whose first thread has ended before
+    # its other threads has the state S, although /proc shows Z.
+    state: str
     start_ticks: int
     command: str
     cpu_s: float = 0.0  # CPU time of the process and of its children that have ended
@@ -72,8 +74,9 @@ def read_process(pid: int) -> Optional[Process]:
         return None
     fields = text[closing + 2 :].split()
     cpu_s, memory = sum(map(int, fields[11:15])) / _TICKS_S, int(fields[21]) * _PAGE_BYTES
+    state = "S" if fields[0] == "Z" and int(fields[17]) > 1 else fields[0]
     return Process(
-        pid, int(fields[1]), fields[0], int(fields[19]), text[opening + 1 : closing], cpu_s, memory
+        pid, int(fields[1]), state, int(fields[19]), text[opening + 1 : closing], cpu_s, memory
     )
 
 
