@@ -249,6 +249,24 @@ def test_a_leftover_that_holds_the_pipes_and_hides_does_not_hang_it(hosts: NewCl
     assert cluster.status("r1", "worker:0").outcome == "succeeded"
 
 
+def test_a_program_that_leaves_its_work_in_the_background_is_told_from_one_that_waits(
+    hosts: NewCluster,
+) -> None:
+    cluster = hosts("n1")
+    cluster.launch(
+        "r1",
+        {
+            "worker:0": ("n1", ["sh", "-c", "sleep 1000 >/dev/null & exit 0"]),
+            "worker:1": ("n1", ["sh", "-c", "sleep 0.1 & exit 0"]),
+        },
+    )
+    cluster.wait_ended("r1")
+    reason = cluster.status("r1", "worker:0").reason
+    assert cluster.status("r1", "worker:0").outcome == "succeeded"
+    assert reason is not None and "did not wait" in reason and "sleep" in reason
+    assert cluster.status("r1", "worker:1").reason is None
+
+
 def test_a_task_is_started_once_only(hosts: NewCluster) -> None:
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", "echo once; sleep 1000"])})
@@ -370,6 +388,30 @@ def test_a_full_disk_stops_neither_the_task_nor_its_end(
     cluster.wait_ended("r1")
     assert cluster.status("r1", "worker:0").outcome == "stopped"
     assert cluster.status("r1", "worker:0").log_lost_bytes > 0
+
+
+def test_a_task_that_fails_on_a_full_disk_says_so(small_disk: Path, hosts: NewCluster) -> None:
+    cluster = hosts("n1")
+    cluster.launch(
+        "r1",
+        {
+            "worker:0": (
+                "n1",
+                [
+                    "sh",
+                    "-c",
+                    "while [ ! -e go ]; do sleep 0.05; done; head -c 5000000 /dev/zero; exit 1",
+                ],
+            ),
+        },
+    )
+    paths = cluster.hosts["n1"].paths("r1")
+    Path(paths.cwd, "go").touch()
+    cluster.wait_until(lambda: os.statvfs(small_disk).f_bavail == 0)
+    cluster.wait_until(lambda: cluster.alive("r1") == [])
+    os.unlink(os.path.join(paths.task_dir("worker:0"), "out.log"))
+    cluster.wait_ended("r1")
+    assert cluster.status("r1", "worker:0").reason == "the disk of n1 was full"
 
 
 def test_a_full_disk_keeps_no_stop_from_what_would_start_again(

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # If a program ends by itself but leaves processes behind, these processes get SIGTERM, and have
 # this many seconds to end.
 LEFTOVER_GRACE_S = 2.0
+# Before that, they have this many seconds to end by themselves, as helpers of a program do.
+_LEFTOVER_PAUSE_S = 0.5
 _READ_BYTES = 1 << 20  # limits one read from a pipe; also the size of the pipe
 _F_SETPIPE_SZ = 1031
 # The shortest pause between two writes of a status in which only the size of the log has changed.
@@ -56,7 +58,7 @@ class Supervisor:
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
         self.log_began = self.log.end
         # How many bytes of output earlier attempts have lost.
-        self.log.lost_bytes = paths.status(task).log_lost_bytes
+        self.log.lost_bytes = self.lost_before = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _make_mask(self.secrets)
         inherited, self.guard = _sockets_to_inherit(self.part, self.spec.port)
@@ -190,7 +192,20 @@ class Supervisor:
             status.outcome = "succeeded" if status.exit_code == 0 else "failed"
             status.up = status.up or (status.exit_code == 0 and not self.ready.awaits_port)
         if self.kill_at is None:
+            if status.exit_code == 0 and self._find_processes()[0]:
+                self._name_leftovers()
             self._end_task_within(LEFTOVER_GRACE_S)
+
+    def _name_leftovers(self) -> None:
+        """Wait for helpers of the successful program to end, and name in the status the processes
+        that are left. They will be ended, and they may be the training."""
+        time.sleep(_LEFTOVER_PAUSE_S)
+        pids, table = self._find_processes()
+        if pids:
+            self.status.reason = (
+                "it did not wait for processes that it had started, so they were ended: %s"
+                % ", ".join(sorted({table[pid].command for pid in pids}))
+            )
 
     # --- work that is due at certain times
 
@@ -341,6 +356,12 @@ class Supervisor:
             self.status.reason, self.status.error = explain.explain_failure(
                 self.paths, self.part, self.status, written, lived_s
             )
+            if (
+                self.status.reason is None
+                and self.status.signal is None
+                and self.log.lost_bytes > self.lost_before
+            ):
+                self.status.reason = "the disk of %s was full" % self.paths.host
         except Exception:  # noqa: BLE001 - the end must be recorded even without a reason
             pass
 
