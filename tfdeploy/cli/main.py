@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from tfdeploy import __version__
@@ -19,6 +20,7 @@ def program() -> NoReturn:
     The exit neither waits for threads nor tears down the interpreter. With six hundred loaded
     modules, the teardown would take a fifth of the time of a quick verb.
     """
+    _open_closed_streams()
     _drop_relative_path_entries()
     code = main()
     try:
@@ -31,6 +33,16 @@ def program() -> NoReturn:
             os.write(2, f"the output is incomplete: {error.strerror}\n".encode())
         code = code or 1
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream with which the program was started closed.
+
+    Otherwise the stream is None, and the next file or socket that is opened gets its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open until the exit
 
 
 def _drop_relative_path_entries() -> None:

@@ -122,6 +122,16 @@ def test_full_disk_gives_one_line_and_exit_code_1(args: list[str], unbuffered: s
     ]
 
 
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "2>&-"])
+def test_closed_standard_streams_are_no_error(closed: str) -> None:
+    code = "from tfdeploy.cli.main import program; program()"
+    script = f'"$0" -c "{code}" docs {closed}'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("args", [["launch"], ["status"], ["init", "--yes"], ["lab", "status"]])
 def test_removed_current_folder_is_named(args: list[str], tmp_path: Path) -> None:
     """The folder is removed while a shell is in it, for example because git replaces it."""
