@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +24,8 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.plan_files import plan_from_file, plan_to_file
 from tfdeploy.model.typed import decode
 
+# The plan's time in the first bytes of plan.json. Reading a whole plan would take much longer.
+_CREATED, _CREATED_WITHIN = re.compile(rb'"created": ?([0-9.]+)'), 1000
 EVENTS_KEPT = 50_000  # limits the number of events that one EventRecorder writes
 
 
@@ -89,10 +92,12 @@ class RunStore:
     def launched_at(self, run: str) -> float | None:
         """Return the time in UTC seconds at which this machine launched the run, else None.
 
-        It is the time at which the plan was stored.
+        It is the time at which the plan was made, which a copy of the state folder keeps.
         """
         try:
-            return (self._run_folder(run) / "plan.json").stat().st_mtime
+            with (self._run_folder(run) / "plan.json").open("rb") as file:
+                created = _CREATED.search(file.read(_CREATED_WITHIN))
+                return float(created[1]) if created else os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,14 @@ def test_code_folder_of_last_run_is_known(tmp_path: Path) -> None:
     store.save(plan("digits-2"))
     assert store.newest_code_folder() == store.newest_code_folder(plan("digits-1").job) == "/c"
     assert store.newest_code_folder("other") is None
+
+
+def test_copied_state_folder_keeps_the_times_of_launches(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.save(replace(plan("digits-2"), created=2.5))
+    store.save(plan("digits-1"))
+    assert store.run_ids() == ["digits-2", "digits-1"]
+    assert store.launched_at("digits-2") == 2.5
 
 
 def test_only_this_user_can_read_stored_files(tmp_path: Path) -> None:
