@@ -65,7 +65,8 @@ def check_host(
     """
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
-        what = f"no interpreter `{entry.python}` on {name}"
+        broken = next((each for each in facts.problems if "does not run Python" in each), None)
+        what = f"on {name}, {broken}" if broken else f"no interpreter `{entry.python}` on {name}"
         cure = no_python_remedy(entry, usual_python)
     elif options.sync and facts.rsync is None:
         what, cure = f"rsync is missing on {name}", install_command(name, "rsync", facts.user)
@@ -119,6 +120,11 @@ def no_python_remedy(entry: Host, usual_python: str | None) -> str:
     `usual_python`: the interpreter of most hosts. If the inventory names python3, which is the
     default, the text also suggests to install Python.
     """
+    if usual_python == entry.python:
+        return (
+            f"{command_on_host(entry.name, entry.python, '-c', 'pass')} shows why; or write "
+            f"`python: PATH` of another Python for {entry.name} in the inventory"
+        )
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     wanted = _as_on_most_hosts(usual_python) or "a Python that exists on this host"
     return f"set {entry.setting_with_place('python')} to {wanted}{install}"

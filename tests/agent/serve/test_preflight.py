@@ -53,6 +53,17 @@ def test_this_machine(tmp_path: Path) -> None:
     assert convert_untrusted(dict(whole), HostFacts).preflight is not None
 
 
+def test_a_missing_folder_for_temporary_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    assert facts(tmp_path)["temporary"] == {
+        "path": str(tmp_path / "missing"),
+        "writable": False,
+        "free_bytes": 0,
+    }
+
+
 def test_limits_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_of = {resource.RLIMIT_NOFILE: 64, resource.RLIMIT_CPU: 90}
     monkeypatch.setattr(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,9 @@ def test_a_host_that_is_off_is_named_and_the_others_come(
     assert "logs/ps-0@n1.log" in files(operator.cwd / "fetched" / run)
     completed = operator.run("fetch", exit_code=4)
     assert "n2" in completed.stderr
+    shutil.rmtree(workdir(operator, "n1") / "fetch-off/keep")
+    completed = operator.run("fetch", "--keep", exit_code=4)
+    assert "the `keep` folders on the hosts that answered are still empty" in completed.stderr
 
 
 def test_what_cannot_be_meant_is_refused(operator: Tfdeploy, ended: str) -> None:

@@ -38,12 +38,13 @@ def gather_facts(
 ) -> Answer:
     """Return the fields of model.facts.PreflightFacts. `programs`: what
     `start_quota_and_driver_queries` returned."""
-    mount = mounts.find_mount(workdir)
+    mount, temporary = mounts.find_mount(workdir), limits.temporary_folder()
     return {
         "limits": limits.soft_limits(),
         "available_bytes": limits.available_memory_bytes(),
         "shared_memory": limits.folder_space("/dev/shm"),
-        "temporary": limits.folder_space(limits.temporary_folder()),
+        "temporary": limits.folder_space(temporary)
+        or {"path": temporary, "writable": False, "free_bytes": 0},
         "mount": mount,
         "workdir_mode": _permission_bits(workdir),
         "quota": quota.read_quota(programs["quota"], mount["source"]) if mount else None,

@@ -149,7 +149,8 @@ def _show_fetched(
             text += f"; to fetch the folders of {others}, use --keep --limit HOST --to DIR"
         terminal.write(f"{clean(text)}\n")
     elif shows_keep and plan.keep:
-        terminal.write("the `keep` folders are still empty\n")
+        which = "" if all(row["ok"] for row in rows) else " on the hosts that answered"
+        terminal.write(f"the `keep` folders{which} are still empty\n")
     if any(row["newer_here"] for row in rows):
         terminal.write(
             "  next: add --overwrite to replace these files, or --to DIR with another folder\n"

@@ -15,8 +15,9 @@ def shell_output(case: HostCase) -> Iterator[Problem]:
         yield Problem(
             f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail "
             "on that",
-            f"`tfdeploy ssh {case.host.name}`, and add this line to ~/.bashrc, above all commands "
-            "that print: [ -t 1 ] || return",
+            f"`tfdeploy ssh {case.host.name}`, and add this line to ~/.bashrc (zsh: ~/.zshenv), "
+            "above all commands that print: [ -t 1 ] || return (csh, in ~/.cshrc: "
+            "if (! $?prompt) exit; fish, in config.fish: status is-interactive; or return)",
         )
 
 

@@ -138,6 +138,8 @@ def temporary_folder(case: HostCase) -> Iterator[Problem]:
     if space is None or not space.writable:
         path = space.path if space else "/tmp"
         fix = f"{case.command('chmod', '1777', path, root=True)}; or set TMPDIR"
+        if space and not space.free_bytes:  # the folder does not exist
+            fix = "change TMPDIR in the start-up files of the login shell, or create that folder"
         yield Problem(f"{case.facts.user} cannot write in {path}", fix)
     elif space.free_bytes < TEMPORARY_BYTES:
         fix = f"remove files; their sizes: {case.command(f'du -xsh {shlex.quote(space.path)}/*')}"

@@ -144,6 +144,13 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "chmod 1777 /tmp",
     ),
     (
+        {"temporary": FolderSpace("/missing", False, 0)},
+        "temporary files",
+        "warning",
+        "cannot write in /missing",
+        "change TMPDIR",
+    ),
+    (
         {"temporary": FolderSpace("/tmp", True, MIB)},
         "temporary files",
         "warning",
