@@ -278,6 +278,15 @@ def test_init_reads_program(capsys, project_folder):
     assert list(job.data) == ["images"]
 
 
+@pytest.mark.parametrize(("flags", "is_told"), [((), True), (("--command", "python a.py"), False)])
+def test_init_says_that_it_found_no_program(capsys, project_folder, flags, is_told):
+    for path in project_folder.glob("*.py"):
+        path.unlink()
+    assert main(["init", "--hosts", "n1", *flags]) == 0
+    text = "no program was found here; the job file names train.py: correct it\n"
+    assert (text in capsys.readouterr().err) == is_told
+
+
 def test_init_puts_folder_src_on_path_of_package_in_it(project_folder):
     package = project_folder / "src/quake"
     package.mkdir(parents=True)

@@ -100,6 +100,8 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         others = ", ".join(each.path for each in programs[1:])
         also = f"; also there: {others}" if others else ""
         print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
+    elif flags.command is None and not (flags.quiet or flags.json):
+        print_message(f"no program was found here; the job file names {program.path}: correct it")
     name = folder.resolve().name
     name = name if NAME.match(name) else "job"
     data = [(Path(path).stem, flag, path) for path, flag in program.data]
