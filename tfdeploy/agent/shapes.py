@@ -82,6 +82,7 @@ class FailedStarts(_FailedStarts, total=False):
 
     error: str  # TaskStatus.error of the last failed start; left out if it is ""
     same: int  # how many starts in a row failed with `error`; missing if `error` is missing
+    first: str  # how the first of these starts ended, in words. Added in 0.1.0.
 
 
 class _GangRound(FailedStarts):

@@ -151,8 +151,18 @@ CASES: dict[str, tuple[HostRunView, list[Action]]] = {
         [GiveUpTask("worker:1", "killed by signal 9, after 3 restarts (restart.max)")],
     ),
     "twice the same error at its start": (
-        view(w1=FAILED, counts={"worker:1": TWICE}),
-        [GiveUpTask("worker:1", f"failed twice with the same error before its first step: {ERROR}")],
+        view(w1=dict(FAILED, attempt=2), counts={"worker:1": dict(TWICE, attempt=2)}),
+        [GiveUpTask("worker:1", f"attempts 1 and 2 failed with the same error before their first step: {ERROR}")],
+    ),
+    "twice the same error, after another death": (
+        view(w1=dict(FAILED, attempt=3), counts={"worker:1": dict(TWICE, attempt=3, first="killed by signal 9")}),
+        [GiveUpTask("worker:1", f"attempts 2 and 3 failed with the same error before their first step: {ERROR}; "
+                    "the first death: killed by signal 9")],
+    ),
+    "too often, in another way than at first": (
+        view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1, count=4, first="worker:0 on n2 killed by signal 9")}),
+        [GiveUpTask("worker:1", f"{ERROR}, after 3 restarts (restart.max); "
+                    "the first death: worker:0 on n2 killed by signal 9")],
     ),
     "once that error": (view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1)}), [StartTask("worker:1", 2, 1)]),
     "twice, but so many starts are asked for": (
@@ -252,6 +262,7 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
         "quick": quick,
         "delay_s": delay_s,
         "how": "exit code 3",
+        "first": "exit code 3",
     }
     assert count_failure(before, status, [1.0, 60.0], 1.0) == told
     assert count_failure(before, status, [1.0, 60.0], 0.0)["delay_s"] == 0.75 * delay_s
@@ -285,6 +296,39 @@ def test_a_port_in_use_is_tried_again_after_time_wait() -> None:
     in_use = "OSError: [Errno 98] Address already in use (train.py:9)"
     status = TaskStatus(run="r1", task="worker:1", host="n1", attempt=2, exit_code=1, error=in_use)
     assert count_failure(COUNT, status, [1.0, 6.0], 1.0)["delay_s"] == TIME_WAIT_S
+
+
+def test_the_first_death_stays_known_until_the_count_begins_again() -> None:
+    counted: Any = None
+    known = KnownRunState()
+    for attempt, lived_s, first in (
+        (1, 30.0, "killed by signal 9"),
+        (2, 2.0, "killed by signal 9"),
+        # The end of attempt 3 was not counted, because the task was stopped for another one.
+        (4, 2.0, "killed by signal 9"),
+        (5, 700.0, ERROR),
+    ):
+        ending = FAILED if attempt > 1 else DEAD
+        status = TaskStatus(
+            run="r1", task="ps:0", host="n1", attempt=attempt, lived_s=lived_s, **ending
+        )
+        counted = count_failure(
+            failed_starts_before(PEERS[1], known, counted, attempt), status, [1.0, 60.0], 1.0
+        )
+        assert counted["first"] == first
+
+
+def test_the_first_death_of_tasks_that_restart_together_is_named_with_its_task() -> None:
+    known, began = KnownRunState(), None
+    for number, task, ending in ((2, "ps:0", DEAD), (3, "worker:1", FAILED)):
+        status = TaskStatus(run="r1", task=task, host="n1", attempt=number - 1, **ending)
+        counted = count_failure(
+            failed_starts_before(PEERS[0], known, None, number - 1), status, [1.0, 60.0], 1.0
+        )
+        began = make_gang_round(AnnounceRound(number, task), status, counted)
+        assert began["first"] == "ps:0 on n1 killed by signal 9"
+        known = KnownRunState(round=began)
+    assert from_json({"round": began}, view().part).round == began
 
 
 def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None:

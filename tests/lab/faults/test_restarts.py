@@ -147,7 +147,7 @@ def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_ti
     }
     assert (
         rows["worker:1"]["reason"]
-        == f"failed twice with the same error before its first step: {error}"
+        == f"attempts 1 and 2 failed with the same error before their first step: {error}"
     )
     assert_nothing_left(operator, run, "mistake")
 

@@ -164,7 +164,7 @@ _ROUND = {
     "time": bounded_json.clamp_time,
     "reason": _text_check,
     "delay_s": _seconds,
-    "error": _text_check,
+    **dict.fromkeys(("error", "first"), _text_check),
 }
 
 

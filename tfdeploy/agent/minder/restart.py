@@ -116,15 +116,16 @@ def decide_restart(
         return RestartDecision(GANG, how, round=number)
     if restart_count is not None and restart_count["count"] > part.restart_max:
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
-        return RestartDecision(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
+        reason = "%s, after %s (restart.max)%s" % (how, restarts, _first_death(restart_count, how))
+        return RestartDecision(GIVE_UP, reason)
     if (
         part.same_error_ends
         and restart_count is not None
         and restart_count.get("same", 0) >= SAME_ERRORS
     ):
-        return RestartDecision(
-            GIVE_UP, "failed twice with the same error before its first step: %s" % how
-        )
+        same = "attempts %d and %d failed with the same error before their first step: %s"
+        reason = same % (status.attempt - 1, status.attempt, how)
+        return RestartDecision(GIVE_UP, reason + _first_death(restart_count, how))
     if peer.on_death == "gang" or _has_gang_member_finished(part, known, peer):
         if number >= MAX_ROUND:
             return RestartDecision(
@@ -137,6 +138,13 @@ def decide_restart(
         if now < not_before
         else RestartDecision(NOW, how)
     )
+
+
+def _first_death(restart_count: RestartCount, how: str) -> str:
+    """Return the first of the deaths that `restart_count` counts, to be appended to how the last
+    attempt ended; "" if the first attempt ended in the same way."""
+    first = restart_count.get("first", how)
+    return "" if how in first else "; the first death: %s" % first
 
 
 def _will_restart(
@@ -210,11 +218,8 @@ def failed_starts_before(
         return known.round
     if previous_count is None or previous_count["attempt"] == attempt - 1:
         return previous_count
-    return {
-        "count": previous_count["count"],
-        "quick": previous_count["quick"],
-        "delay_s": previous_count["delay_s"],
-    }
+    names = ("count", "quick", "delay_s", "first")
+    return {name: value for name, value in previous_count.items() if name in names}  # type: ignore[return-value]
 
 
 def count_failure(
@@ -243,10 +248,12 @@ def count_failure(
     delay_s = round(pause_s * (0.75 + 0.25 * jitter), 3)
     if _ADDRESS_IN_USE in error:
         error, delay_s = "", max(delay_s, TIME_WAIT_S)
+    how = describe_ending(status)[:MAX_TEXT]
     counted: RestartCount = {
         "attempt": status.attempt,
         "round": status.round,
-        "how": describe_ending(status)[:MAX_TEXT],
+        "how": how,
+        "first": previous_count.get("first", how) if previous_count and count else how,
         "count": next_capped_count(count),
         "quick": quick,
         "delay_s": delay_s,
@@ -268,12 +275,14 @@ def make_gang_round(
     the death of the task `action.task`, which `status` describes. `restart_count`: the count of
     failed starts that includes this death."""
     death = make_death(make_ending(status), action.task, status.host)
+    reason = describe_death(death)[:MAX_TEXT]
     names = ("count", "quick", "delay_s", "error", "same")
     return {
         "n": action.round_number,
         "time": death["time"],
         "task": action.task,
-        "reason": describe_death(death)[:MAX_TEXT],
+        "reason": reason,
+        "first": reason if restart_count["count"] == 1 else restart_count.get("first", reason),
         **{name: value for name, value in restart_count.items() if name in names},  # type: ignore[typeddict-item]
     }
 

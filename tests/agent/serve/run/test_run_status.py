@@ -111,23 +111,33 @@ def test_why_there_is_another_attempt(
         assert run_status.task_status(paths, "worker:0").began_again == why
 
 
-def test_a_stopped_task_has_the_error_of_its_attempt_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "reason", "began_again"),
+    [
+        ("stopped", "the run has failed", ALONE),
+        ("succeeded", None, ALONE),
+        ("failed", None, None),  # the reason is that of the last death
+    ],
+)
+def test_a_task_that_did_not_die_last_has_the_error_of_its_attempt_before(
+    tmp_path: Path, outcome: str, reason: str | None, began_again: str | None
+) -> None:
     make_run(
         tmp_path,
         "run",
         "ended",
         state="ended",
-        outcome="stopped",
+        outcome=outcome,
         attempt=2,
         round=1,
-        reason="the run has failed",
+        reason=reason,
     )
     paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died(1, 1)})
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
     status = run_status.task_status(paths, "worker:0")
-    assert (status.reason, status.began_again) == ("the run has failed", ALONE)
+    assert (status.reason, status.began_again) == (reason, began_again)
 
 
 def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(

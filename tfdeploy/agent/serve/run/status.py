@@ -69,7 +69,8 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     if task in state.again and status.state in OVER and is_live(paths):
         return replace(status, state="pending", outcome=None, up=False, reason=state.again[task])
     if status.state in OVER or (status.state == "pending" and state.phase == "ended"):
-        return _with_restart_reason(paths, status, state) if status.outcome == "stopped" else status
+        died = status.outcome not in ("stopped", "succeeded")
+        return status if died else _with_restart_reason(paths, status, state)
     if (status.boot_id or state.boot_id) not in (None, boot_id()):
         return _lost_status(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
