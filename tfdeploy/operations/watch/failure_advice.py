@@ -10,8 +10,9 @@ from tfdeploy.model.plan import Plan
 
 _MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
 _INCOMPLETE = re.compile(r"(?:module|name '\w+' from) '(\w+)'")
-# A note of the plan that names a line of the program and what to write there or in the job file.
-_REMEDY = re.compile(r"\.\w+:\d+\b.*\bwrite\b")
+# A note of the plan that names a line of the program and what to write there or in the job file. A
+# missing `keep` is no reason for a failure.
+_REMEDY = re.compile(r"\.\w+:\d+\b(?!.*\bkeep\b).*\bwrite\b")
 # What TensorFlow, Keras, NumPy and PyTorch say if a checkpoint does not fit the program's model.
 _UNFIT = re.compile(r"(?i)\bshapes?\b|size mismatch|not found in checkpoint|loading state_dict")
 
