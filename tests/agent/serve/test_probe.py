@@ -277,7 +277,7 @@ def test_a_taken_port_is_seen_and_named(
         assert host_facts["free_ports"] == []
         owner = host_facts["taken_ports"][str(port)]
         assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
-        assert free_ports.scan_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {
+        assert free_ports.scan_ports(port, port, {port: "the mesh of run r"})[1] == {
             str(port): "the mesh of run r"
         }
     assert facts(tmp_path, ports=[port, port])["free_ports"] == [port]

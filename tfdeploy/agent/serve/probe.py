@@ -79,7 +79,7 @@ def probe_host(call: Call) -> Answer:
     read_preflight = _start_preflight(call, low, high)
     read_firewall, read_resolved = _start_nft_check(call), _start_lookups(call)
     machine = _machine_facts(workdir)
-    free_ports, taken_ports = scan_ports(low, high, lambda: list_port_owners(workdir, host))
+    free_ports, taken_ports = scan_ports(low, high, list_port_owners(workdir, host))
     problems = _machine_problems(machine)
     keep: List[Answer] = []
     succeeded, wrote_last = None, None

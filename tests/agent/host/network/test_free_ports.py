@@ -41,3 +41,11 @@ def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
     listener.close()
     assert free_ports.is_free(port)
     sockets.hold_port(port).close()
+
+
+def test_the_port_that_a_live_run_binds_again_after_a_restart_is_taken() -> None:
+    """Another run got the MASTER_PORT of a rank 0 that had closed its listening socket."""
+    port = free_port()
+    assert free_ports.scan_ports(port, port, {}) == ([port], {})
+    owner = "worker:0 of run r of job j"
+    assert free_ports.scan_ports(port, port, {port: owner}) == ([], {str(port): owner})

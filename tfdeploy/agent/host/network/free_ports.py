@@ -10,28 +10,27 @@ from __future__ import annotations
 import errno
 import socket
 
-from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.host.network import listening
 
 
-def scan_ports(
-    low: int, high: int, read_held_ports: Callable[[], Dict[int, str]]
-) -> Tuple[List[int], Dict[str, str]]:
+def scan_ports(low: int, high: int, planned: Mapping[int, str]) -> Tuple[List[int], Dict[str, str]]:
     """Return the free ports, and {port: owner} for the taken ports. The free ports are in ascending
     order, but those with connections in TIME_WAIT come last.
 
-    The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from
-    another source. It is called only if a port is taken.
+    The range is `low` to `high`, both included. `planned`: {port: owner} of the live runs. Such a
+    port is taken even if nothing uses it now, because a task binds it after the minder has closed
+    it, and again after a restart.
     """
     free: List[int] = []
     waiting: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
-        if not is_free(port):
+        if port in planned or not is_free(port):
             taken.append(port)
         else:
             (free if _try_bind(socket.AF_INET, port, None) is None else waiting).append(port)
-    owners = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
+    owners = {**listening.describe_owners(taken), **planned} if taken else {}
     return free + waiting, {str(port): owners.get(port, "unknown") for port in taken}
 
 
