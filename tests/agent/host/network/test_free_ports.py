@@ -23,7 +23,7 @@ def test_ports_in_time_wait_come_last() -> None:
     accepted.close()
     client.close()
     listener.close()
-    free = free_ports.scan_ports(port, min(port + 20, 65535), dict)[0]
+    free = free_ports.scan_ports(port, min(port + 20, 65535), {})[0]
     others = [each for each in free if each != port]
     assert free == [*others, port] and others == sorted(others)
 
