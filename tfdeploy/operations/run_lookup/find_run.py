@@ -192,8 +192,10 @@ def find_run(
     if chosen is None:
         if silent:
             raise combine_errors("asking for runs", silent, len(hosts))
-        problem = f"no run {prefix!r}" if prefix else "no run of this job" if job else "no run"
-        next_line = "`tfdeploy runs`" if prefix or runs else "`tfdeploy launch` starts one"
+        problem = f"no run {prefix!r}" if prefix else f"no run of job {job}" if job else "no run"
+        next_line = "`tfdeploy runs`"
+        if not prefix and not runs:
+            next_line = "`tfdeploy launch` starts one; `tfdeploy runs --all` lists other jobs' runs"
         raise UsageError(
             f"{problem} on these hosts",
             where=f"{format_count(len(hosts), 'host')} asked",

@@ -204,7 +204,7 @@ def test_start_of_run_is_decided_by_most_hosts_and_never_in_future(
 
 def test_age_of_own_run_comes_from_own_record(hosts_know: Any, tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    store.save(plan("own", "n1", 1.0))
+    store.save(plan("own", "n1", NOW))
     hosts_know(
         {}, FoundRun(run="own", job="digits", starts_by_host={"n1": 1.0}), ended("other", NOW - 1e9)
     )
@@ -241,3 +241,10 @@ def test_live_run_with_future_start_is_not_stopped_instead_of_another(
     hosts_know({}, *two)
     with pytest.raises(UsageError, match=r"2 runs are live: rn2 \(on n2\), rn1 \(on n1\)"):
         find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="digits", live_first=True)
+
+
+def test_job_without_run_is_named_with_way_to_other_jobs(hosts_know: Any, tmp_path: Path) -> None:
+    hosts_know({})
+    with pytest.raises(UsageError, match="no run of job renamed") as caught:
+        find_run(FLEET, (), RunStore(tmp_path), prefix=None, job="renamed")
+    assert "`tfdeploy runs --all`" in (caught.value.next or "")
