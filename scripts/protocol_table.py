@@ -23,7 +23,7 @@ from msgspec import structs
 
 import tfdeploy.agent.serve
 import tfdeploy.model.answers
-from tfdeploy.agent.serve import call
+from tfdeploy.agent import call
 from tfdeploy.model import facts
 from tfdeploy.model.typed import EmptyAnswer, StreamingVerb, Verb
 

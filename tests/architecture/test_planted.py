@@ -10,12 +10,12 @@ from support.floors import RULES
 
 PLANTED = [
     # (rule that is broken, path, source text)
-    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.call import Call"),
+    ("rooms", "tfdeploy/agent/run/x.py", "from tfdeploy.agent.serve.lock import acquire_lock"),
     ("rooms", "tfdeploy/agent/run/x.py", "def f():\n    from tfdeploy.agent.minder import decide"),
     ("rooms", "tfdeploy/agent/serve/env/x.py", "from tfdeploy.agent.serve.run import prepare"),
     (
         "rooms",
-        "tfdeploy/agent/serve/call.py",
+        "tfdeploy/agent/serve/lock.py",
         "from tfdeploy.agent.serve.release.staging import Begun",
     ),
     ("rooms", "tfdeploy/agent/host/x.py", "from tfdeploy.agent.log import reader"),

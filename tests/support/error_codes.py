@@ -7,7 +7,7 @@ import errno
 from pathlib import Path
 
 import tfdeploy
-from tfdeploy.agent.serve.call import failure_answer
+from tfdeploy.agent.serve.server import failure_answer
 
 
 def codes_of_verbs() -> list[str]:

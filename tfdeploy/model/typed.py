@@ -40,7 +40,7 @@ _PLAIN = r"[^\x00-\x1f\x7f]"
 # This text may contain any characters, so only code in `ui` may show it.
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
-# agent/serve/call.py has the same pattern.
+# agent/call.py has the same pattern.
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
 # The text "" stands for "no name", because msgspec allows no union of two string types.

@@ -216,7 +216,7 @@ def _lay_out(inputs: _Inputs, placed: _PlacedTasks, program: Program) -> _LaidOu
         placed.hosts,
         inputs.facts,
         where,
-        avoid_waiting=inputs.job.mode == "plain",
+        avoid_waiting=mode.ranks,
     )
     return _LaidOutCluster(lay_out(mode, seats, where, given), advertised, exposed)
 

@@ -15,10 +15,10 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import follow as run_follow
 from tfdeploy.model.job import DEFAULT_METRICS
 

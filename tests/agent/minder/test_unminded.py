@@ -15,6 +15,7 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import KnownRunState
@@ -28,7 +29,6 @@ from tfdeploy.agent.minder.actions import (
 )
 from tfdeploy.agent.minder.decide import decide
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus

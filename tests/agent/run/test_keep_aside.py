@@ -13,12 +13,12 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster, wait_until
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import keep_aside, uncommitted
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.run import ending as run_ending
 from tfdeploy.agent.serve.server import find_verb
 

@@ -16,12 +16,12 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import keep_links, task_processes
 from tfdeploy.agent.serve import lock, probe
-from tfdeploy.agent.serve.call import Call
 
 AGAIN: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4], "keep": ["out/logs"]}
 WIPES = {

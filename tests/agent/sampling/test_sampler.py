@@ -18,11 +18,11 @@ import pytest
 from support.agent.cluster import Cluster, NewCluster
 from support.stopwatch import Stopwatch
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.minder import sampling
 from tfdeploy.agent.run import folder
 from tfdeploy.agent.sampling import series
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import status as run_status
 
 STEP = {"step": r"step (\d+)", "accuracy": r"acc ([\d.]+)"}

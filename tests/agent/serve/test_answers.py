@@ -23,12 +23,12 @@ from support.agent.certificates import make_certs
 from support.agent.cluster import NewCluster
 from support.waiting import wait_for
 from tfdeploy.agent import bitmap, listing, pieces, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
-from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
-from tfdeploy.agent.serve.server import find_verb
+from tfdeploy.agent.serve.server import failure_answer, find_verb
 from tfdeploy.model import typed
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello

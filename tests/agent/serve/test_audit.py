@@ -15,9 +15,9 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import layout
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import old_secrets, task_processes, uncommitted
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import ending as run_ending
 from tfdeploy.agent.serve.server import find_verb
 

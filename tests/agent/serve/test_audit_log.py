@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from support.needs import require
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.serve import audit_log
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.answers.audit import AuditLog, parse_audit_log
 
 BY = {"operator": "me@desk", "key": "SHA256:said", "command": "c0ffee00"}
@@ -174,7 +174,7 @@ def test_the_log_is_bounded(context: SessionContext, monkeypatch: pytest.MonkeyP
 
 def test_many_sessions_at_once_make_one_log(context: SessionContext) -> None:
     code = (
-        "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.serve.call "
+        "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.call "
         "import Call, SessionContext\n"
         "context = SessionContext(sys.argv[1], '', 'n1')\n"
         "for n in range(25): audit_log.record_action(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "

@@ -14,12 +14,12 @@ import pytest
 
 from support.ports import free_ports
 from support.stopwatch import Stopwatch
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import free_ports as host_ports
 from tfdeploy.agent.host.network import port_probe
 from tfdeploy.agent.serve import check
 from tfdeploy.agent.serve import links as serve_links
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.links import PortTarget
 
 TOKEN, KEY = "a" * 32, "b" * 32

@@ -16,10 +16,10 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster, wait_until
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.clean import verbs as clean
 from tfdeploy.agent.serve.server import find_verb
 
@@ -390,7 +390,7 @@ def test_a_removal_that_is_killed_leaves_a_half_that_the_next_one_takes(
     program = f"""
 import os, signal, sys
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.serve.call import Call, SessionContext
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
 removal.remove = lambda path: os.kill(os.getpid(), signal.SIGKILL)
 context = SessionContext({host.workdir!r}, "/x", "n1")

@@ -18,11 +18,11 @@ import pytest
 from support.files.wheels import make_wheel
 from support.waiting import wait_for
 from tfdeploy.agent import layout
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import UntrustedPath
 from tfdeploy.agent.serve import probe
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.env import environments, verbs
 from tfdeploy.agent.serve.env import install as env_install
 from tfdeploy.model.answers.failures import format_advice

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import fetch
-from tfdeploy.agent.serve.call import Call, SessionContext
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from support.agent.cluster import NewCluster
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
 
 

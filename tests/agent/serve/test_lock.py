@@ -22,11 +22,12 @@ from support.agent.client import Client
 from support.agent.cluster import NewClient
 from support.waiting import wait_for
 from tfdeploy.agent import layout
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.serve import lock as serve_lock
-from tfdeploy.agent.serve.call import Call, SessionContext, failure_answer
+from tfdeploy.agent.serve.server import failure_answer
 from tfdeploy.model.answers.failures import format_advice
 
 WITHIN_S = 60.0

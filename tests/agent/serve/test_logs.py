@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.run import follow as run_follow
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import StartedProgram, read_driver_version
 from tfdeploy.agent.serve import preflight, probe
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.typed import convert_untrusted
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from support import ports
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import disk, installed
 from tfdeploy.agent.host.network import free_ports, hosts_file, sockets
 from tfdeploy.agent.run import keep_folders
-from tfdeploy.agent.serve import call, probe
-from tfdeploy.agent.serve.call import Call, SessionContext
+from tfdeploy.agent.serve import probe, server
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.typed import convert_untrusted
@@ -380,7 +380,7 @@ def test_a_disk_may_be_very_large(
         patched.setattr(os, "statvfs", lambda path: disk_stat)
         host_facts = convert_untrusted(facts(tmp_path), HostFacts)
         no = convert_untrusted(
-            call.failure_answer(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure
+            server.failure_answer(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure
         )
     assert (
         host_facts.free_disk_bytes
@@ -397,12 +397,12 @@ def test_a_full_disk_is_named_by_its_folder_and_what_is_free(
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     nameless = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert (
-        call.failure_answer(nameless, str(tmp_path))["what"]
+        server.failure_answer(nameless, str(tmp_path))["what"]
         == f"no space left in {tmp_path} (0 B free)"
     )
     full.f_favail = 0
     named = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
-    assert call.failure_answer(named, "/w")[
+    assert server.failure_answer(named, "/w")[
         "what"
     ] == "%s: No space left on device (no inodes free)" % (tmp_path / "x")
 

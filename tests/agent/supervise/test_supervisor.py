@@ -18,9 +18,9 @@ import pytest
 from support.agent.cluster import Cluster, NewCluster
 from support.needs import require
 from support.stopwatch import Stopwatch
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import follow as run_follow
 from tfdeploy.agent.supervise.supervisor import Supervisor
 

@@ -17,11 +17,11 @@ from support.agent.client import Client
 from support.ports import free_ports
 from support.waiting import wait_for
 from tfdeploy.agent import layout, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.run import ending as run_ending
 from tfdeploy.agent.serve.run import follow as run_follow

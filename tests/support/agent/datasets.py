@@ -10,7 +10,7 @@ from typing import Any
 
 from support.agent.certificates import make_certs
 from tfdeploy.agent import bitmap, listing, pieces
-from tfdeploy.agent.serve.call import Call, SessionContext
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
 
 

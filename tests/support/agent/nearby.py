@@ -22,11 +22,11 @@ from typing import Any
 from support.ports import free_ports
 from support.stopwatch import Stopwatch
 from tfdeploy.agent import frames, layout
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import find, folder, task_processes
 from tfdeploy.agent.serve import server
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.failures import format_advice
 from tfdeploy.model.answers.hosts import Hello

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent.serve.call import Call, SessionContext
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
 
 # {path: content}. Bytes stand for a file, ("exec", bytes) for an executable file, and a str for a

@@ -9,17 +9,25 @@ import os
 
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run import check_files, liveness, old_secrets, over, task_processes, uncommitted
+from tfdeploy.agent.run import (
+    check_files,
+    liveness,
+    old_secrets,
+    over,
+    secret_files,
+    task_processes,
+    uncommitted,
+)
 from tfdeploy.agent.run.file_origin import is_own_file, read_origin
 from tfdeploy.agent.run.find import all_host_folders, jobs_with_runs, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import audit_log, secret_files
-from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.secret_files import SecretPaths
+from tfdeploy.agent.run.secret_files import SecretPaths
+from tfdeploy.agent.serve import audit_log
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

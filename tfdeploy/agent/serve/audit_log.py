@@ -18,11 +18,11 @@ from hashlib import sha256
 from tfdeploy import __version__
 from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import reserved_space, user_name
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import check_owners
-from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import AuditEntry

@@ -26,6 +26,7 @@ from tfdeploy.agent.broadcast.member import Member
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
 from tfdeploy.agent.broadcast.receive import Parent
+from tfdeploy.agent.call import Call, Verb, audited, requires_job_lock
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import create_empty
 from tfdeploy.agent.listing import Listing
@@ -33,7 +34,6 @@ from tfdeploy.agent.mesh import handshake_gate
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.pieces import Pieces, bitmap_bytes
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.serve.call import Call, Verb, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.datasets.files import Staging, data_folder, unpack_listing
 

@@ -15,11 +15,11 @@ import threading
 import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
+from tfdeploy.agent.call import Call, Verb
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.serve import links
-from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.links import PortTarget, find_failing_ports
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
+from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_folders
 from tfdeploy.agent.run.keep_folders import check_keep_paths, list_stable_rows, walk_files
 from tfdeploy.agent.run.leftovers import find_new_paths
-from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:

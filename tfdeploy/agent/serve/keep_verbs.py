@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING
+from tfdeploy.agent.call import Call, audited, requires_job_lock
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import find, keep_aside
@@ -20,7 +21,6 @@ from tfdeploy.agent.run.keep_receive import (
     move_received_into_keep,
 )
 from tfdeploy.agent.run.live_runs import list_live_runs
-from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

@@ -18,13 +18,13 @@ import time
 
 from tfdeploy.agent import frames, json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.atomic import list_names, read_json, write_json
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.file_origin import boot_and_container_id
-from tfdeploy.agent.serve.call import Call, SessionContext
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Fence, LockHolder, Unchecked

@@ -17,6 +17,7 @@ import time
 from tfdeploy import __version__
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id, logind, user_name
 from tfdeploy.agent.host.disk import free_space
@@ -37,7 +38,6 @@ from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import find_damage, run_names, runs_of_this_machine
 from tfdeploy.agent.run.keep_folders import describe_keep_folders
 from tfdeploy.agent.run.live_runs import list_live_runs, list_port_owners
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock import holds_lock
 
 if TYPE_CHECKING:

@@ -2,13 +2,16 @@
 ABS`). A module of verbs is loaded when one of its verbs is called.
 
 Each verb runs on its own thread. The thread that reads requests never writes, so it keeps reading
-even if the control machine does not read its answers. A process that must outlive the session is
+even if the control machine does not read its answers. The answer to an exception has a code and a
+text: disk and permission errors have codes of their own, and any unexpected exception is a `bug`,
+with its traceback. A process that must outlive the session is
 not a child of serve.
 """
 
 from __future__ import annotations
 
 import collections
+import errno
 import importlib
 import io
 import os
@@ -29,10 +32,12 @@ from tfdeploy.agent.annotations import (
     Mapping,
     Tuple,
 )
+from tfdeploy.agent.call import NO_LOCKS, Call, SessionContext, Verb
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import atomic, boot_id, user_name
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
-from tfdeploy.agent.serve.call import Call, SessionContext, Verb, failure_answer
+from tfdeploy.agent.layout import HostPartMissing
+from tfdeploy.agent.ownership import UntrustedPath, explain
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Unchecked
@@ -45,6 +50,17 @@ except ImportError:
 MOST_THREADS = 256  # limit of verbs that run at the same time; further verbs wait in a queue
 NO_THREAD_S = 10.0  # how long a verb may wait until the system allows a thread
 ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer is sent first
+# errno -> (code of the error, name of the advice in model/answers/failures.py that the user gets)
+_CODES = {
+    errno.ENOSPC: ("disk", "free_disk"),
+    errno.EDQUOT: ("disk", "free_quota"),
+    errno.EROFS: ("read_only", "writable_workdir"),
+    errno.EACCES: ("permission", "give_access"),
+    errno.EPERM: ("permission", "give_access"),
+    errno.ENOLCK: ("refused", NO_LOCKS),
+    errno.ENOSYS: ("refused", NO_LOCKS),
+    errno.EOPNOTSUPP: ("refused", NO_LOCKS),
+}
 # Maps verbs to modules. A key is a verb, or the part of the verb before the dot. A verb whose
 # module has the same name is not listed.
 MODULES = {
@@ -399,3 +415,54 @@ def _with_audit_entry(verb: Verb, operation: str, outcome: str) -> Verb:
 
 
 VERBS = {"ping": ping}
+
+
+# --- the answer to an exception of a verb
+
+
+def failure_answer(error: BaseException, workdir: str = "") -> Answer:
+    """Return the answer to an exception: {"code", "what", "where", "advice", "details"}. If a disk
+    is full and the exception names no path, the answer names the path `workdir`."""
+    if isinstance(error, UntrustedPath):
+        what, advice, details = explain(error)
+        error = VerbError("refused", what, where=error.path, advice=advice, details=details)
+    if isinstance(error, OSError) and error.errno in _CODES:
+        error = _system_error(error, workdir)
+    if isinstance(error, HostPartMissing):  # the run was removed while the verb ran
+        error = VerbError("unknown_run", str(error), advice="list_runs")
+    if not isinstance(error, VerbError):
+        import traceback
+
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
+        error = VerbError("bug", what, details={"traceback": "".join(lines)})
+    return {
+        "code": error.code,
+        "what": error.what,
+        "where": error.where,
+        "advice": error.advice,
+        "details": error.details,
+    }
+
+
+def _system_error(error: OSError, workdir: str) -> VerbError:
+    assert error.errno is not None
+    code, advice = _CODES[error.errno]
+    filename = error.filename2 or error.filename
+    path = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else None
+    what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
+    details: Dict[str, object] = {"errno": error.errno}
+    if code == "disk" and (path or workdir):
+        from tfdeploy.agent.host.disk import free_space
+
+        free = free_space(path or workdir)
+        amount = "no inodes" if free.free_inodes == 0 else _format_size(free.free_bytes)
+        what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
+        path = path or workdir
+        details.update(free._asdict())
+    details["path"] = path
+    return VerbError(code, what, where=path, advice=advice, details=details)
+
+
+def _format_size(byte_count: int) -> str:
+    return "%d MiB" % (byte_count >> 20) if byte_count >= 1 << 20 else "%d B" % byte_count

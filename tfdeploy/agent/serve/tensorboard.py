@@ -16,13 +16,13 @@ import subprocess
 import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
+from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.installed import StartedProgram, find_program
 from tfdeploy.agent.host.network.listening import has_listener
 from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import agent_command
-from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Define an error as the agent sends it (see agent/serve/call.py), and hold the texts of advice:
+"""Define an error as the agent sends it (see agent/call.py), and hold the texts of advice:
 what to type next after an error of a host. A host sends the key of a text in LINES, and the details
 to insert. A host never sends the text itself.
 

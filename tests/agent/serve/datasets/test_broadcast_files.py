@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from support.agent.release_host import TREE, Host
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.broadcast import BroadcastFiles, locate_files
-from tfdeploy.agent.serve.call import Call, SessionContext
 
 CHANGED = {**TREE, "train.py": b"print(2)\n", "new/empty": b"", "new/full": b"full"}
 NS = 5 * 10**9

@@ -12,10 +12,10 @@ import pytest
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.bitmap import marked_numbers, unpack
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FILE
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.model.answers.failures import format_advice

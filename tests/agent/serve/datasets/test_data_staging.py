@@ -16,9 +16,9 @@ import pytest
 from support.agent.cluster import Cluster, NewCluster
 from support.agent.datasets import Host
 from tfdeploy.agent import listing
+from tfdeploy.agent.call import SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
-from tfdeploy.agent.serve.call import SessionContext
 
 OLD_NS = 1_400_000_000_123_456_789
 

@@ -16,10 +16,10 @@ import pytest
 from support.agent.cluster import Cluster, NewCluster
 from support.agent.datasets import Host
 from tfdeploy.agent import listing, wire
+from tfdeploy.agent.call import SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import SessionContext
 
 
 @pytest.fixture

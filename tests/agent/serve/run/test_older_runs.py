@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.frames import decompress
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.server import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
 from tfdeploy.model.plan_files import plan_from_file, read_untrusted_plan

@@ -14,12 +14,13 @@ import pytest
 
 from support.agent.cluster import NewCluster
 from tfdeploy.agent import wire
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call, failure_answer
 from tfdeploy.agent.serve.run import links as run_links
+from tfdeploy.agent.serve.server import failure_answer
 
 TASKS = {"worker:0": ("n1", ["sleep", "1000"]), "worker:1": ("n2", ["sleep", "1000"])}
 

@@ -13,12 +13,12 @@ import pytest
 
 from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import wire
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.atomic import write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.answers.failures import format_advice

@@ -16,9 +16,9 @@ import pytest
 from support.agent.client import make_run
 from support.agent.cluster import NewClient
 from tfdeploy.agent import frames, layout, wire
+from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, file_origin, find
-from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.answers.runs import RUNS
 from tfdeploy.transport.agent.stream import convert_value

@@ -21,17 +21,17 @@ from tfdeploy.agent.annotations import (
     Set,
     Tuple,
 )
+from tfdeploy.agent.call import SessionContext
 from tfdeploy.agent.errors import is_safe_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import UntrustedPath, check_owners
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.run import over, unended
+from tfdeploy.agent.run import over, secret_files, unended
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.seen import AGENTS
-from tfdeploy.agent.serve import lock, secret_files
-from tfdeploy.agent.serve.call import SessionContext
+from tfdeploy.agent.serve import lock
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.release import store as release_store

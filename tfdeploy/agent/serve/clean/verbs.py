@@ -19,19 +19,19 @@ import shutil  # noqa: F401 - imported early: removal.py uses it after the agent
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
+from tfdeploy.agent.call import Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.ownership import agent_name, check_owners
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.secret_files import SecretPaths
 from tfdeploy.agent.seen import AGENTS, read_file_stamps
 from tfdeploy.agent.serve import audit_log, lock
-from tfdeploy.agent.serve.call import Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
 from tfdeploy.agent.serve.clean.kinds import CleanScope, RemovableItem
 from tfdeploy.agent.serve.env import environments
-from tfdeploy.agent.serve.secret_files import SecretPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

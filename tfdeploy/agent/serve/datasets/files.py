@@ -36,13 +36,13 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.bitmap import is_marked, make_bitmap, marked_numbers
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, Listing
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.datasets import versions as data_versions
 
 if TYPE_CHECKING:

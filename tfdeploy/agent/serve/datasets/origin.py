@@ -15,11 +15,11 @@ from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import TYPE_CHECKING, Tuple
 from tfdeploy.agent.bitmap import marked_numbers
 from tfdeploy.agent.broadcast.piece_files import split_at_holes, write_all
+from tfdeploy.agent.call import Call, requires_job_lock
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
-from tfdeploy.agent.serve.call import Call, requires_job_lock
 from tfdeploy.agent.serve.datasets.files import Staging, data_folder
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 

@@ -20,12 +20,12 @@ from array import array
 from tfdeploy.agent import bitmap, listing, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.bitmap import is_marked, marked_numbers
+from tfdeploy.agent.call import Call, audited, requires_job_lock
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.atomic import create_empty
 from tfdeploy.agent.host.fsync import flush_files
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
-from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.datasets.files import (

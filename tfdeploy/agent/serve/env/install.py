@@ -20,9 +20,9 @@ from collections import deque
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host.installed import StartedProgram, find_uv
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.env.environments import is_valid_pin
 
 SHOWN = 12  # how many of the installer's last lines an error shows

@@ -12,12 +12,12 @@ import os
 from contextlib import contextmanager
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
+from tfdeploy.agent.call import Call, audited, requires_job_lock
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.installed import StartedProgram, find_program
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.env import environments
 from tfdeploy.agent.serve.env import install as env_install
 from tfdeploy.agent.serve.env.environments import checked_folder, environment_name, interpreter_path

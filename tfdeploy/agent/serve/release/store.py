@@ -15,12 +15,12 @@ import time
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Set, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.ownership import check_owner
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
-from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
     from typing import Literal

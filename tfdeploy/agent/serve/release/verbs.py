@@ -17,11 +17,11 @@ import zlib
 
 from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Iterable, List, Optional, Set, Tuple
+from tfdeploy.agent.call import Call, audited, requires_job_lock
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.atomic import write_all
 from tfdeploy.agent.host.disk import require_space
-from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
 from tfdeploy.agent.serve.release.store import (

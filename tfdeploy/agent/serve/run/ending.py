@@ -20,6 +20,7 @@ import time
 
 from tfdeploy.agent import json_text, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
+from tfdeploy.agent.call import Call, Verb, audited
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
@@ -31,7 +32,6 @@ from tfdeploy.agent.minder.supervisors import tell_supervisor_to_stop
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import clock, leftovers, liveness, reap, task_processes, uncommitted
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, Verb, audited
 from tfdeploy.agent.serve.run import minder_start
 from tfdeploy.agent.serve.run.status import is_of_named_plan, named_run_paths, read_phase
 

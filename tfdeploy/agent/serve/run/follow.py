@@ -14,6 +14,7 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.host.atomic import read_json
@@ -22,7 +23,6 @@ from tfdeploy.agent.log.seek import first_offset_since, last_lines_offset
 from tfdeploy.agent.run import attempts
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_committed_without_live_process, is_live
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run.status import has_ended_for_good, named_run_paths, task_status
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable
+from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.run import liveness, old_secrets
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run.status import is_of_named_plan, named_run_paths, read_phase
 
 if TYPE_CHECKING:

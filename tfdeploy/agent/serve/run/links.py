@@ -13,13 +13,13 @@ import collections
 
 from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
+from tfdeploy.agent.call import Call, Verb
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 from tfdeploy.agent.host.parallel import call_for_each
 from tfdeploy.agent.mesh import handshake_gate, listener, stated_addresses, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.run import launch as run_launch
 from tfdeploy.agent.serve.run import status as run_status
 

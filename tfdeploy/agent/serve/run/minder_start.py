@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator
+from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock
@@ -26,7 +27,6 @@ from tfdeploy.agent.run import live_runs, liveness, shown_plan, task_processes
 from tfdeploy.agent.run.find import find_damage, other_runs_of_host, run_names
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 from tfdeploy.agent.run.live_runs import list_port_owners
-from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run import status as run_status
 
 if TYPE_CHECKING:

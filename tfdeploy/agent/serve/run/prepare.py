@@ -30,6 +30,7 @@ from tfdeploy.agent.annotations import (
     Optional,
     Tuple,
 )
+from tfdeploy.agent.call import NO_LOCKS, Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_space
@@ -48,7 +49,6 @@ from tfdeploy.agent.run import (
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import host_folders
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import NO_LOCKS, Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.datasets import files as data_files
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.release import store as release_store

@@ -11,10 +11,10 @@ import os
 
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.run.attempts import list_attempts
 from tfdeploy.agent.sampling import counters
 from tfdeploy.agent.sampling.series import MOST_BYTES
-from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.host.atomic import read_json
@@ -18,7 +19,6 @@ from tfdeploy.agent.run import shown_plan, unwritten_ends
 from tfdeploy.agent.run.find import find_damage, find_run_paths, jobs_with_runs, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_committed_without_live_process, is_live, was_committed
-from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer

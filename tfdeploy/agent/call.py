@@ -1,42 +1,24 @@
-"""Defines Call, the argument of every verb, and the answer to an exception that a verb raises. A verb
-is a function that the control machine calls on this host; docs/agent-protocol.md describes the
-verbs.
+"""Defines Call, the argument of every verb. A verb is a function that the control machine calls on
+this host; docs/agent-protocol.md describes the verbs.
 
 A module of verbs ends in `VERBS = {"name": function}`, which `server` reads. The decorators
 `requires_job_lock` and `audited` mark such functions. A verb returns a JSON value, or raises
 VerbError. A verb that answers with a stream sends items by `call.item`, and returns when
 `call.cancelled` is set.
-
-The answer to an exception has a code and a text. Disk and permission errors have codes of their
-own. Any unexpected exception is a `bug`, with its traceback.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 from tfdeploy.agent.errors import VerbError, is_safe_name
-from tfdeploy.agent.layout import HostPartMissing
-from tfdeploy.agent.ownership import UntrustedPath, explain
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Answer, Unchecked
+    from tfdeploy.agent.shapes import Unchecked
 
+# Name of the advice in model/answers/failures.py for a file system that has no file locks.
 NO_LOCKS = "local_workdir"
-# errno -> (code of the error, name of the advice in model/answers/failures.py that the user gets)
-_CODES = {
-    errno.ENOSPC: ("disk", "free_disk"),
-    errno.EDQUOT: ("disk", "free_quota"),
-    errno.EROFS: ("read_only", "writable_workdir"),
-    errno.EACCES: ("permission", "give_access"),
-    errno.EPERM: ("permission", "give_access"),
-    errno.ENOLCK: ("refused", NO_LOCKS),
-    errno.ENOSYS: ("refused", NO_LOCKS),
-    errno.EOPNOTSUPP: ("refused", NO_LOCKS),
-}
 
 
 class SessionContext:
@@ -156,54 +138,3 @@ def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
         return verb
 
     return mark
-
-
-# --- the answer to an exception of a verb
-
-
-def failure_answer(error: BaseException, workdir: str = "") -> Answer:
-    """Return the answer to an exception: {"code", "what", "where", "advice", "details"}. If a disk
-    is full and the exception names no path, the answer names the path `workdir`."""
-    if isinstance(error, UntrustedPath):
-        what, advice, details = explain(error)
-        error = VerbError("refused", what, where=error.path, advice=advice, details=details)
-    if isinstance(error, OSError) and error.errno in _CODES:
-        error = _system_error(error, workdir)
-    if isinstance(error, HostPartMissing):  # the run was removed while the verb ran
-        error = VerbError("unknown_run", str(error), advice="list_runs")
-    if not isinstance(error, VerbError):
-        import traceback
-
-        lines = traceback.format_exception(type(error), error, error.__traceback__)
-        what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
-        error = VerbError("bug", what, details={"traceback": "".join(lines)})
-    return {
-        "code": error.code,
-        "what": error.what,
-        "where": error.where,
-        "advice": error.advice,
-        "details": error.details,
-    }
-
-
-def _system_error(error: OSError, workdir: str) -> VerbError:
-    assert error.errno is not None
-    code, advice = _CODES[error.errno]
-    filename = error.filename2 or error.filename
-    path = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else None
-    what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
-    details: Dict[str, object] = {"errno": error.errno}
-    if code == "disk" and (path or workdir):
-        from tfdeploy.agent.host.disk import free_space
-
-        free = free_space(path or workdir)
-        amount = "no inodes" if free.free_inodes == 0 else _format_size(free.free_bytes)
-        what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
-        path = path or workdir
-        details.update(free._asdict())
-    details["path"] = path
-    return VerbError(code, what, where=path, advice=advice, details=details)
-
-
-def _format_size(byte_count: int) -> str:
-    return "%d MiB" % (byte_count >> 20) if byte_count >= 1 << 20 else "%d B" % byte_count

@@ -13,11 +13,11 @@ from collections import defaultdict
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
+from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError, is_safe_name, is_safe_relative_path
 from tfdeploy.agent.host.atomic import list_names, read_json
 from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call
 
 # How many paths are used for the code of each job, and the same for its data. Others are ignored.
 MOST_PATHS = 1000
