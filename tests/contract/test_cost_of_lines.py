@@ -52,7 +52,9 @@ TEXTS = st.tuples(
 
 def messages_of_tensorflow(text: str) -> object:
     line = text.encode()
-    return tf_messages.parse_wait_messages(line + b"\n"), silent_tasks.find_silent_tasks(line)
+    return tf_messages.parse_wait_messages(line + b"\n"), silent_tasks.find_tasks_without_heartbeat(
+        line
+    )
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -124,7 +126,7 @@ def test_endless_numbers_are_neither_tasks_nor_steps() -> None:
         b"Still waiting for response from worker: /job:worker/task:" + long + b"\n"
     )[0]
     assert (
-        silent_tasks.find_silent_tasks(
+        silent_tasks.find_tasks_without_heartbeat(
             b"unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + long
         )
         is not None

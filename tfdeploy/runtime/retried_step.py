@@ -48,17 +48,17 @@ def patch_module(session: Any) -> None:
             failed_session.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)]
         )
         return not takes or _have_gradients(
-            failed_session, _add_counts(failed_session.graph, takes)
+            failed_session, _add_gradient_counts(failed_session.graph, takes)
         )
 
-    base._call_tf_sessionrun = _wrap_with_retries(
+    base._call_tf_sessionrun = _repeat_if_rejected_as_duplicate(
         base._call_tf_sessionrun, errors, can_retry, _drop_run_metadata
     )
     # Keras runs its steps with a _Callable, not with _call_tf_sessionrun.
-    base._Callable.__call__ = _wrap_with_retries(base._Callable.__call__, errors)
+    base._Callable.__call__ = _repeat_if_rejected_as_duplicate(base._Callable.__call__, errors)
 
 
-def _wrap_with_retries(
+def _repeat_if_rejected_as_duplicate(
     run: Callable[..., Any],
     errors: Any,
     can_retry: Callable[..., bool] = lambda *_, **__: True,
@@ -115,7 +115,7 @@ def _find_take_operations(graph: Any, names: List[str]) -> List[Any]:
     return [operation for operation in operations.values() if _TAKE_GRADIENT in operation.type]
 
 
-def _add_counts(graph: Any, take_operations: List[Any]) -> List[Any]:
+def _add_gradient_counts(graph: Any, take_operations: List[Any]) -> List[Any]:
     """Return, for each operation in `take_operations`, a tensor with the number of gradients in the
     accumulator of that operation."""
     finalized = graph.finalized
@@ -126,13 +126,13 @@ def _add_counts(graph: Any, take_operations: List[Any]) -> List[Any]:
         # tuple.
         with graph.as_default(), graph.device(None):  # noqa: SIM117
             with graph.control_dependencies(None), graph.name_scope(None):
-                return [_add_count_of_accumulator(graph, each) for each in take_operations]
+                return [_add_gradient_count(graph, each) for each in take_operations]
     finally:
         if finalized:
             graph.finalize()
 
 
-def _add_count_of_accumulator(graph: Any, take_operation: Any) -> Any:
+def _add_gradient_count(graph: Any, take_operation: Any) -> Any:
     from tensorflow.python.ops import gen_data_flow_ops
 
     name = take_operation.name + "_count"

@@ -48,27 +48,34 @@ def test_the_silent_ones_are_named(
     tmp_path: Path, said: bytes, own: str, blamed: str | None
 ) -> None:
     (tmp_path / LOG).write_bytes(b"step 1 loss 0.5\n" + said)
-    assert silent_tasks.describe_silent_tasks(str(tmp_path), own, len(said), {}) == blamed
+    assert (
+        silent_tasks.describe_tasks_without_heartbeat(str(tmp_path), own, len(said), {}) == blamed
+    )
 
 
 def test_what_an_earlier_attempt_said_blames_nobody(tmp_path: Path) -> None:
     own = b"ValueError: of this attempt\n"
     (tmp_path / LOG).write_bytes(ERROR + own)
-    assert silent_tasks.describe_silent_tasks(str(tmp_path), "worker:0", len(own), {}) is None
+    assert (
+        silent_tasks.describe_tasks_without_heartbeat(str(tmp_path), "worker:0", len(own), {})
+        is None
+    )
 
 
 def test_no_log_is_no_blame(tmp_path: Path) -> None:
-    assert silent_tasks.describe_silent_tasks(str(tmp_path), "worker:0", 100, {}) is None
+    assert silent_tasks.describe_tasks_without_heartbeat(str(tmp_path), "worker:0", 100, {}) is None
 
 
 def test_task_that_succeeded_before_is_named_as_cause(tmp_path: Path) -> None:
     (tmp_path / LOG).write_bytes(ERROR)
     ended: dict[str, Ending] = {"worker:1": {"outcome": "succeeded", "time": 1.8e9 + 5}}
-    assert silent_tasks.describe_silent_tasks(str(tmp_path), "worker:0", len(ERROR), ended) == (
+    assert silent_tasks.describe_tasks_without_heartbeat(
+        str(tmp_path), "worker:0", len(ERROR), ended
+    ) == (
         "worker:1 ended with exit code 0 at 08:00:05 UTC, and worker:0 still waited for it: give "
         "all workers the same number of steps, and let all of them call evaluate and save"
     )
     ended["worker:1"]["outcome"] = "killed"
-    assert silent_tasks.describe_silent_tasks(str(tmp_path), "worker:0", len(ERROR), ended) == (
-        "TensorFlow heard nothing more of worker:1"
-    )
+    assert silent_tasks.describe_tasks_without_heartbeat(
+        str(tmp_path), "worker:0", len(ERROR), ended
+    ) == ("TensorFlow heard nothing more of worker:1")

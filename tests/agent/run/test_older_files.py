@@ -170,8 +170,8 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         "n3",
     )
     assert (
-        serve_lock.current_fencing_number(lock) == 1795381420768
-        and serve_lock.last_holder(lock)["operation"] == "launch"
+        serve_lock.read_fencing_number(lock) == 1795381420768
+        and serve_lock.read_last_holder(lock)["operation"] == "launch"
     )
     data = data_versions.read_record(workdir + "/house/data/numbers")
     assert (

@@ -322,12 +322,12 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(
 ) -> None:
     path = str(tmp_path / "locks" / "here.lock")
     serve_lock.advance_fencing_number(path, HOLDER)
-    before = serve_lock.current_fencing_number(path)
+    before = serve_lock.read_fencing_number(path)
     monkeypatch.setattr(serve_lock.time, "time", lambda: 1.0)
     serve_lock.advance_fencing_number(path, BOB)
     assert (
-        serve_lock.current_fencing_number(path) == before + 1
-        and serve_lock.last_holder(path) == BOB
+        serve_lock.read_fencing_number(path) == before + 1
+        and serve_lock.read_last_holder(path) == BOB
     )
 
 

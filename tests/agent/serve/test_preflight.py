@@ -71,7 +71,7 @@ def test_limits_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
         "getrlimit",
         lambda number: (limit_of.get(number, resource.RLIM_INFINITY), 0),
     )
-    assert limits.soft_limits() == {"open files": 64, "CPU seconds": 90}
+    assert limits.read_soft_limits() == {"open files": 64, "CPU seconds": 90}
 
 
 def test_memory_is_what_the_narrowest_group_leaves(
@@ -85,8 +85,8 @@ def test_memory_is_what_the_narrowest_group_leaves(
         (folder / "memory.stat").write_text(f"anon 1\ninactive_file {cached}\n")
     own = tmp_path / "cgroup"
     own.write_text("5:memory:/old\n0::/user.slice/job\n")
-    assert limits._available_bytes_in_groups(str(own), str(tmp_path)) == [500]
-    assert limits._available_bytes_in_groups(str(tmp_path / "none"), str(tmp_path)) == []
+    assert limits._available_bytes_in_cgroups(str(own), str(tmp_path)) == [500]
+    assert limits._available_bytes_in_cgroups(str(tmp_path / "none"), str(tmp_path)) == []
 
 
 def test_the_mount_of_a_folder_is_the_innermost_and_the_last(

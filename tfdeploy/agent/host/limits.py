@@ -24,7 +24,7 @@ _NAMES = {
 }
 
 
-def soft_limits() -> Dict[str, int]:
+def read_soft_limits() -> Dict[str, int]:
     """Return name -> soft limit, for each limit that is set. Amounts of memory and file sizes are
     in bytes. Tasks inherit these limits from the SSH session."""
     limits_by_name = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
@@ -38,14 +38,14 @@ def soft_limits() -> Dict[str, int]:
 def available_memory_bytes() -> Optional[int]:
     """Return how much memory new processes can use: the smallest amount that is left on the machine
     or in a control group of this session. Return None if it is unknown."""
-    available = _available_bytes_in_groups("/proc/self/cgroup", "/sys/fs/cgroup")
+    available = _available_bytes_in_cgroups("/proc/self/cgroup", "/sys/fs/cgroup")
     free_kib = _read_number("/proc/meminfo", r"MemAvailable:\s+(\d+) kB")
     if free_kib is not None:
         available.append(free_kib * 1024)
     return min(available, default=None)
 
 
-def _available_bytes_in_groups(cgroup_file: str, cgroup_root: str) -> List[int]:
+def _available_bytes_in_cgroups(cgroup_file: str, cgroup_root: str) -> List[int]:
     """Return how much memory is left in each control group of this process that has a limit. Only
     the unified hierarchy (cgroup v2) is read. Inactive cached files count as free."""
     match = re.search(r"^0::(/.*)$", _read_text(cgroup_file), re.MULTILINE)
@@ -75,7 +75,7 @@ def _read_text(path: str) -> str:
         return ""
 
 
-def folder_space(path: str) -> Optional[Answer]:
+def read_space_and_access(path: str) -> Optional[Answer]:
     """Return the free space in a folder of the system, and whether this user can write there.
     Return None if the folder does not exist."""
     try:

@@ -25,7 +25,7 @@ _UNHEALTHY = re.compile(
 _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 
-def describe_silent_tasks(
+def describe_tasks_without_heartbeat(
     task_dir: str, own_task: str, output_bytes: int, endings: Mapping[str, Ending]
 ) -> Optional[str]:
     """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
@@ -37,7 +37,9 @@ def describe_silent_tasks(
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, output_bytes)))
-            silent = [task for task in find_silent_tasks(stream.read()) if task != own_task]
+            silent = [
+                task for task in find_tasks_without_heartbeat(stream.read()) if task != own_task
+            ]
     except OSError:
         return None
     done = [task for task in silent if task in endings and endings[task]["outcome"] == "succeeded"]
@@ -51,7 +53,7 @@ def describe_silent_tasks(
     return "TensorFlow heard nothing more of %s" % ", ".join(silent) if silent else None
 
 
-def find_silent_tasks(output: bytes) -> List[str]:
+def find_tasks_without_heartbeat(output: bytes) -> List[str]:
     """Return the names of the tasks in TensorFlow's last message about stopped heartbeats."""
     messages = _UNHEALTHY.findall(output)
     tasks = _TASK.findall(messages[-1]) if messages else []

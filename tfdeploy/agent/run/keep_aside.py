@@ -58,7 +58,7 @@ def restore_keep_if_aborted(paths: RunPaths) -> None:
     if not names or not _was_rolled_back(paths):
         return
     with keep_links.acquire_keep_lock(paths.workdir, paths.job):
-        if not _is_running_elsewhere(paths):
+        if not _may_run_on_sharing_host(paths):
             for path, aside in sorted(names.items()):
                 _restore_folder_name(paths, path, aside)
 
@@ -107,7 +107,8 @@ def _was_rolled_back(paths: RunPaths) -> bool:
     other hosts are checked because one of them may have failed after this host had received the
     commit."""
     aborted = any(
-        host.minder_order("abort") is not None for host in (paths, *_sharing_hosts(paths))
+        host.minder_order("abort") is not None
+        for host in (paths, *_list_sharing_host_folders(paths))
     )
     return aborted or not liveness.was_committed(paths)
 
@@ -115,24 +116,24 @@ def _was_rolled_back(paths: RunPaths) -> bool:
 def _read_sharing_host_renames(paths: RunPaths) -> Optional[Dict[str, str]]:
     """Return {path: new name} of the folders that another host with the same workdir has renamed
     for this run. Return None if no host has done so yet."""
-    for other in _sharing_hosts(paths):
+    for other in _list_sharing_host_folders(paths):
         if os.path.exists(other.file(layout.ASIDE)):
             return _read_renames(other)
     return None
 
 
-def _is_running_elsewhere(paths: RunPaths) -> bool:
+def _may_run_on_sharing_host(paths: RunPaths) -> bool:
     """Return whether a task of the run may be alive on another host that shares the workdir. Such a
     task may write to the keep folders."""
     return any(
         other.has_readable_part()
         and other.state().phase != "ended"
         and liveness.has_live_agent_process(other)
-        for other in _sharing_hosts(paths)
+        for other in _list_sharing_host_folders(paths)
     )
 
 
-def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
+def _list_sharing_host_folders(paths: RunPaths) -> List[RunPaths]:
     """Return the run's folders in this workdir that belong to other hosts. Hosts that have only
     begun to prepare the run are included."""
     return [other for other in all_host_folders(paths.run_dir) if other.host != paths.host]

@@ -49,15 +49,15 @@ def acquire_lock(call: Call) -> Answer:
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
     while not _try_acquire(call.context, job, holder):
         if time.monotonic() >= give_up:
-            raise _locked_error(call.context, job)
+            raise _lock_held_error(call.context, job)
         if call.cancelled.wait(POLL_S):
-            raise _cancelled_error(job)
+            raise _lock_wait_cancelled_error(job)
     if call.cancelled.is_set():  # the session may have ended while we waited
         release_if_held(call.context, job)
-        raise _cancelled_error(job)
+        raise _lock_wait_cancelled_error(job)
     return {
         "held": True,
-        "fence": current_fencing_number(_lock_path(call.context, job)),
+        "fence": read_fencing_number(_lock_path(call.context, job)),
     }
 
 
@@ -70,7 +70,7 @@ def release_lock(call: Call) -> Answer:
     job = call.job
     path = _lock_path(call.context, job)
     release_if_held(call.context, job)
-    for each in [path, *_stale_lock_files(call.context, path)]:
+    for each in [path, *_find_stale_lock_files(call.context, path)]:
         remove_unheld_lock(each)
     return {}
 
@@ -99,20 +99,20 @@ def ensure_job_lock(call: Call) -> None:
     path = _lock_path(call.context, job)
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
-            raise _locked_error(call.context, job)
+            raise _lock_held_error(call.context, job)
         return
     give_up = time.monotonic() + OUTLIVED_S
-    while number == current_fencing_number(path):
-        if _try_acquire(call.context, job, last_holder(path), number):
+    while number == read_fencing_number(path):
+        if _try_acquire(call.context, job, read_last_holder(path), number):
             return
         if time.monotonic() >= give_up:
-            raise _locked_error(call.context, job)
+            raise _lock_held_error(call.context, job)
         if call.cancelled.wait(POLL_S):
-            raise _cancelled_error(job)
-    raise _lock_lost_error(job, _read_holder(path) or last_holder(path))
+            raise _lock_wait_cancelled_error(job)
+    raise _lock_lost_error(job, _read_holder(path) or read_last_holder(path))
 
 
-def _cancelled_error(job: str) -> VerbError:
+def _lock_wait_cancelled_error(job: str) -> VerbError:
     return VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
 
 
@@ -149,7 +149,7 @@ def held_lock_path(context: SessionContext, job: str) -> str:
 def acquire_or_raise(context: SessionContext, job: str, holder: LockHolder) -> None:
     """Acquire the lock without waiting. Raises VerbError locked."""
     if not _try_acquire(context, job, holder):
-        raise _locked_error(context, job)
+        raise _lock_held_error(context, job)
 
 
 def _lock_path(context: SessionContext, job: str) -> str:
@@ -164,7 +164,7 @@ def _read_holder(path: str) -> LockHolder:
     return parse_holder(atomic.read_json(path) or {})
 
 
-def _stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
+def _find_stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
     """List the lock files that this host made before its last boot. They remain after a power cut.
     A lock file was made by this host if both its hostname and its name in the inventory are those
     of this host, because cloned hosts share a hostname. `current_path`: the current lock file."""
@@ -226,9 +226,9 @@ def _try_acquire(
             if job_lock.acquire(holder):
                 if fencing_number is None:
                     advance_fencing_number(path, holder)
-                    for stale in _stale_lock_files(context, fencing_number_path(path)):
+                    for stale in _find_stale_lock_files(context, fencing_number_path(path)):
                         atomic.remove_file(stale)
-                is_acquired = fencing_number in (None, current_fencing_number(path))
+                is_acquired = fencing_number in (None, read_fencing_number(path))
         finally:
             if not is_acquired:
                 job_lock.release()
@@ -236,7 +236,7 @@ def _try_acquire(
         return is_acquired
 
 
-def _locked_error(context: SessionContext, job: str) -> VerbError:
+def _lock_held_error(context: SessionContext, job: str) -> VerbError:
     holder = _read_holder(_lock_path(context, job))
     holder.pop("of_host", None)
     shown_holder = {
@@ -263,19 +263,19 @@ def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
     make_private_folder(os.path.dirname(fencing_number_path(lock_path)))
     fence: Fence = {
         **holder,
-        "number": max(current_fencing_number(lock_path) + 1, int(time.time() * 1000)),
+        "number": max(read_fencing_number(lock_path) + 1, int(time.time() * 1000)),
     }
     write_json(fencing_number_path(lock_path), fence, durable=True)
 
 
-def current_fencing_number(lock_path: str) -> int:
+def read_fencing_number(lock_path: str) -> int:
     """Return the fencing number that was written when the lock was last acquired. Return 0 if the
     lock was never acquired."""
     number = (read_json(fencing_number_path(lock_path)) or {}).get("number")
     return number if isinstance(number, int) else 0
 
 
-def last_holder(lock_path: str) -> LockHolder:
+def read_last_holder(lock_path: str) -> LockHolder:
     """Return the last holder, as the call `lock` gave it: user, machine, pid, time, operation."""
     return parse_holder(read_json(fencing_number_path(lock_path)) or {})
 

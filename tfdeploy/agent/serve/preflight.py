@@ -40,10 +40,10 @@ def gather_facts(
     `start_quota_and_driver_queries` returned."""
     mount, temporary = mounts.find_mount(workdir), limits.temporary_folder()
     return {
-        "limits": limits.soft_limits(),
+        "limits": limits.read_soft_limits(),
         "available_bytes": limits.available_memory_bytes(),
-        "shared_memory": limits.folder_space("/dev/shm"),
-        "temporary": limits.folder_space(temporary)
+        "shared_memory": limits.read_space_and_access("/dev/shm"),
+        "temporary": limits.read_space_and_access(temporary)
         or {"path": temporary, "writable": False, "free_bytes": 0},
         "mount": mount,
         "workdir_mode": _permission_bits(workdir),

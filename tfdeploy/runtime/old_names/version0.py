@@ -28,7 +28,7 @@ _Args = Tuple[Any, ...]
 _Named = Dict[str, Any]
 # A function that returns the arguments of a call by their present names, if the call is in the form
 # of TensorFlow 0.x. It returns None for any other call.
-OldCall = Callable[[_Args, _Named], Optional[_Named]]
+OldCallConverter = Callable[[_Args, _Named], Optional[_Named]]
 _SAMPLED = (
     "weights biases inputs labels num_sampled num_classes num_true sampled_values "
     "remove_accidental_hits"
@@ -41,29 +41,29 @@ def adapt_to_version0(name: str, replacement: Any) -> Any:
     `replacement`: the object that has replaced `name`."""
     if name in _SUMMARIES:
         return _make_summary_function(*_SUMMARIES[name])
-    return _accept_both_orders(replacement, _OLD_CALLS[name]) if name in _OLD_CALLS else replacement
+    return _accept_old_call(replacement, _CONVERTERS[name]) if name in _CONVERTERS else replacement
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
     """Let functions of `module` accept both the old and the present order of arguments.
 
     `prefix`: what programs write before the names of the module: "" or "nn."."""
-    for name, old_call in _OLD_CALLS.items():
+    for name, convert_old_call in _CONVERTERS.items():
         part, _, last = name.rpartition(".")
         if (
             part == prefix.rstrip(".")
             and name not in removed_names.RENAMED
             and hasattr(module, last)
         ):
-            setattr(module, last, _accept_both_orders(getattr(module, last), old_call))
+            setattr(module, last, _accept_old_call(getattr(module, last), convert_old_call))
 
 
-def _accept_both_orders(function: Any, old_call: OldCall) -> Any:
+def _accept_old_call(function: Any, convert_old_call: OldCallConverter) -> Any:
     """Return a function that accepts the calls of `function` and also calls of TensorFlow 0.x."""
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
-        arguments = old_call(args, kwargs)
+        arguments = convert_old_call(args, kwargs)
         return function(*args, **kwargs) if arguments is None else function(**arguments)
 
     return either
@@ -81,24 +81,24 @@ def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> 
     return {name: value for name, value in pairs if value is not None}
 
 
-def _make_axis_first_call(order: str, values: str, **renames: str) -> OldCall:
-    """Return the OldCall for a function of TensorFlow 0.x that took the axis as first argument.
+def _make_axis_first_converter(order: str, values: str, **renames: str) -> OldCallConverter:
+    """Return the converter for a function of TensorFlow 0.x that took the axis as first argument.
 
     `order` and `renames` are those of _name_arguments. `values`: the name of the first argument in
     `order` that is never a number. It distinguishes old calls from new calls."""
     until_values = order.split().index(values) + 1
 
-    def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
+    def convert_old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
         is_axis_first = bool(args and _is_number(args[0])) and (
             values in kwargs or not all(map(_is_number, args[:until_values]))
         )
         is_old = is_axis_first or renames.keys() & kwargs.keys()
         return _name_arguments(args, kwargs, order, **renames) if is_old else None
 
-    return old_call
+    return convert_old_call
 
 
-def _name_reverse_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _convert_reverse_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
     arguments = _name_arguments(args, kwargs, "tensor axis name", dims="axis")
     dims = arguments.get("axis")
     if (
@@ -110,14 +110,14 @@ def _name_reverse_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
     return dict(arguments, axis=[at for at, is_reversed in enumerate(dims) if is_reversed])
 
 
-def _name_resize_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _convert_resize_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
     arguments = _name_arguments(args, kwargs, "images new_height new_width method align_corners")
     if not (_is_number(arguments.get("new_height")) and _is_number(arguments.get("new_width"))):
         return None
     return dict(arguments, size=[arguments.pop("new_height"), arguments.pop("new_width")])
 
 
-def _name_sampled_loss_arguments(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _convert_sampled_loss_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
     return (
         _name_arguments(args, kwargs, _SAMPLED)
         if len(args) > 3 and (_dtype_kind(args[2]), _dtype_kind(args[3])) == ("f", "i")
@@ -125,8 +125,8 @@ def _name_sampled_loss_arguments(args: _Args, kwargs: _Named) -> Optional[_Named
     )
 
 
-def _make_cross_entropy_call(name: str, more_arguments: str) -> OldCall:
-    def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
+def _make_cross_entropy_converter(name: str, more_arguments: str) -> OldCallConverter:
+    def convert_old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
         # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
         # failed.
         if args and args[0] is None:
@@ -142,7 +142,7 @@ def _make_cross_entropy_call(name: str, more_arguments: str) -> OldCall:
             task.print_once(template % (call_site.find_call_site() or "the program", name))
         return _name_arguments(args, kwargs, "logits labels " + more_arguments, targets="labels")
 
-    return old_call
+    return convert_old_call
 
 
 def _make_summary_function(op: str, order: str) -> Any:
@@ -196,7 +196,7 @@ _SUMMARIES = {
     "image_summary": ("ImageSummary", "tag tensor max_images"),
     "scalar_summary": ("ScalarSummary", "tags values"),
 }
-_OLD_CALLS: Dict[str, OldCall] = {
+_CONVERTERS: Dict[str, OldCallConverter] = {
     "batch_matmul": lambda args, kwargs: _name_arguments(
         args,
         kwargs,
@@ -209,24 +209,24 @@ _OLD_CALLS: Dict[str, OldCall] = {
     "select": lambda args, kwargs: _name_arguments(
         args, kwargs, "condition x y name", t="x", e="y"
     ),
-    "concat": _make_axis_first_call("axis values name", "values", concat_dim="axis"),
-    "split": _make_axis_first_call(
+    "concat": _make_axis_first_converter("axis values name", "values", concat_dim="axis"),
+    "split": _make_axis_first_converter(
         "axis num_or_size_splits value name",
         "value",
         split_dim="axis",
         num_split="num_or_size_splits",
     ),
-    "reverse": _name_reverse_arguments,
-    "image.resize_images": _name_resize_arguments,
-    "nn.nce_loss": _name_sampled_loss_arguments,
-    "nn.sampled_softmax_loss": _name_sampled_loss_arguments,
-    "nn.sigmoid_cross_entropy_with_logits": _make_cross_entropy_call(
+    "reverse": _convert_reverse_call,
+    "image.resize_images": _convert_resize_call,
+    "nn.nce_loss": _convert_sampled_loss_call,
+    "nn.sampled_softmax_loss": _convert_sampled_loss_call,
+    "nn.sigmoid_cross_entropy_with_logits": _make_cross_entropy_converter(
         "sigmoid_cross_entropy_with_logits", "name"
     ),
-    "nn.softmax_cross_entropy_with_logits": _make_cross_entropy_call(
+    "nn.softmax_cross_entropy_with_logits": _make_cross_entropy_converter(
         "softmax_cross_entropy_with_logits", "dim name"
     ),
-    "nn.sparse_softmax_cross_entropy_with_logits": _make_cross_entropy_call(
+    "nn.sparse_softmax_cross_entropy_with_logits": _make_cross_entropy_converter(
         "sparse_softmax_cross_entropy_with_logits", "name"
     ),
 }

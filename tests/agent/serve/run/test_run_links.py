@@ -105,7 +105,9 @@ def test_a_port_of_a_task_may_be_closed_but_must_answer() -> None:
                 run_links._PortToTry("n2", "worker:1", f"127.0.0.1:{one.getsockname()[1]}")
                 for one in (held, deaf)
             ]
-            assert [each["why"] for each in run_links._find_shut_ports(ports)] == ["no answer"]
+            assert [each["why"] for each in run_links._find_unreachable_ports(ports)] == [
+                "no answer"
+            ]
 
 
 def part_of(host: str, hosts: int, ps: int) -> wire.HostPart:

@@ -42,10 +42,10 @@ class _PortToTry(NamedTuple):
     task: str
     address: str
 
-    def is_shut(self, result: str) -> bool:
+    def is_unreachable(self, result: str) -> bool:
         return result != OPEN and (result != CLOSED or not self.task)
 
-    def shut_report(self, why: str) -> Answer:
+    def unreachable_report(self, why: str) -> Answer:
         return {"host": self.host, "task": self.task, "address": self.address, "why": why}
 
 
@@ -64,19 +64,22 @@ def check_links(call: Call) -> Answer:
     ports = _ports_to_try(part, hosts)
     minder_ports = [port for port in ports if not port.task]
     task_ports = [port for port in ports if port.task]
-    shut = _find_shut_ports(minder_ports)
+    shut = _find_unreachable_ports(minder_ports)
     unreached = {port["host"] for port in shut}
     reached = [port for port in minder_ports if port.host not in unreached]
     peers = _identify_minders(reached, paths, part)
     shut += [
-        port.shut_report(peers[port.host].wrong_answerer)
+        port.unreachable_report(peers[port.host].wrong_answerer)
         for port in reached
         if peers[port.host].wrong_answerer
     ]
     # Ports of tasks are tried last, because the other hosts must first learn the addresses of this
     # host. Only then do they let connections from these addresses reach the ports of their tasks.
     guarded = reach.firewalled_task_addresses(part)
-    shut += [_explain_foreign_source(port, peers) for port in _find_shut_ports(task_ports, guarded)]
+    shut += [
+        _explain_foreign_source(port, peers)
+        for port in _find_unreachable_ports(task_ports, guarded)
+    ]
     return {"asked": hosts, "shut": shut}
 
 
@@ -122,16 +125,16 @@ def _ports_to_try(part: wire.HostPart, hosts: List[str]) -> List[_PortToTry]:
     return ports
 
 
-def _find_shut_ports(
+def _find_unreachable_ports(
     ports: List[_PortToTry], guarded_addresses: Collection[str] = ()
 ) -> List[Answer]:
-    """Return the ports that are shut at two attempts in a row. One attempt is not enough, because
-    the first packet on a route may be lost."""
+    """Return the ports that are unreachable at two attempts in a row. One attempt is not enough,
+    because the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):
         results = reach.try_ports((port.address for port in ports), guarded=guarded_addresses)
-        ports = [port for port in ports if port.is_shut(results[port.address])]
-    return [port.shut_report(results[port.address]) for port in ports]
+        ports = [port for port in ports if port.is_unreachable(results[port.address])]
+    return [port.unreachable_report(results[port.address]) for port in ports]
 
 
 class _MinderIdentity(NamedTuple):
