@@ -169,8 +169,7 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
         shown_times += shown
         if shown_times == 3 or now is None or not now.is_alive or time.monotonic() > deadline:
             break
-        if not shown:
-            time.sleep(0.001)
+        time.sleep(0.001)
     return env
 
 
