@@ -265,6 +265,24 @@ def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None
 
 @every
 @pytest.mark.tensorflow
+def test_workers_that_serve_one_of_them_need_no_ps(operator: Tfdeploy) -> None:
+    program = Program(
+        name="ingraph_own_servers",
+        mode="async",
+        said={"worker:0": r"finished at step \d+ with loss 0\.0", "worker:2": "serving task 2"},
+        keep=("model",),
+        roles={"ps": ["n1"], "worker": ["n1", "n2", "n3"]},
+    )
+    write_job(operator, program)
+    notes = "\n".join(operator.json("launch", "--dry-run")["notes"])
+    assert "it has no ps, so write `roles: {ps: {count: 0}}`" in notes
+    write_job(operator, program, roles={"ps": {"count": 0}})
+    run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
+    assert_said(program, lines_of(operator, run))
+
+
+@every
+@pytest.mark.tensorflow
 def test_a_shell_script_may_start_it_once_the_job_says_what_it_is(operator: Tfdeploy) -> None:
     command = ["bash", "train.sh", "{job_name}", "{task_index}"]
     write_job(operator, HOGWILD, command=command, compat="v1", name="in-a-shell")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import tfdeploy.planning
-from tfdeploy.errors import Refused, UsageError
+from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, RoleRule
@@ -278,6 +278,29 @@ def test_missing_command_is_refused(make: Callable[..., Plan]) -> None:
         make(command=())
 
 
+PLAN_FIELDS: Any = {
+    "release": "r",
+    "sources": {},
+    "run": "digits-1",
+    "now": 1.0,
+    "operator": "ml@desk",
+    "options": Options(),
+}
+
+
+def test_async_job_may_set_the_number_of_ps_to_0(
+    inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
+) -> None:
+    """The workers of a program in which they hold the variables need no ps."""
+    hosts = inventory(ps="n1", worker="n1 n2")
+    facts = {host.name: facts_of(host) for host in hosts.hosts}
+    without_ps = replace(job, roles={"ps": RoleRule(count=0)})
+    plan = make_plan(hosts, without_ps, facts, **PLAN_FIELDS)
+    assert [task.task for task in plan.tasks] == ["worker:0", "worker:1"]
+    with pytest.raises(ConfigError, match="the counts leave none"):
+        make_plan(hosts, replace(without_ps, mode="sync"), facts, **PLAN_FIELDS)
+
+
 def test_cluster_too_long_for_variable_is_refused_early(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> None:
@@ -285,18 +308,10 @@ def test_cluster_too_long_for_variable_is_refused_early(
     wide = replace(hosts, hosts=tuple(replace(host, ports=(1024, 65535)) for host in hosts.hosts))
     facts = {host.name: facts_of(host) for host in wide.hosts}
     many = replace(job, roles={"worker": RoleRule(count=10_000)})
-    plan_fields: Any = {
-        "release": "r",
-        "sources": {},
-        "run": "digits-1",
-        "now": 1.0,
-        "operator": "ml@desk",
-        "options": Options(),
-    }
     tracemalloc.start()
     try:
         with pytest.raises(Refused, match="Linux allows at most"):
-            make_plan(wide, many, facts, **plan_fields)
+            make_plan(wide, many, facts, **PLAN_FIELDS)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()

@@ -97,6 +97,8 @@ def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
             f"is used, because no job of it ({', '.join(written.count_by_job)}) is in the plan",
         )
     texts = ["is replaced by the plan's cluster"]
+    if "ps" in plan and "ps" not in roles.values():
+        texts.append("it has no ps, so write `roles: {ps: {count: 0}}`")
     for job, count in written.count_by_job.items():
         role = roles.get(job)
         if role is None:

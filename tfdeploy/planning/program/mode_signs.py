@@ -230,8 +230,7 @@ def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool)
     """Yield signs of an in-graph client, which places operations on devices such as "/job:worker".
 
     If the program itself starts servers (`serves`), such a device is a sign only in a loop, which
-    may run over the workers: one task is then the client of all tasks' servers, and no mode
-    supports that.
+    may run over the workers: one task is then the client of all tasks' servers.
     """
     for node in program.find(ast.Constant):
         device = literal_text(node) or ""
@@ -240,7 +239,7 @@ def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool)
         outer = set(map(type, enclosing_nodes(node)))
         if not serves or outer & {ast.For, ast.ListComp}:
             yield Sign(
-                () if serves else ("ingraph",),
+                ("async",) if serves else ("ingraph",),
                 f"places operations on {device}",
                 place_of(node),
                 id(node) in certain_nodes,

@@ -326,6 +326,7 @@ PLAN = {"ps": ("192.0.2.1:2222",), "worker": ("192.0.2.2:2222", "192.0.2.3:2222"
             "c = {'ps': 'a:1'.split(','), 'worker': 'b:1,c:1,d:1'.split(',')}",
             "worker tasks: 3 in the program, 2 in the plan",
         ),
+        ("c = {'worker': ['a:1', 'b:1']}", "it has no ps, so write `roles: {ps: {count: 0}}`"),
         (
             "c = {'local': ['localhost:2222', 'localhost:2223']}",
             "the program's job local means the role worker",

@@ -120,7 +120,7 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "mirrored, with a flag for its workers": (
         "import tensorflow as tf\n" + FLAGS.replace("ps_hosts", "job_name") + MIRRORED, "mirrored"
     ),
-    "in-graph, whose tasks start their servers": (OWN_SERVERS, None),
+    "in-graph, whose tasks start their servers": (OWN_SERVERS, "async"),
     "servers and devices": (OWN_SERVERS.replace("for", "if"), "async"),
     "ranks that another program starts": (SPAWN.replace("mp.spawn", "start"), None),
     "ray": ("import ray, horovod.ray", None),
