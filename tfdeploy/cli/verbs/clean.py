@@ -106,7 +106,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 def _format_preconfirmed_command(flags: Flags) -> str:
     """Return a shell command that cleans the same hosts and answers the question for consent."""
-    command = "clean --everything"
+    command = f"clean{' --all' if flags.all else ''} --everything"
     for name, value in (("limit", flags.limit), ("exclude", flags.exclude)):
         command += f" --{name} {shlex.quote(value)}" if value else ""
     return f"`echo {CONFIRMATION_WORD} | tfdeploy {command} -y`"

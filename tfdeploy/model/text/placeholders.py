@@ -79,7 +79,9 @@ def _unknown_placeholder_error(name: str, text: str, known_names: tuple[str, ...
     near = most_similar(name, known_names, 0.7)
     data = name.partition("data.")[2]
     if data and not near:
-        remedy = f"define the data set in the job file, as in data: {{{data}: ./{data}}}"
+        defined = [f"{{{other}}}" for other in known_names if other.startswith("data.")]
+        meant = f"did you mean {defined[0]}? otherwise " if len(defined) == 1 else ""
+        remedy = f"{meant}define the data set in the job file, as in data: {{{data}: ./{data}}}"
     else:
         hint = near and f"did you mean {{{near}}}? "
         remedy = f"{hint}use one of {' '.join(f'{{{other}}}' for other in known_names)}"

@@ -30,6 +30,12 @@ def test_suggested_command_names_same_hosts(capsys: pytest.CaptureFixture[str]) 
     assert f"next: `{typed}`, or --dry-run first" in capsys.readouterr().err
 
 
+def test_suggested_command_keeps_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "--all", "--everything"]) == 2
+    typed = "echo everything | tfdeploy clean --all --everything -y"
+    assert f"next: `{typed}`, or --dry-run first" in capsys.readouterr().err
+
+
 def test_yes_suffices_without_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean"]) == 2
     assert "next: add -y, or --dry-run first" in capsys.readouterr().err

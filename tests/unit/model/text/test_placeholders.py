@@ -55,6 +55,20 @@ def test_error_lists_valid_names(text, words):
             assert f"{{{name}}}" in caught.value.next
 
 
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ([], "define the data set"),
+        (["data"], "did you mean {data.data}? otherwise define the data set"),
+        (["train", "test"], "define the data set"),
+    ],
+)
+def test_error_suggests_the_only_data_set(data, hint):
+    with pytest.raises(UsageError) as caught:
+        check_placeholders("{data.blobs}", known_placeholders(data))
+    assert caught.value.next.startswith(hint)
+
+
 def test_fill_replaces_placeholders():
     assert placeholder_names("{task_index}-{task_index}") == ("task_index", "task_index")
     assert (
