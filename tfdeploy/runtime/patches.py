@@ -18,6 +18,7 @@ _ALWAYS: Dict[str, str] = {
     "numpy": "old_names.numpy_names",
     "shutil": "kept_folders",
     "tensorflow.python.lib.io.file_io": "kept_folders",
+    "tensorflow.python.platform.app": "old_names.shared_flags",
     "tensorflow.python.training.saver": "whole_checkpoints",
     "tensorflow.python.training.sync_replicas_optimizer": "synchronous no_more_tokens",
     "tensorflow.python.training.coordinator": "prompt_end",

@@ -59,6 +59,19 @@ def test_patches_in_one_process(run_python):
     ]
 
 
+FLAGS_OF_ABSL = """
+import tensorflow.compat.v1 as tf
+tf.app.flags.DEFINE_string("log_dir", "checkpoints", "defined by absl too")
+tf.app.flags.DEFINE_bool("pdb", True, "defined by absl too")
+tf.app.run(lambda _: print(tf.app.flags.FLAGS.log_dir), argv=["train.py", "--log_dir=mine", "--nopdb"])
+"""
+
+
+def test_program_that_uses_compat_v1_may_define_flags_of_absl(run_python):
+    done = run_python(FLAGS_OF_ABSL, TFDEPLOY_TASK_COMPAT="none")
+    assert done.stdout == "mine\n", done.stderr
+
+
 PS_THAT_WAITS = """
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()

@@ -17,17 +17,6 @@ from typing import Any
 from . import absent, version0
 
 SUPPLIED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supplied")
-# Flags that absl defines, and that programs from 2016 to 2018 define too. A program may redefine
-# them.
-_ABSL_FLAGS = (
-    "log_dir",
-    "verbosity",
-    "alsologtostderr",
-    "logtostderr",
-    "stderrthreshold",
-    "pdb",
-    "profile_file",
-)
 # Modules of TensorFlow in which function names or the order of arguments differed in version 0.x.
 _PARTS_OF_VERSION0 = ("image", "nn", "train")
 _LEGACY = "TF_USE_LEGACY_KERAS"
@@ -55,7 +44,6 @@ def patch_module(tensorflow: Any) -> None:
             setattr(tensorflow, name, getattr(version1, name))
     tensorflow.__path__.append(SUPPLIED)
     _disable_version2(version1)
-    _share_flags()
     for part in _PARTS_OF_VERSION0:
         if hasattr(version1, part):
             setattr(tensorflow, part, _copy_with_version0(part, getattr(version1, part)))
@@ -98,11 +86,3 @@ def _disable_version2(version1: Any) -> None:
         version1.disable_v2_behavior()
     finally:
         logger.setLevel(level)
-
-
-def _share_flags() -> None:
-    from absl.flags import FLAGS
-
-    for name in _ABSL_FLAGS:
-        if name in FLAGS:
-            FLAGS[name].allow_override = True
