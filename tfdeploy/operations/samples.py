@@ -14,7 +14,7 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.status.task_status import Samples, attempt_of_host
+from tfdeploy.model.status.task_status import Samples, make_attempt_from_row
 from tfdeploy.model.typed import decode
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -38,7 +38,7 @@ def read_samples(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = N
         gathered.hosts[host], gathered.machines[host] = host_samples, machine
         gathered.attempts.update(
             {
-                task: [attempt_of_host(task, row) for row in rows]
+                task: [make_attempt_from_row(task, row) for row in rows]
                 for task, rows in machine.attempts.items()
             }
         )

@@ -184,7 +184,7 @@ def _describe_task(event: Event, data: TaskFields, verbose: bool) -> _TextAndSty
             why = f": {reason}" if reason else ""
             return f"{name} {outcome}{why}{attempt}", "green" if outcome == "succeeded" else ""
         how = data.get("outcome") or "ended", data.get("exit_code"), data.get("signal"), reason
-        return Death(name, None, *how).describe + attempt, "red"
+        return Death(name, None, *how).text + attempt, "red"
     if state == "pending" and reason:
         return f"{name} {reason}{attempt}", "yellow"
     return (f"{name} {state}", "") if verbose else _NOTHING

@@ -28,10 +28,10 @@ from tfdeploy.model.row_values import stall_words
 from tfdeploy.model.status.task_status import (
     FINAL_STATES,
     Attempt,
-    attempt_after,
     combine_gpu_use,
-    death_of,
     earliest_death,
+    make_task_death,
+    merge_event_into_attempt,
     merge_recorded_attempts,
     with_inferred_end,
 )
@@ -184,7 +184,9 @@ class RunProgress:
         deaths are consequences."""
         if self.state in ("succeeded", "stopped"):
             return None
-        death = earliest_death(death_of(task) for task in self.tasks.values() if task.is_dead)
+        death = earliest_death(
+            make_task_death(task) for task in self.tasks.values() if task.is_dead
+        )
         return self.tasks[death.task] if death else None
 
     @property
@@ -193,7 +195,7 @@ class RunProgress:
         first death."""
         if self._cause or self.state in ("succeeded", "stopped"):
             return self._cause
-        return death_of(task).describe if (task := self.first_death) else None
+        return make_task_death(task).text if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
         """Return "unreachable", "stalled" or None for the task. If its host is unreachable, a stall
@@ -258,7 +260,7 @@ class RunProgress:
             self.broadcasts.pop(fields["what"], None)
 
     def _apply_task(self, event: Event) -> None:
-        attempt = attempt_after(event, self.attempts)
+        attempt = merge_event_into_attempt(event, self.attempts)
         task = self._find_or_add_task(event.task or event.data.get("task") or "?", event.host)
         if attempt is not None:
             before = self.attempts.get((task.task, task.attempt))

@@ -98,4 +98,4 @@ def _previous_end_words(progress: RunProgress, task: TaskProgress, prefix: str) 
     """Return `prefix`, followed by text that says how the second newest attempt ended. Return "" if
     that is not known."""
     before = progress.attempts.get((task.task, task.attempt - 1))
-    return f"{prefix}{before.describe_end}" if before and before.describe_end else ""
+    return f"{prefix}{before.end_text}" if before and before.end_text else ""

@@ -20,10 +20,10 @@ from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import Attempt as Attempt
 from tfdeploy.model.status.task_status import (
     Samples,
-    attempt_after,
     combine_gpu_use,
+    merge_event_into_attempt,
     merge_recorded_attempts,
-    merge_status,
+    merge_status_into_attempt,
     with_inferred_end,
 )
 from tfdeploy.model.text.names import group_by_key
@@ -189,13 +189,13 @@ def collect_attempts(report: RunReport) -> list[Attempt]:
     task shows only its newest attempt."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
-        if event.kind == "task" and (attempt := attempt_after(event, known_attempts)):
+        if event.kind == "task" and (attempt := merge_event_into_attempt(event, known_attempts)):
             known_attempts[attempt.task, attempt.number] = attempt
     for view in report.view.tasks:
         if view.attempt and view.started is not None:
             key = view.task, view.attempt
             attempt = copy_fields(Attempt, view, number=view.attempt, last_line="")
-            known_attempts[key] = merge_status(known_attempts.get(key), attempt)
+            known_attempts[key] = merge_status_into_attempt(known_attempts.get(key), attempt)
     merge_recorded_attempts(known_attempts, report.attempts)
     known_attempts = {
         key: with_inferred_end(each, known_attempts.get((each.task, each.number + 1)))

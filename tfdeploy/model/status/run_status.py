@@ -21,9 +21,9 @@ from tfdeploy.model.status.task_status import (
     Metrics,
     TaskRow,
     TaskView,
-    death_of,
     deaths_reported_by,
     earliest_death,
+    make_task_death,
     task_json,
     task_view,
 )
@@ -258,9 +258,10 @@ def verdict(
     # A minder (the process that supervises a host's tasks) may report which death made the run
     # fail. Only if no minder reports one, the tasks' own outcomes show the first death.
     death = earliest_death(
-        deaths_reported_by(states) or [death_of(view) for view in views if view.outcome in DEATHS]
+        deaths_reported_by(states)
+        or [make_task_death(view) for view in views if view.outcome in DEATHS]
     )
-    cause = death.describe if death else _abort_reason(states)
+    cause = death.text if death else _abort_reason(states)
     task = death.task if death else None
     if not _is_over(states, views, silent):
         return _unfinished_state(states, views), cause, task

@@ -83,8 +83,8 @@ def task_view(
     `states`, which all hosts report."""
     if status is None or (unreachable and status.state != "ended"):
         status = (
-            _reported_by_others(planned, states)
-            or _lost_without_minder(planned, status, states)
+            _find_status_on_other_hosts(planned, states)
+            or _make_lost_status_without_minder(planned, status, states)
             or status
             or _pending_or_lost_status(planned, host_state, states, unreachable)
         )
@@ -111,7 +111,9 @@ def task_view(
     )
 
 
-def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
+def _find_status_on_other_hosts(
+    planned: TaskPlan, states: Iterable[HostRunState]
+) -> TaskStatus | None:
     """Return the status of an ended task as other hosts report it. The minders of a run tell each
     other the ends of tasks. Return None if no host knows the end of this task."""
     for state in states:
@@ -132,7 +134,7 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
     return None
 
 
-def _lost_without_minder(
+def _make_lost_status_without_minder(
     planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
 ) -> TaskStatus | None:
     """Return a `lost` status if other hosts have found that the run has no minder on this host;
@@ -223,7 +225,7 @@ class Attempt:
     last_line: str = ""
 
     @property
-    def describe_end(self) -> str:
+    def end_text(self) -> str:
         """Return how the attempt ended, such as 'failed: 1, ValueError: bad shard'; '' while it
         runs."""
         if not self.outcome:
@@ -233,7 +235,7 @@ class Attempt:
         return ", ".join(part for part in (how, reason, "" if last in reason else last) if part)
 
 
-def attempt_of_host(task: str, row: AttemptRow) -> Attempt:
+def make_attempt_from_row(task: str, row: AttemptRow) -> Attempt:
     """Convert a host's record of one attempt of `task` to an Attempt."""
     return copy_fields(Attempt, row, task=task, last_line="")
 
@@ -250,7 +252,7 @@ def with_inferred_end(attempt: Attempt, following: Attempt | None) -> Attempt:
     )
 
 
-def attempt_after(
+def merge_event_into_attempt(
     event: Event, known_attempts: Mapping[tuple[str, int], Attempt]
 ) -> Attempt | None:
     """Return what is known about an attempt after this event of its task; None if the event
@@ -262,10 +264,10 @@ def attempt_after(
     if not task or not number or start is None:
         return None
     end: dict[str, Any] = {name: fields.get(name) for name in _END}
-    return merge_status(known, Attempt(task, number, start, **end))
+    return merge_status_into_attempt(known, Attempt(task, number, start, **end))
 
 
-def merge_status(known: Attempt | None, reported: Attempt) -> Attempt:
+def merge_status_into_attempt(known: Attempt | None, reported: Attempt) -> Attempt:
     """Return the known attempt, updated by the task's status.
 
     While a task waits to restart, its status has no outcome, and the reason in the status is the
@@ -302,7 +304,7 @@ def merge_recorded_attempts(
     return ended
 
 
-def end_event_of(attempt: Attempt, host: str) -> Event:
+def make_attempt_end_event(attempt: Attempt, host: str) -> Event:
     """Return the event of the attempt's end that a client would have received if it had watched the
     run when the attempt ended."""
     task, number = attempt.task, attempt.number
@@ -331,7 +333,7 @@ class Death(NamedTuple):
     time: float | None = None
 
     @property
-    def describe(self) -> str:
+    def text(self) -> str:
         """Return text such as 'worker:1 on n2 failed with exit code 1: reason'."""
         ending = wire.describe_task_death(self.outcome, self.exit_code, self.signal, self.reason)
         return f"{self.task} on {self.host} {ending}" if self.host else f"{self.task} {ending}"
@@ -354,7 +356,7 @@ def deaths_reported_by(states: Iterable[wire.HostRunState]) -> list[Death]:
     return [_death_from_report(fields) for fields in reports if fields and fields.get("task")]
 
 
-def death_of(task: Any) -> Death:
+def make_task_death(task: Any) -> Death:
     """Return the death of a task from its TaskStatus, TaskView or TaskProgress."""
     return copy_fields(Death, task, outcome=task.outcome or "ended", time=task.ended)
 

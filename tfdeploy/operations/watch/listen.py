@@ -38,7 +38,7 @@ def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             _receive_reports_until_run_end(watch, host, stop)
-            if stop.is_set() or watch.has_ended(host.name):
+            if stop.is_set() or watch.has_run_ended_on(host.name):
                 break
             report = partial(emit_warning, watch.emit, host=host.name, run=watch.plan.run)
             if not resume_or_end_with_retries(watch.fleet, watch.plan, host.name, report, stop):

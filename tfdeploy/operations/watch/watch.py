@@ -19,7 +19,7 @@ from tfdeploy.model.events import Emit, Event, Kind
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.row_values import unread_metrics_text
 from tfdeploy.model.status.run_status import RunView, run_view
-from tfdeploy.model.status.task_status import attempt_of_host, end_event_of
+from tfdeploy.model.status.task_status import make_attempt_end_event, make_attempt_from_row
 from tfdeploy.operations.emit import emit_host_state, emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
@@ -112,7 +112,7 @@ class Watch:
         """Return whether every host has answered or is known to be unreachable."""
         return all(host in self.states or host in self.errors for host in self.watched)
 
-    def has_ended(self, host: str) -> bool:
+    def has_run_ended_on(self, host: str) -> bool:
         """Return True if the run has ended on the host, or the host does not know the run.
 
         The answer comes from the host's last report.
@@ -138,7 +138,7 @@ class Watch:
             if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
                 self.states[host] = None
                 self.errors.pop(host, None)
-                self._mark_tasks_lost(host, answer.what)
+                self._mark_tasks_of_removed_run_lost(host, answer.what)
             elif isinstance(answer, TfdeployError):
                 if host not in self.errors:
                     emit_host_state(self.emit, host, "unreachable", answer.what, run=self.plan.run)
@@ -170,7 +170,7 @@ class Watch:
                     where=host,
                 )
 
-    def _mark_tasks_lost(self, host: str, why: str) -> None:
+    def _mark_tasks_of_removed_run_lost(self, host: str, why: str) -> None:
         """Mark the host's unfinished tasks as lost: the host no longer has the run's folder."""
         for task in [
             task
@@ -230,7 +230,9 @@ class Watch:
                 self._emitted_ends.add((status.task, row.number))
                 self.emit(
                     replace(
-                        end_event_of(attempt_of_host(status.task, row), status.host),
+                        make_attempt_end_event(
+                            make_attempt_from_row(status.task, row), status.host
+                        ),
                         run=self.plan.run,
                     )
                 )

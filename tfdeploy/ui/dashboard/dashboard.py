@@ -24,7 +24,7 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.status.task_status import end_event_of
+from tfdeploy.model.status.task_status import make_attempt_end_event
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
 from tfdeploy.ui.dashboard.bell import WakePipe
 from tfdeploy.ui.dashboard.frame import compose_frame
@@ -143,7 +143,9 @@ class Dashboard:
         self.trends.add_past_samples(samples, self.progress)
         for each in self.progress.merge_attempts(samples.attempts):
             if each.outcome not in ("succeeded", "stopped"):
-                self.happenings.add_past(end_event_of(each, self.progress.tasks[each.task].host))
+                self.happenings.add_past(
+                    make_attempt_end_event(each, self.progress.tasks[each.task].host)
+                )
 
     def close(self) -> None:
         """Record that no more events arrive, because the launch has failed or the run is no longer

@@ -132,7 +132,7 @@ def _attempt_rows(frame: Frame, attempt: Attempt) -> list[Row]:
     lasted = format_duration((attempt.ended or frame.now) - attempt.started)
     style = "" if attempt.outcome is None else "green" if attempt.outcome == "succeeded" else "red"
     head = f"  {attempt.number:>3}  {since:>9}  {lasted:>9}  "
-    text = clean(attempt.describe_end or "goes on", 512)
+    text = clean(attempt.end_text or "goes on", 512)
     first, *others = _wrapped_rows(text, frame.width - len(head), style)
     return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 

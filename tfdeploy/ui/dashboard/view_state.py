@@ -158,7 +158,7 @@ class ViewState:
         if self.can_run_commands and (host or action != "shell"):
             self.question = Question(action, questions[action], host)
 
-    def _copy_log(self) -> None:
+    def _request_log_copy(self) -> None:
         self.aside = Question("copy")
 
     def _move_selection(self, step: int) -> None:
@@ -257,7 +257,7 @@ _KEYS: dict[str, Callable[[ViewState], None]] = {
     "s": ViewState._use_next_order,
     "e": ViewState._toggle_fold_all,
     "w": ViewState._toggle_wrap,
-    "y": ViewState._copy_log,
+    "y": ViewState._request_log_copy,
     "c": lambda state: state._show_page("curves"),
     "t": lambda state: state._show_page("timeline"),
     "?": lambda state: state._show_page("help"),

@@ -14,7 +14,7 @@ def test_each_attempt_has_end_and_last_line() -> None:
     fold_events(progress, crash_loop())
     task_attempts = progress.attempts_of("worker:3")
     assert [
-        (attempt.number, attempt.ended is not None, attempt.describe_end[:9])
+        (attempt.number, attempt.ended is not None, attempt.end_text[:9])
         for attempt in task_attempts
     ] == [
         (1, True, "failed: 1"),
@@ -22,7 +22,7 @@ def test_each_attempt_has_end_and_last_line() -> None:
         (3, True, "failed: 1"),
         (4, False, ""),
     ]
-    assert task_attempts[0].describe_end.endswith("No such file or directory: 'data/shard-3.npz'")
+    assert task_attempts[0].end_text.endswith("No such file or directory: 'data/shard-3.npz'")
 
 
 def test_description_names_signal_and_reason() -> None:
@@ -35,7 +35,7 @@ def test_description_names_signal_and_reason() -> None:
         reason="oom_kill",
         signal=9,
     )
-    assert killed.describe_end == "killed: 9, oom_kill"
+    assert killed.end_text == "killed: 9, oom_kill"
 
 
 def attempt(number: int, start: float, end: float | None, outcome: str | None) -> Attempt:

@@ -19,7 +19,7 @@ from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.progress.trouble import classify_tasks
 from tfdeploy.model.report.run_report import RunReport, collect_attempts
 from tfdeploy.model.status.run_status import run_view
-from tfdeploy.model.status.task_status import Attempt, Samples, attempt_of_host
+from tfdeploy.model.status.task_status import Attempt, Samples, make_attempt_from_row
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.ui.cells import Row
 from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -55,7 +55,9 @@ def rows_of(history: History, now: float) -> list[Attempt]:
     """Return the attempts that the host would report to a client (a report or a dashboard) that
     starts at the time `now`.
     """
-    return [attempt_of_host(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)]
+    return [
+        make_attempt_from_row(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)
+    ]
 
 
 def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
@@ -108,7 +110,7 @@ def page_of(
 def test_killed_attempt_is_red_in_every_view(watcher: str) -> None:
     request_times = WATCHERS[watcher]
     board, first = board_of(KILLED, request_times), board_of(KILLED, FROM_THE_START)
-    assert [attempt.describe_end for attempt in board.progress.attempts_of(TASK)] == [
+    assert [attempt.end_text for attempt in board.progress.attempts_of(TASK)] == [
         "killed: 9",
         "",
     ]
