@@ -17,9 +17,9 @@ from tfdeploy.config.schema import (
     Key,
     Schema,
     accepts,
+    allow_empty,
+    join_alternative_patterns,
     mapping_schema,
-    matching_pattern,
-    or_empty,
     read_values,
     schema_of,
 )
@@ -50,8 +50,8 @@ RESERVED = (
     *TASK_MARKERS,
 )
 
-_NAMES = matching_pattern(NAME)
-VARIABLE_NAMES = matching_pattern(VARIABLE).replace(
+_NAMES = join_alternative_patterns(NAME)
+VARIABLE_NAMES = join_alternative_patterns(VARIABLE).replace(
     "^", f"^(?!({'|'.join(RESERVED)})$|TFDEPLOY_TASK_|{PART_VARIABLES})"
 )
 # a folder inside the code
@@ -103,7 +103,7 @@ def _command_word(item: Node) -> str:
     return item.text
 
 
-@accepts("string", pattern=matching_pattern(NAME).replace("$", ":/.*[^/.]"))
+@accepts("string", pattern=join_alternative_patterns(NAME).replace("$", ":/.*[^/.]"))
 def _host_and_path(node: Node) -> tuple[str, str]:
     given = node.scalar("HOST:/absolute/path")
     host, _, path = given.partition(":")
@@ -274,7 +274,7 @@ _RULE = (
 
 
 @accepts(
-    **named_values_schema(or_empty(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$")
+    **named_values_schema(allow_empty(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$")
 )
 def roles(node: Node) -> dict[str, RoleRule]:
     """Return {role: its number of tasks, GPUs, name and command}, from the key `roles`."""
@@ -286,7 +286,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
         role, called = ("chief", _CHIEF) if name == _CHIEF else (name, "")
         check_role(role, node)
         if node.kind not in ("nothing", "mapping"):
-            raise _role_rule_error(name, node)
+            raise _role_not_mapping_error(name, node)
         read = {} if node.kind == "nothing" else read_values(node, _RULE)
         rule = RoleRule(**{"called": called, **read})
         if rule.called in {*ROLES, *(each.called for each in rules_by_role.values())} - {role, ""}:
@@ -298,7 +298,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
     return rules_by_role
 
 
-def _role_rule_error(role: str, node: Node) -> ConfigError:
+def _role_not_mapping_error(role: str, node: Node) -> ConfigError:
     """Return the error for a role of the job file whose value is a list of hosts or a number, and
     not a mapping."""
     if node.text.isdecimal():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.jobvalues import named_values_schema
-from tfdeploy.config.schema import Key, Schema, mapping_schema, or_empty
+from tfdeploy.config.schema import Key, Schema, allow_empty, mapping_schema
 from tfdeploy.model.job import ASKED_LEVELS, MODES, STALL_ACTIONS
 from tfdeploy.model.modes import ROLES, rules_of
 from tfdeploy.model.text.placeholders import NAMES
@@ -137,7 +137,7 @@ INVENTORY = (
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
         values.mapping_of(
             "a mapping of `name: keys`",
-            named_values_schema(or_empty(_HOST_SCHEMA), _NAMES_AND_RANGES),
+            named_values_schema(allow_empty(_HOST_SCHEMA), _NAMES_AND_RANGES),
         ),
     ),
     Key(

@@ -30,11 +30,11 @@ def accepts(*types: str, **more: Any) -> Callable[[R], R]:
     the reader checks rules about several values.
     """
 
-    def state(read: R) -> R:
+    def store_schema(read: R) -> R:
         _SCHEMAS[read] = {"type": [*types], **more}
         return read
 
-    return state
+    return store_schema
 
 
 def schema_of(read: Callable[[Node], Any]) -> Schema:
@@ -45,7 +45,7 @@ def schema_of(read: Callable[[Node], Any]) -> Schema:
     return _SCHEMAS[read]
 
 
-def matching_pattern(*expressions: re.Pattern[str]) -> str:
+def join_alternative_patterns(*expressions: re.Pattern[str]) -> str:
     """Return a `pattern` for a JSON Schema. It matches a text if any of the expressions matches it.
 
     Each expression must end in `\\Z`.
@@ -122,12 +122,12 @@ def mapping_schema(keys: tuple[Key, ...]) -> Schema:
     """Return the JSON Schema of a mapping with these keys. The value of a key may be left empty."""
     return {
         "type": ["object"],
-        "properties": {key.name: or_empty(_key_schema(key)) for key in keys},
+        "properties": {key.name: allow_empty(_key_schema(key)) for key in keys},
         "additionalProperties": False,
     }
 
 
-def or_empty(schema: Schema) -> Schema:
+def allow_empty(schema: Schema) -> Schema:
     """Return the schema of a value that may also be left empty."""
     empty: Schema = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
     return {**schema, "type": [*schema["type"], "null"], **empty}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from tfdeploy.config.node import Node, nearest_hint, quoted_truncated
-from tfdeploy.config.schema import Schema, accepts, matching_pattern, schema_of
+from tfdeploy.config.schema import Schema, accepts, join_alternative_patterns, schema_of
 from tfdeploy.model.allowed import (
     HOSTNAME,
     NAME,
@@ -62,13 +62,13 @@ def local_path(node: Node) -> str:
     return given
 
 
-def _matching_text(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
+def _make_text_reader(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
     """Return a function that reads a text and refuses it if `allowed` does not match it.
 
     `form`: a description of the allowed texts, for the error.
     """
 
-    @accepts("string", pattern=matching_pattern(allowed))
+    @accepts("string", pattern=join_alternative_patterns(allowed))
     def read(node: Node) -> str:
         given = node.scalar(wanted)
         if not allowed.match(given):
@@ -78,11 +78,11 @@ def _matching_text(wanted: str, allowed: re.Pattern[str], form: str) -> Callable
     return read
 
 
-name = _matching_text("a name", NAME, NAME_FORM)
-variable = _matching_text(
+name = _make_text_reader("a name", NAME, NAME_FORM)
+variable = _make_text_reader(
     "the name of a variable", VARIABLE, "the name of a variable: letters, digits and _"
 )
-user = _matching_text("a user name", USER, "a user name: letters, digits, _ . + and -")
+user = _make_text_reader("a user name", USER, "a user name: letters, digits, _ . + and -")
 
 
 def mapping_of(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
@@ -144,7 +144,7 @@ def ports(node: Node) -> tuple[int, int]:
 
 @accepts(
     "string",
-    pattern=matching_pattern(HOSTNAME)
+    pattern=join_alternative_patterns(HOSTNAME)
     + r"|^\[?[\da-fA-F]*:[\da-fA-F]*:[\da-fA-F:.]*(%[\w.-]{1,15})?\]?$",
 )
 def address(node: Node) -> str:
@@ -195,7 +195,7 @@ def host_path(node: Node) -> str:
     return given.rstrip("/")
 
 
-@accepts("string", pattern=f"{matching_pattern(PROGRAM)}|{_HOST_PATH_PATTERN}")
+@accepts("string", pattern=f"{join_alternative_patterns(PROGRAM)}|{_HOST_PATH_PATTERN}")
 def python(node: Node) -> str:
     given = node.scalar("an interpreter")
     if "/" in given:

@@ -54,9 +54,9 @@ from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.seats import hosts_to_probe, requested_roles
 from tfdeploy.planning.source.imports import (
-    hiding_files,
+    find_imports_outside_code,
+    find_module_hiding_files,
     modules_to_probe,
-    outside_imports,
     own_modules,
 )
 from tfdeploy.store.runs import RunStore
@@ -392,7 +392,7 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
     job, manifest, program = request.job, shipment.manifest, shipment.program(request.job)
     linked = (f"{path}/" for path in (*data_links(job), *job.keep))
     files = {*(entry.path for entry in manifest.entries), *linked}
-    imports = outside_imports(job, program, files)
+    imports = find_imports_outside_code(job, program, files)
     return Needs(
         bytes=manifest.total_bytes,
         files=len(manifest.entries),
@@ -405,7 +405,7 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
             for each in imports
             if (paths := _module_paths(job.code, program.import_folder, each.module))
         },
-        hidden=hiding_files(program, files),
+        hidden=find_module_hiding_files(program, files),
         requirements=os.path.basename(job.setup_requirements) if job.setup_requirements else None,
         requirements_found=_requirements_path(job),
         plan=plan,

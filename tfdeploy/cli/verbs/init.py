@@ -85,7 +85,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     """Return the text of the job file, from the flags, the programs in the folder and the
     operator's answers. Raises UsageError."""
     programs = _find_programs(folder)
-    program = programs[0] if programs else _unread_program(folder)
+    program = programs[0] if programs else _guess_program(folder)
     if program.mode is not None and flags.mode is None:
         mode = program.mode
     else:
@@ -118,7 +118,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
             data_paths=sets,
             env=program.env,
         )
-        return _checked_file_text(JOB_FILE, text, "--command")
+        return _require_valid_file_text(JOB_FILE, text, "--command")
 
     arguments = [f"{flag}={{data.{name}}}" for name, flag, _ in data if flag]
     guess = shlex.join([*program.command, *arguments, *program.arguments])
@@ -172,7 +172,7 @@ def _read_texts(folder: Path, *patterns: str) -> dict[str, str]:
     }
 
 
-def _unread_program(folder: Path) -> FolderProgram:
+def _guess_program(folder: Path) -> FolderProgram:
     """Return the only Python file of the folder, else train.py, as a program without signs."""
     files = [path.name for path in folder.glob("*.py")]
     path = files[0] if len(files) == 1 else "train.py"
@@ -242,7 +242,7 @@ def _make_inventory_text(text: str) -> str:
             name, settings = f"n{number}", {"address": quoted(host.address), **settings}
         hosts[name] = settings
     text = inventory_text(hosts, read.inventory.roles)
-    return _checked_file_text(INVENTORY, text, "--hosts")
+    return _require_valid_file_text(INVENTORY, text, "--hosts")
 
 
 def _check_mode(text: str) -> Mode:
@@ -264,7 +264,7 @@ def _split_command(line: str) -> list[str]:
         ) from error
 
 
-def _checked_file_text(name: str, text: str, flag: str) -> str:
+def _require_valid_file_text(name: str, text: str, flag: str) -> str:
     """Return `text` if it is valid as the content of the file `name`.
 
     Otherwise raise UsageError, which names `flag`, because `text` was made from the value of

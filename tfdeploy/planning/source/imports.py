@@ -22,15 +22,15 @@ from tfdeploy.planning.source.source import Program, imported_names
 # The probe always asks for these modules, even if the program does not import them, because a plan
 # depends on them.
 ALWAYS = ("tf_slim",)
-_MOST = 900  # limits the number of module names in one question to a host
+_MAX_PROBED_MODULES = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
-_PATHS = ("path", "meta_path", "path_hooks")  # attributes of sys
+_IMPORT_ATTRIBUTES = ("path", "meta_path", "path_hooks")  # attributes of sys
 # Packages that programs and TensorFlow import, and modules of Python that few others import.
 _PACKAGES = "absl google h5py keras numpy requests six tensorflow wrapt"
 _SELDOM_IMPORTED = "antigravity cgi chunk crypt idlelib lib2to3 pipes test this trace turtle wave"
-_STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
+_PROCESS_STARTERS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # An expression that contains only these names stands for a folder inside the code.
-_OF_THE_CODE = """
+_CODE_PATH_NAMES = """
     os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib
     Path parent parents resolve insert append extend
 """
@@ -49,10 +49,12 @@ def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
     modules = {module for module, _, _ in unguarded_imports(program) if module.isascii()}
     word, is_module = python_target(job.command)
     started = [word.partition(".")[0]] if is_module and word.isascii() else []
-    return tuple(sorted({*ALWAYS, *started, *sorted(modules)[:_MOST]}))
+    return tuple(sorted({*ALWAYS, *started, *sorted(modules)[:_MAX_PROBED_MODULES]}))
 
 
-def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
+def find_imports_outside_code(
+    job: Job, program: Program, files: Collection[str]
+) -> tuple[Import, ...]:
     """Return the imports of modules that are not part of the code, each module once.
 
     `files`: the paths of the code; the path of a folder ends with a slash. Imports whose failure
@@ -64,7 +66,7 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
     if any(re.search(r"/python[^/]*\Z", word) for word in before_program):
         return ()
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.entry_files) == 1
-    certain = own_python and not _has_other_folders(job, program)
+    certain = own_python and not _may_import_from_other_folders(job, program)
     own = own_modules(files) | {"tensorflow"}
     executed = (
         reached.certainly_reached(program, has_workers=False).nodes if certain else frozenset()
@@ -93,7 +95,7 @@ def own_modules(files: Iterable[str]) -> set[str]:
     return names
 
 
-def hiding_files(program: Program, files: Iterable[str]) -> dict[str, str]:
+def find_module_hiding_files(program: Program, files: Iterable[str]) -> dict[str, str]:
     """Return {module: the file of the code that Python imports in its place}.
 
     The modules are those of Python, and packages that TensorFlow imports. Python finds the file
@@ -111,23 +113,23 @@ def hiding_files(program: Program, files: Iterable[str]) -> dict[str, str]:
     return hidden
 
 
-def _has_other_folders(job: Job, program: Program) -> bool:
+def _may_import_from_other_folders(job: Job, program: Program) -> bool:
     """Return whether modules may come from folders besides the code and the installed packages."""
     given = job.env.get("PYTHONPATH", "")
     if "PYTHONPATH" in job.secrets or any(word[:1] in ("/", "~", "{") for word in given.split(":")):
         return True
     nodes = program.find(ast.Call, ast.Assign, ast.AugAssign)
-    return any(map(_may_add_folder, nodes))
+    return any(map(_may_add_import_source, nodes))
 
 
-def _may_add_folder(node: ast.AST) -> bool:
+def _may_add_import_source(node: ast.AST) -> bool:
     """Return whether the statement may make further modules importable.
 
     Examples: `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
     change of sys.meta_path, and a call that runs `pip install`.
     """
     match node:
-        case ast.Call(function) if last_name(function) in _STARTS:
+        case ast.Call(function) if last_name(function) in _PROCESS_STARTERS:
             texts = (each.value for each in subtree(node) if isinstance(each, ast.Constant))
             return any("pip" in str(each).split() for each in texts)
         case ast.Call(function) if last_name(function) == "addsitedir":
@@ -138,7 +140,7 @@ def _may_add_folder(node: ast.AST) -> bool:
             values = [value]
         case ast.AugAssign(target, value=value):
             changed, values = [target], [value]
-    return any(map(_is_sys_path, changed)) and not all(map(_is_within_code, values))
+    return any(map(_is_sys_path, changed)) and not all(map(_is_code_folder_expression, values))
 
 
 def _is_sys_path(node: ast.expr) -> bool:
@@ -147,11 +149,11 @@ def _is_sys_path(node: ast.expr) -> bool:
         case ast.Subscript(value):
             return _is_sys_path(value)
         case ast.Attribute(value, name):
-            return name in _PATHS and last_name(value) == "sys"
+            return name in _IMPORT_ATTRIBUTES and last_name(value) == "sys"
     return False
 
 
-def _is_within_code(node: ast.AST) -> bool:
+def _is_code_folder_expression(node: ast.AST) -> bool:
     """Return whether the expression can only stand for folders inside the code.
 
     Such an expression is made of __file__, the current folder and relative paths.
@@ -160,7 +162,7 @@ def _is_within_code(node: ast.AST) -> bool:
         match each:
             case ast.Constant(str(path)) if path.startswith(("/", "~")):
                 return False
-            case ast.Name(name) | ast.Attribute(attr=name) if name not in _OF_THE_CODE.split():
+            case ast.Name(name) | ast.Attribute(attr=name) if name not in _CODE_PATH_NAMES.split():
                 return False
     return True
 
@@ -173,13 +175,13 @@ def unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     guarded = guards.guarded_nodes(program)
     for node in program.imports:
         tries = (each for each in enclosing_nodes(node) if isinstance(each, ast.Try))
-        if id(node) not in guarded or any(map(_all_handlers_end, tries)):
+        if id(node) not in guarded or any(map(_do_all_handlers_end_program, tries)):
             yield from (
                 (name.partition(".")[0], place_of(node), node) for name in imported_names(node)
             )
 
 
-def _all_handlers_end(node: ast.Try) -> bool:
+def _do_all_handlers_end_program(node: ast.Try) -> bool:
     """Return whether every `except` of this `try` ends the program.
 
     If so, the program cannot run if an import in the `try` fails.

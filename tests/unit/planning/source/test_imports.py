@@ -27,7 +27,7 @@ def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     program = source.read_program(job.command, sources)
     return {
         module_import.module: module_import.always_reached
-        for module_import in imports.outside_imports(
+        for module_import in imports.find_imports_outside_code(
             job, program, [*sources, "native.cpython-312.so", "linked/"]
         )
     }
@@ -136,7 +136,9 @@ def test_certainty_depends_on_role_and_arguments(job: Job, sure: bool | None) ->
 def test_imports_of_programs_of_single_roles_are_not_certain() -> None:
     job = replace(JOB, command=("python", "{job_name}.py"))
     sources = {"ps.py": "import pandas", "worker.py": "import gym"}
-    read = imports.outside_imports(job, source.read_program(job.command, sources), sources)
+    read = imports.find_imports_outside_code(
+        job, source.read_program(job.command, sources), sources
+    )
     assert {module_import.module: module_import.always_reached for module_import in read} == {
         "pandas": False,
         "gym": False,
@@ -168,9 +170,9 @@ def test_package_of_module(module: str, package: str | None) -> None:
 def test_files_that_python_finds_before_its_own_modules_are_named() -> None:
     files = ["train.py", "queue.py", "numpy/__init__.py", "time.py", "test.py", "src/random.py"]
     at_top = source.read_program(("python", "train.py"), dict.fromkeys(files, ""))
-    assert imports.hiding_files(at_top, files) == {
+    assert imports.find_module_hiding_files(at_top, files) == {
         "queue": "queue.py",
         "numpy": "numpy/__init__.py",
     }
     below = source.read_program(("python", "src/random.py"), dict.fromkeys(files, ""))
-    assert imports.hiding_files(below, files) == {"random": "src/random.py"}
+    assert imports.find_module_hiding_files(below, files) == {"random": "src/random.py"}
