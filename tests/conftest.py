@@ -210,7 +210,7 @@ def _host_words(where: Lab, host: str) -> str:
     done = subprocess.run(
         words, capture_output=True, text=True, errors="replace", timeout=10, check=False
     )
-    return f"{where.console(host)[-600:]}\n{done.stdout[-6000:]}{done.stderr[-300:]}"
+    return f"{where.read_sshd_output_tail(host)[-600:]}\n{done.stdout[-6000:]}{done.stderr[-300:]}"
 
 
 @pytest.hookimpl(wrapper=True)

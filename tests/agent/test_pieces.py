@@ -23,7 +23,7 @@ def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
     cut = Pieces(sizes)
     at = [0] * len(sizes)
     count = 0
-    for number in range(cut.segments):
+    for number in range(cut.segment_count):
         found = cut.segment(number)
         assert len(found) == cut.count_pieces(number) <= SEGMENT
         for piece in found:

@@ -67,7 +67,7 @@ class Pieces:
         return self._cut_from(0, 0)
 
     @property
-    def segments(self) -> int:
+    def segment_count(self) -> int:
         return len(self._starts)
 
     def count_pieces(self, segment: int) -> int:

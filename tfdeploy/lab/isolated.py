@@ -40,7 +40,7 @@ class IsolatedLab(Lab):
         hosts = []
         for number in range(1, host_count + 1):
             site = (number - 1) * site_count // host_count
-            address = f"{network.subnet(root, site)}.{number}"
+            address = f"{network.subnet_prefix(root, site)}.{number}"
             hosts.append(HostState(f"n{number}", address, 22, site=site))
         return hosts
 
@@ -181,13 +181,13 @@ class IsolatedLab(Lab):
         return router
 
     def _address(self, site: int, number: int) -> str:
-        return f"{network.subnet(self.root, site)}.{number}"
+        return f"{network.subnet_prefix(self.root, site)}.{number}"
 
     def _new_plug(self, name: str, site: int) -> Plug:
         return {
             "name": name,
             "interface": network.INTERFACE,
-            "bridge": network.bridge(site),
+            "bridge": network.bridge_name(site),
             "rate": self.state.rate,
             "up": True,
         }

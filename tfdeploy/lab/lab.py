@@ -66,9 +66,9 @@ class Lab(ABC):
         lab.
         """
 
-    def console(self, host: str) -> str:
+    def read_sshd_output_tail(self, host: str) -> str:
         """Return the last 800 characters that the host's sshd has printed, over all boots."""
-        return self._console_tail(self.host(host).name)
+        return self._read_sshd_output_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
         """Power the host off at once, without a packet that tells its peers. Keep its disk."""
@@ -163,7 +163,7 @@ class Lab(ABC):
             raise HostFailed(
                 f"{name} did not start: {reason}",
                 where=str(self.root),
-                next=self._console_tail(name) or None,
+                next=self._read_sshd_output_tail(name) or None,
             )
 
     def _end_unrecorded_processes(self) -> None:
@@ -174,13 +174,13 @@ class Lab(ABC):
         """
         recorded = self._live_first_pids()
 
-        def strays() -> set[int]:
+        def find_strays() -> set[int]:
             first = processes.find_marked(str(self.root), include_nested=False) - recorded
             return processes.with_descendants(first) - recorded
 
-        processes.end_all(strays)
+        processes.end_all(find_strays)
 
-    def _console_tail(self, host: str) -> str:
+    def _read_sshd_output_tail(self, host: str) -> str:
         """Return the last 800 characters that the host's sshd has printed, or "" if none."""
         try:
             console = folder.host_folder(self.root, host) / "console.log"

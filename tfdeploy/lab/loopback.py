@@ -138,10 +138,10 @@ class LoopbackLab(Lab):
         )
 
     def _power_off(self, host: HostState) -> None:
-        self._end([host])
+        self._end_hosts([host])
 
     def _end_processes(self) -> None:
-        self._end(self.state.hosts)
+        self._end_hosts(self.state.hosts)
 
     def state_of(self, host: HostState) -> str:
         return "up" if self._is_up(host) else "off"
@@ -179,7 +179,7 @@ class LoopbackLab(Lab):
         running = processes.with_descendants([host.process.pid])
         return sshd.read_pid(self.folder_of(host) / "sshd.pid") in running
 
-    def _end(self, hosts: list[HostState]) -> None:
+    def _end_hosts(self, hosts: list[HostState]) -> None:
         """End all processes of these hosts.
 
         A process belongs to a host if its environment has the host's mark (TFDEPLOY_LAB), or if it
@@ -201,7 +201,7 @@ class LoopbackLab(Lab):
     def _start(self, hosts: list[HostState]) -> None:
         if not hosts:
             return
-        self._end(hosts)
+        self._end_hosts(hosts)
         with ExitStack() as reservations:
             self._bring_up(
                 [self._host_order(host, self._reserve_ports(host, reservations)) for host in hosts]

@@ -33,7 +33,7 @@ class LinkTraffic(TypedDict):
     from_bytes: int
 
 
-def subnet(root: Path, site: int) -> str:
+def subnet_prefix(root: Path, site: int) -> str:
     """Return the first three numbers of the subnet 10.x.y.0/24 of a site.
 
     Two labs may have the same subnet, because they share no network namespace.
@@ -42,7 +42,7 @@ def subnet(root: Path, site: int) -> str:
     return f"10.{64 + digest[0] % 128}.{(digest[1] + site) % 256}"
 
 
-def bridge(site: int) -> str:
+def bridge_name(site: int) -> str:
     """Return the name of a site's bridge."""
     return f"br{site}"
 
@@ -92,7 +92,7 @@ def route_lines(root: Path, site: int, site_count: int) -> list[str]:
     """
     other_sites = [other for other in range(site_count) if other != site]
     return [
-        f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"
+        f"route add {subnet_prefix(root, other)}.0/24 via {subnet_prefix(root, site)}.{ROUTER}"
         for other in other_sites
     ]
 
@@ -126,7 +126,7 @@ def neighbour_lines(root: str, address_by_host: dict[str, str]) -> list[str]:
 
 def bridge_lines(site_count: int) -> list[str]:
     """Return the `ip` lines that create the bridge of each site."""
-    names = [bridge(site) for site in range(site_count)]
+    names = [bridge_name(site) for site in range(site_count)]
     return [
         line
         for name in names

@@ -94,7 +94,7 @@ def try_network_links(scratch: Path) -> None:
     unshare(NEWNET)
     add_pair = "link add left type veth peer name right"
     network.run_batch(
-        "ip", [*network.bridge_lines(1), add_pair, f"link set left master {network.bridge(0)}"]
+        "ip", [*network.bridge_lines(1), add_pair, f"link set left master {network.bridge_name(0)}"]
     )
     network.run_batch("tc", network.rate_limit_lines("right", "1gbit"))
 

@@ -37,7 +37,7 @@ class Members:
         self.certs = make_certs(names)
         self.names, self.members, self.ports = names, dict[str, Member](), dict[str, int]()
         self.cut = Pieces([len(each) for each in content.values()])
-        self.leaves = [self._leaves(number) for number in range(self.cut.segments)]
+        self.leaves = [self._leaves(number) for number in range(self.cut.segment_count)]
 
     def _leaves(self, segment: int) -> bytes:
         return b"".join(

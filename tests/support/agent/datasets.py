@@ -63,7 +63,7 @@ class Host:
         sent = 0
         try:
             self.call("broadcast.feeds", id="b1", stripes=1, parents=[], here=[0])
-            for segment in range(cut.segments):
+            for segment in range(cut.segment_count):
                 extents = cut.segment(segment)
                 contents = [
                     b"".join(texts[file][at : at + length] for file, at, length in piece)

@@ -43,7 +43,7 @@ class Holdings:
         # The segments whose leaves are known, in the order of arrival. The list only grows.
         self.arrived_segments: List[int] = []
         # The bitmap of the pieces that this host has, for each segment.
-        self.held: List[int] = [0] * cut.segments
+        self.held: List[int] = [0] * cut.segment_count
         # segment -> True while this host searches its files for the pieces of the segment
         self._searching: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
@@ -71,7 +71,7 @@ class Holdings:
                 left_s = deadline - time.monotonic()
                 if self.ended:
                     raise BroadcastEnded()
-                if left_s <= 0 or not 0 <= segment < self.cut.segments:
+                if left_s <= 0 or not 0 <= segment < self.cut.segment_count:
                     raise WrongHash("the root hash of segment %d did not arrive" % segment)
                 self._changed.wait(left_s)
             return self._roots[segment]

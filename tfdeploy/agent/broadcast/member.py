@@ -140,7 +140,7 @@ class Member:
         right sizes and times, so they are expected to be complete. If the computed hash of a
         segment differs from the expected root hash, report this and stop. Segments whose leaves
         (hashes of the pieces) are known already are skipped."""
-        for segment in range(self.holdings.cut.segments):
+        for segment in range(self.holdings.cut.segment_count):
             if not self._has_no_sender:
                 return
             if segment in self.holdings.leaves:

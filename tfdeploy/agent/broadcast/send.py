@@ -104,7 +104,7 @@ class Sender:
         kind, segment, _, count = messages.parse_head(bytes(head))
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
-        if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
+        if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segment_count:
             raise messages.InvalidMessage("the receiving host sent an invalid request")
         all_pieces = self._holdings.cut.full_bitmap(segment)
         self._wanted[segment] = pieces.bitmap_from(content) & all_pieces

@@ -220,7 +220,7 @@ def hash_segment_pieces(call: Call) -> Answer:
     Raises VerbError not_begun, changed.
     """
     holdings = _find_member(call).holdings
-    leaves = holdings.compute_leaves(_checked_index(call, "segment", holdings.cut.segments))
+    leaves = holdings.compute_leaves(_checked_index(call, "segment", holdings.cut.segment_count))
     if leaves is None:
         raise VerbError("changed", "a file of the source was removed or became shorter")
     return {"leaves": leaves.hex()}
@@ -235,7 +235,7 @@ def send_piece_to_control(call: Call) -> Answer:
     Raises VerbError not_begun, changed.
     """
     holdings = _find_member(call).holdings
-    segment = _checked_index(call, "segment", holdings.cut.segments)
+    segment = _checked_index(call, "segment", holdings.cut.segment_count)
     index = _checked_index(call, "index", holdings.cut.count_pieces(segment))
     try:
         content = holdings.read(segment, index)

@@ -483,7 +483,7 @@ class Broadcast:
         """Hash the source, at most SEGMENTS_AHEAD segments beyond what the fastest member has."""
         ahead = SEGMENTS_AHEAD * SEGMENT * PIECE_BYTES
         try:
-            for segment in range(self.source.cut.segments):
+            for segment in range(self.source.cut.segment_count):
                 while segment * SEGMENT * PIECE_BYTES > ahead + max(
                     (member.have_bytes for member in self._live_members()), default=0
                 ):

@@ -23,7 +23,7 @@ from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.transport.protocols import Fleet, Session
 
-TRIES = 3  # a source that changes while it is sent is sent at most this many times
+MAX_SENDS = 3  # a source that changes while it is sent is sent at most this many times
 
 
 def send_data_sets(
@@ -57,14 +57,14 @@ def send_data_sets(
             finishing_hosts = frozenset(host for host in last if last[host] == name)
             merge_outcomes(
                 outcomes,
-                _send_with_retries(
+                _send_again_if_source_changes(
                     fleet, live, job, name, each, emit, lock or JobLock(), finishing_hosts
                 ),
             )
     return outcomes
 
 
-def _send_with_retries(
+def _send_again_if_source_changes(
     fleet: Fleet,
     hosts: tuple[Host, ...],
     job: str,
@@ -82,12 +82,14 @@ def _send_with_retries(
     """
     lost: dict[str, Outcome] = {}
 
-    def release(session: Session) -> None:
+    def unlock_if_finishing(session: Session) -> None:
         if session.host.name in finishing_hosts:
             lock.release_host(session)
 
-    for number in range(1 if data.split else TRIES):
-        attempt = DataSetSending(fleet, job, name, data, emit, release, trusts_staged=not number)
+    for number in range(1 if data.split else MAX_SENDS):
+        attempt = DataSetSending(
+            fleet, job, name, data, emit, unlock_if_finishing, trusts_staged=not number
+        )
         try:
             return {**attempt.send_to(hosts), **lost}
         except SourceChanged as error:

@@ -64,7 +64,7 @@ class PieceFeeder:
 
     def _ask_wanted_pieces(self) -> None:
         """Ask for each segment which pieces the host wants. Pause while many of them are unsent."""
-        for segment in range(self._source.cut.segments):
+        for segment in range(self._source.cut.segment_count):
             leaves = None
             while leaves is None:
                 if self._closed:

@@ -165,7 +165,7 @@ class Connector:
                 connection.connect_kwargs = _connect_kwargs(attempt, link, offer)
                 connection.open()
         link.budget = None
-        connection.transport.login_key = offer.accepted
+        connection.transport.login_key = offer.accepted_fingerprint
         keepalive.keep_alive(connection.transport, link)
         return connection
 

@@ -67,7 +67,7 @@ class Attempt:
             if failure := self.link.proxy_failure:
                 return closings.PROXY_MISSING if " 127:" in failure else closings.PROXY_FAILED
             return closings.find_closing_cause(self.greeting)
-        offered = self.offer is not None and self.offer.tried and not self.offer.answered
+        offered = self.offer is not None and self.offer.offered_count and not self.offer.answered
         return (
             closings.UNANSWERED
             if offered and self.link.ended and not self.disconnect_text
@@ -275,10 +275,10 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         return what, f"{remedy}`Match User {target.user}` and `AuthenticationMethods publickey`"
     parting = (attempt.disconnect_text,) if attempt.disconnect_text else ()
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
-    if not offer.tried:
+    if not offer.offered_count:
         what = f"{target.where} accepts none of the available keys{notes}"
         return what, _key_remedy(target)
-    keys = "key" if offer.tried == 1 else f"{offer.tried} keys"
+    keys = "key" if offer.offered_count == 1 else f"{offer.offered_count} keys"
     files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
     return (

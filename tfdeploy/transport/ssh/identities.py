@@ -43,9 +43,9 @@ class KeyOffer(AuthStrategy):
     def __init__(self, target: Target) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
-        self.tried = 0  # number of keys offered so far
+        self.offered_count = 0  # number of keys offered so far
         self.answered = False  # True once the server has answered a login request
-        self.accepted = ""  # fingerprint of the accepted key
+        self.accepted_fingerprint = ""  # fingerprint of the accepted key
         self.required_methods: tuple[
             str, ...
         ] = ()  # methods that the server requires after the key
@@ -53,7 +53,7 @@ class KeyOffer(AuthStrategy):
         # Returns a context manager that pauses the host's time-out while an ssh-agent signs.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
         # {public key: path of a file whose private key is unusable}.
-        self._locked: dict[bytes, str] = {}
+        self._unusable_key_files: dict[bytes, str] = {}
         defaults = (f"{path}-cert.pub" for path in target.identity_files)
         paths = (*target.certificates, *filter(os.path.exists, defaults))
         self._certificates = dict(pair for path in paths for pair in self._load_certificate(path))
@@ -85,13 +85,13 @@ class KeyOffer(AuthStrategy):
                 keytype = key.get_name()
                 self.notes.append(f"its sshd takes no {keytype} keys (PubkeyAcceptedAlgorithms)")
                 continue
-            self.tried += 1
+            self.offered_count += 1
             methods = self.required_methods
-            for form in self._with_certificate(key):
+            for form in self._with_and_without_certificate(key):
                 # If the server has accepted the certificate and requires a further method, the key
                 # without the certificate is not offered.
                 if self.required_methods == methods:
-                    yield _Source(self, form)
+                    yield _KeyLogin(self, form)
 
     def _is_key_type_accepted(self, key: paramiko.PKey) -> bool:
         """True if the server accepts keys of this type, or does not say which types it accepts.
@@ -127,7 +127,7 @@ class KeyOffer(AuthStrategy):
             self.notes.append(f"key file {path} cannot be read: {error.strerror}")
             return []
         if public is not None:
-            self._locked[public] = path
+            self._unusable_key_files[public] = path
         if problem:
             self.notes.append(problem)
         return [key] if key is not None else []
@@ -139,7 +139,7 @@ class KeyOffer(AuthStrategy):
         """
         try:
             certificate = serialization.load_ssh_public_identity(Path(path).read_bytes())
-            if problem := _find_flaw(certificate):  # type: ignore[arg-type]
+            if problem := _find_certificate_flaw(certificate):  # type: ignore[arg-type]
                 self.notes.append(f"certificate {path} {problem}")
                 return []
             key = certificate.public_key()  # type: ignore[union-attr]
@@ -151,7 +151,7 @@ class KeyOffer(AuthStrategy):
             self.notes.append(f"certificate {path} cannot be read: {reason}")
             return []
 
-    def _with_certificate(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
+    def _with_and_without_certificate(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
         """Yield the key with its certificate, if there is one, and then without it, as ssh does."""
         blob = self._certificates.get(key.asbytes())
         if blob is not None and isinstance(key, paramiko.AgentKey):
@@ -170,7 +170,9 @@ class KeyOffer(AuthStrategy):
 
     def _read_agent_keys(self) -> list[paramiko.AgentKey]:
         """Return the ssh-agent's keys to offer to the server. The agent is asked at most once."""
-        if self._agent is not None or (self._target.identities_only and not self._locked):
+        if self._agent is not None or (
+            self._target.identities_only and not self._unusable_key_files
+        ):
             return []
         if not self._target.agent:
             return []
@@ -179,12 +181,12 @@ class KeyOffer(AuthStrategy):
         # line.
         self._agent.paused = lambda: self.paused()
         keys = self._agent.keys()
-        file_keys = [key for key in keys if key.asbytes() in self._locked]
-        other_keys = [key for key in keys if key.asbytes() not in self._locked]
+        file_keys = [key for key in keys if key.asbytes() in self._unusable_key_files]
+        other_keys = [key for key in keys if key.asbytes() not in self._unusable_key_files]
         return (file_keys + ([] if self._target.identities_only else other_keys))[:AGENT_KEYS_MAX]
 
 
-class _Source(InMemoryPrivateKey):
+class _KeyLogin(InMemoryPrivateKey):
     """A login with one key, as paramiko expects it. It stores the server's answer in `offer`."""
 
     def __init__(self, offer: KeyOffer, key: paramiko.PKey) -> None:
@@ -199,11 +201,11 @@ class _Source(InMemoryPrivateKey):
         if required_methods:
             self._offer.required_methods = tuple(required_methods)
             raise paramiko.ssh_exception.PartialAuthentication(required_methods)
-        self._offer.accepted = fingerprint(self.pkey.asbytes())
+        self._offer.accepted_fingerprint = fingerprint(self.pkey.asbytes())
         return required_methods
 
 
-def _find_flaw(certificate: SSHCertificate) -> str | None:
+def _find_certificate_flaw(certificate: SSHCertificate) -> str | None:
     """Return why no server accepts the certificate for a login, or None if it can be used."""
     if certificate.type is not SSHCertificateType.USER:
         return "is a host certificate, not a user certificate"
