@@ -20,7 +20,7 @@ _CHOICES = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUT
 KEY_TYPES = {
     key: kind
     for kind, keys in {
-        "str": "error host how outcome reason task word",
+        "str": "error first host how outcome reason task word",
         "int": "attempt count exit_code n quick round same signal",
         "float": "delay_s since time",
         "bool": "again final up",
@@ -35,8 +35,8 @@ SHAPES = {
         ("Ending", "outcome time", "host " + _ENDING_KEYS),
         ("Death", "outcome time task host", _ENDING_KEYS),
         ("Health", "word attempt reason since", ""),
-        ("RestartCount", "attempt count quick delay_s", "round how error same"),
-        ("GangRound", "n time task count quick delay_s", "reason error same"),
+        ("RestartCount", "attempt count quick delay_s", "round how error first same"),
+        ("GangRound", "n time task count quick delay_s", "reason error first same"),
     )
 }
 
