@@ -129,11 +129,12 @@ def _format_suggested_command(meant: str, arguments: list[str]) -> str:
 def show_command_error(argv: list[str], error: TfdeployError) -> int:
     """Print the error as text or JSON, as the flags in `argv` say, and return its exit code."""
     # Imported only here, because most command lines end without an error.
+    from tfdeploy.cli.project import adapt_advice
     from tfdeploy.ui.errors import show_error
 
     before_dashes = _split_at_dashes(argv)[0]
     flags = read_common_flags(before_dashes)
-    error.next = flags.add_file_flags(error.next) if error.next else None
+    error.next = adapt_advice(flags, error.next) if error.next else None
     as_json = bool(_JSON_FLAG.search("\0".join(before_dashes))) or is_env_true("json")
     show_error(error, as_json=as_json, color=flags.color)
     return error.exit_code

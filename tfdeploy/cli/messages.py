@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
+from tfdeploy.cli.project import adapt_advice
 from tfdeploy.model.text.names import fold_errors, fold_names
 from tfdeploy.model.text.nexts import merge_next_commands
 from tfdeploy.operations.outcomes import split_outcomes
@@ -28,7 +29,7 @@ def print_next_commands(flags: CommonFlags, results: Mapping[str, object]) -> No
     """Print the commands to type next, which the errors in `results` suggest."""
     errors = split_outcomes(results)[1]
     for text in merge_next_commands({host: error.next for host, error in errors.items()}):
-        for line in flags.add_file_flags(text).splitlines():
+        for line in adapt_advice(flags, text).splitlines():
             print_message(f"  next: {clean(line)}")
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from tfdeploy import config
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store, remember_inventory
+from tfdeploy.config.foreign.setting_names import SETTING, translate_settings
 from tfdeploy.config.job import FILE
-from tfdeploy.errors import ConfigError, Refused, UsageError
+from tfdeploy.errors import ConfigError, Refused, TfdeployError, UsageError
 from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.inventory import select_hosts
 
@@ -133,6 +134,19 @@ def find_and_print_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
         _print_file_used(flags, f"inventory: {os.path.relpath(file.path)}{reason}")
     refuse_file_others_control(file, f"-i {_quote_relative(file.path)}")
     return file.path
+
+
+def adapt_advice(flags: CommonFlags, text: str) -> str:
+    """Return what to type next, with the -i and -j of this command line in tfdeploy's commands.
+
+    Settings of hosts get the names that the inventory's format uses.
+    """
+    if SETTING.search(text):
+        with contextlib.suppress(TfdeployError):
+            text = translate_settings(
+                text, find_and_print_inventory_file(flags, load_job_if_any(flags))
+            )
+    return flags.add_file_flags(text)
 
 
 def refuse_file_others_control(file: FoundFile, naming_flags: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.project import adapt_advice
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.ui.plain import PlainView
 from tfdeploy.ui.progress import SyncView
@@ -46,7 +47,7 @@ def make_launch_view(flags: CommonFlags) -> Emit:
 
     def emit(event: Event) -> None:
         if event.kind == "note":
-            text = flags.add_file_flags(event.data["text"])
+            text = adapt_advice(flags, event.data["text"])
             event = replace(event, data={**event.data, "text": text})
         if event.kind == "step" and event.data.get("step") == "sync" and on_terminal:
             if event.data.get("state") == "begin":

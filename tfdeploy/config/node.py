@@ -36,6 +36,9 @@ class Node:
     keys: dict[str, Node] = field(default_factory=dict)
     # only in the top node of an inventory: texts about settings that have no effect
     notes: list[str] = field(default_factory=list)
+    # Only in the top node of an inventory in another format: {setting of a host: what that format
+    # calls it}, without the settings that the format lacks.
+    setting_names: dict[str, str] | None = None
 
     @property
     def path(self) -> str:

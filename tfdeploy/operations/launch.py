@@ -53,6 +53,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.seats import hosts_to_probe, requested_roles
+from tfdeploy.planning.source.entry_point import named_interpreter
 from tfdeploy.planning.source.imports import (
     find_imports_outside_code,
     find_module_hiding_files,
@@ -373,6 +374,7 @@ def probe_questions(
         keep=job.keep,
         setup=recipe.digest if recipe else None,
         program=program_needed_on_path(job),
+        python=named_interpreter(job.command),
         modules=modules_to_probe(job, shipment.program(job)) if shipment else (),
         preflight=True,
         firewall=_required_protection(job) in ("auto", "firewall"),

@@ -24,7 +24,8 @@ class ProbeQuestions:
     job's Python environment, if the job has one. `preflight`: also read the facts that only a
     preflight needs. `firewall`: also test what nft can do; sudo logs this test. `resolve`: those of
     `names` that each host must be able to resolve. `program`: the first word of the command, if it
-    must be on PATH. `modules`: Python modules that the program imports.
+    must be on PATH. `modules`: Python modules that the program imports. `python`: the interpreter
+    that the command names, if it names one; an environment of `setup` takes precedence.
     """
 
     names: tuple[str, ...]
@@ -36,6 +37,7 @@ class ProbeQuestions:
     resolve: tuple[str, ...] = ()
     program: str | None = None
     modules: tuple[str, ...] = ()
+    python: str = ""
 
     @classmethod
     def for_hosts(cls, hosts: Hosts, **more: Any) -> ProbeQuestions:
@@ -48,7 +50,12 @@ class ProbeQuestions:
 
     def args(self, host: Host) -> Args:
         """Return the arguments for one host."""
-        return {**vars(self), "python": host.python, "ports": host.ports, "gpus": host.gpus}
+        return {
+            **vars(self),
+            "python": (not self.setup and self.python) or host.python,
+            "ports": host.ports,
+            "gpus": host.gpus,
+        }
 
 
 def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostFacts:

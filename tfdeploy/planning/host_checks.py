@@ -57,17 +57,29 @@ def refuse_live_run(facts_by_host: FactsByHost) -> None:
 
 
 def check_host(
-    entry: Host, facts: HostFacts, program: Program, options: Options, usual_python: str | None
+    entry: Host,
+    facts: HostFacts,
+    program: Program,
+    options: Options,
+    usual_python: str | None,
+    named_python: str,
 ) -> None:
     """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
 
-    `usual_python`: the result of `most_used_python`.
+    `usual_python`: the result of `most_used_python`. `named_python`: the interpreter that the
+    command names; "" stands for that of the inventory.
     """
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
         broken = next((each for each in facts.problems if "does not run Python" in each), None)
-        what = f"on {name}, {broken}" if broken else f"no interpreter `{entry.python}` on {name}"
+        what = (
+            f"on {name}, {broken}"
+            if broken
+            else f"no interpreter `{named_python or entry.python}` on {name}"
+        )
         cure = no_python_remedy(entry, usual_python)
+        if named_python:
+            cure = "begin the command with `python`, or with the path of a Python on this host"
     elif options.sync and facts.rsync is None:
         what, cure = f"rsync is missing on {name}", install_command(name, "rsync", facts.user)
     elif free < needed:
@@ -85,8 +97,9 @@ def check_host(
             _as_on_most_hosts(None if usual_python == facts.python else usual_python)
             or "one that has it"
         )
-        install = command_on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
-        cure = f"set {entry.setting_with_place('python')} to {other}, or: {install}"
+        cure = command_on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
+        if not named_python:
+            cure = f"set {entry.setting_with_place('python')} to {other}, or: {cure}"
     else:
         return
     raise Refused(what, where=f"host {name}", next=cure)

@@ -13,6 +13,7 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Notes, Plan
 from tfdeploy.model.text.names import fold_names, group_equal
+from tfdeploy.planning.source.entry_point import named_interpreter
 from tfdeploy.planning.source.source import Program
 
 
@@ -57,7 +58,10 @@ def notes(job: Job, facts: FactsByHost) -> Notes:
 
 def python_summary(plan: Plan) -> str:
     """Return a text that says which Python runs on which hosts, and why."""
-    same = group_equal({host.host: (host.python, _python_origin(host)) for host in plan.hosts})
+    named = named_interpreter(plan.command) and "the command names it"
+    same = group_equal(
+        {host.host: (host.python, named or _python_origin(host)) for host in plan.hosts}
+    )
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
 
 

@@ -48,6 +48,7 @@ from tfdeploy.planning.program import (
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.seats import probed_hosts, requested_roles
 from tfdeploy.planning.source import source, syntax
+from tfdeploy.planning.source.entry_point import named_interpreter
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import SharedByTasks, host_plan, task_plan
 from tfdeploy.planning.versions import legacy_keras, numpy_changes
@@ -188,7 +189,14 @@ def _read_and_check_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedPr
     interpreters.refuse_missing_setup_python(job, used, program)
     usual = host_checks.most_used_python(used.values(), program)
     for name in used:
-        host_checks.check_host(placed.hosts[name], used[name], program, inputs.options, usual)
+        host_checks.check_host(
+            placed.hosts[name],
+            used[name],
+            program,
+            inputs.options,
+            usual,
+            named_interpreter(job.command),
+        )
     checks.refuse_missing_module(job, used, inputs.options.files)
     syntax.refuse_unparsable(job, program, used.values())
     mode_note = mode_signs.refuse_or_note_mode(job, program, force=inputs.options.any_mode)

@@ -20,6 +20,7 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.flags import CommonFlags, OneRunFlags, VerbFlags, add_verb
 from tfdeploy.cli.main import main
 from tfdeploy.cli.options import Parser
+from tfdeploy.cli.project import adapt_advice
 from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.cli.verbs import runs as verb_runs
 from tfdeploy.errors import HostFailed
@@ -262,6 +263,61 @@ def test_suggested_command_has_given_files(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TFDEPLOY_INVENTORY", "my hosts.yaml")
     assert flags.add_file_flags("tfdeploy setup") == "tfdeploy setup -j a.yaml"
     assert CommonFlags().add_file_flags("tfdeploy setup") == "tfdeploy setup"
+
+
+CONVERT = (
+    "first `mkdir -p inventories && tfdeploy inventory -i {0} --output yaml > "
+    "inventories/converted.yaml`, set it there, and use -i inventories/converted.yaml"
+)
+OTHER_FORMATS = {
+    "n1,n2": "",
+    "hostfile": "n1 slots=2\n",
+    "hosts.ini": "[worker]\nn1 ansible_user=ml\n",
+    "hosts.yml": "worker: {hosts: {n1: {ansible_user: ml}}}\n",
+    "own.yaml": "hosts: {n1: {}}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("inventory", "advice", "expected"),
+    [
+        ("own.yaml", "set `python:` (own.yaml) to X", None),
+        ("own.yaml", "write `workdir: /data` for n1", None),
+        ("hosts.ini", "correct `address:` (hosts.ini:2)", "correct `ansible_host` (hosts.ini:2)"),
+        ("hosts.ini", "check `user:` and `port:`", "check `ansible_user` and `ansible_port`"),
+        (
+            "hosts.yml",
+            "write `python: PATH` for n1",
+            "write `ansible_python_interpreter=PATH` for n1",
+        ),
+        (
+            "hosts.ini",
+            "set `workdir:` of n1",
+            "set `workdir:` of n1; `workdir:` cannot be set in hosts.ini: " + CONVERT,
+        ),
+        ("hostfile", "correct `address:` (hostfile:1)", "correct `HOST` (hostfile:1)"),
+        (
+            "hostfile",
+            "set `python:` (hostfile) to X",
+            "set `python:` (hostfile) to X; `python:` cannot be set in hostfile: " + CONVERT,
+        ),
+        (
+            "n1,n2",
+            "write `gpus: none`",
+            "write `gpus: none`; `gpus: none` cannot be set in n1,n2: " + CONVERT,
+        ),
+        ("hostfile", "write `keep: [ckpt]`, or another `name:`", None),
+        ("missing.ini", "set `python:` to X", None),
+    ],
+)
+def test_advice_names_settings_as_the_inventory_does(
+    inventory: str, advice: str, expected: str | None
+) -> None:
+    for name, text in OTHER_FORMATS.items():
+        if text:
+            Path(name).write_text(text)
+    translated = adapt_advice(CommonFlags(inventory=inventory), advice)
+    assert translated == (expected or advice).format(inventory)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,12 @@ OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")
 # the label of an SSH key. In ui/report/page.py, it is in the row that shows how a run was launched.
 NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
 # Modules whose regular expressions match backquotes in programs and in their output.
-PATTERN_FILES = ("agent/log/failure_reason.py", "planning/source/python2.py", "ui/feed_tree.py")
+PATTERN_FILES = (
+    "agent/log/failure_reason.py",
+    "config/foreign/setting_names.py",
+    "planning/source/python2.py",
+    "ui/feed_tree.py",
+)
 # Modules with help texts, which name verbs and flags in prose.
 HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
 MESSAGES = [message for message in messages() if message.file not in (*PATTERN_FILES, *HELP_FILES)]

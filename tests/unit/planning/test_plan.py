@@ -100,6 +100,15 @@ def test_python_is_interpreter_of_host(make: Callable[..., Plan], first: str) ->
     assert host_parts(plan, {})["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
 
 
+def test_plan_says_that_the_command_names_the_interpreter(make: Callable[..., Plan]) -> None:
+    plan = make(
+        command=("~/venv/bin/python3.11", "train.py"),
+        changed_facts={name: {"python": "/home/ml/venv/bin/python3.11"} for name in ("n1", "n2")},
+    )
+    described = dict(describe.describe_plan(plan).heading)["python"]
+    assert "/home/ml/venv/bin/python3.11 on n[1-2] (the command names it)" in described
+
+
 # In bytes: the longest argument that execve accepts, without the NUL at its end.
 MOST = 128 * 1024 - 1
 

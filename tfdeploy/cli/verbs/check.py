@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.check import Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator_name
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job_if_any, load_whole_and_selected_inventory
+from tfdeploy.cli.project import adapt_advice, load_job_if_any, load_whole_and_selected_inventory
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.model.output.check import host_rows, link_rows
@@ -58,5 +58,5 @@ def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]
     """Print the checks. The fix in a check is a command that the operator can type as it is
     printed."""
     for each in (*links, *(each for host in hosts for each in host["checks"])):
-        each["fix"] = flags.add_file_flags(each["fix"]) if each["fix"] else None
+        each["fix"] = adapt_advice(flags, each["fix"]) if each["fix"] else None
     show_check_problems(flags.out, hosts, links, quiet=flags.quiet)

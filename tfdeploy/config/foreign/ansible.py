@@ -147,6 +147,7 @@ def make_inventory(groups: Groups) -> Node:
         notes |= dict.fromkeys(_misspelling_notes(variables))
     top = mapping_node({"hosts": mapping_node(hosts, at)}, at)
     top.notes = list(notes)
+    top.setting_names = {key: name for name, key in _KEYS.items()}
     roles = {
         role: Node("list", at.file, at.line, items=[at.text_node(n) for n in groups.members(name)])
         for role in ROLES
@@ -198,6 +199,7 @@ def _settings_from_variables(variables: dict[str, Node]) -> Iterator[tuple[str, 
         if node is None or (key == "python" and node.text.startswith("auto")):
             continue
         _refuse_template(node)
+        node.key = name
         yield key, node
     for name in _SSH_ARGS:
         node = variables.get(name)

@@ -78,7 +78,8 @@ def hosts_mapping(hosts: Iterable[Node]) -> Node:
         if name in named:
             raise host.error(f"{name} is named twice", "name it once")
         named[name] = host
-    top = Node("mapping", hosts[0].file if hosts else "-i", 0)
+    file = hosts[0].file if hosts else "-i"
+    top = Node("mapping", file, 0, setting_names={"address": "HOST"})
     top.keys["hosts"] = mapping_node(named, top)
     return top
 

@@ -11,30 +11,40 @@ from collections.abc import Sequence
 
 from tfdeploy.config.foreign.host_list import expand_host, hosts_mapping
 from tfdeploy.config.node import Node
+from tfdeploy.model.text.nexts import CONVERT_INVENTORY
 
 _OPTIONS = r"(?:\s+(?:slots|max[_-]slots)\s*=\s*\d+)*"
-_LINE = re.compile(rf"(?P<host>[\w.@\[\],-]+)(?::(?P<count>\d+))?(?P<options>{_OPTIONS})\Z")
+_LINE = re.compile(
+    rf"(?P<host>[\w.@\[\],-]+)(?::(?P<count>\d+))?(?P<options>{_OPTIONS})"
+    r"(?:\s+(?P<unknown>.+))?\Z"  # words that no hostfile has
+)
 _SLOTS = re.compile(r"(?<![\w-])slots\s*=\s*(\d+)")
 _SSH_PORT = 22
 _MANY_SLOTS = 256
 
 
 def is_hostfile(lines: Sequence[str]) -> bool:
-    """Return True if every line names a host. The lines contain no comments or empty lines."""
+    """Return True if every line begins with a host's name. The lines contain no comments or empty
+    lines."""
     return bool(lines) and all(map(_LINE.match, lines))
 
 
 def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
     """Return the hosts of a hostfile as a tree in the format of an inventory. Raises ConfigError.
 
-    `lines`: (line number, text) of each line that names a host.
+    `lines`: (line number, text) of each line, for which `is_hostfile` is True.
     """
     hosts: dict[str, Node] = {}
     for number, line in lines:
         node = Node("text", file, number, line)
         match = _LINE.match(line)
-        if match is None:
-            raise node.error(f"{line!r} is not a line of a hostfile", "write it as: gpu01 slots=2")
+        assert match is not None  # by is_hostfile
+        if match["unknown"]:
+            raise node.error(
+                f"{match['unknown']!r} cannot stand in a hostfile",
+                "write a line as: gpu01 slots=2 max_slots=4. For other settings, first remove it, "
+                f"then {CONVERT_INVENTORY}",
+            )
         for host in expand_host(match["host"], node):
             earlier = hosts.setdefault(host.keys["address"].text, host)
             slots = _stated_slots(match, node)

@@ -48,10 +48,11 @@ def _read_hostfile_or_ini(text: str, path: Path) -> Node | None:
             raise header.error(
                 f"the section header {line} has no closing bracket", f"write {line}]"
             )
+    texts = [line for _, line in lines]
     # The INI form is tried first, because a section header looks like a range in a hostfile, such
     # as [01-08].
-    if ansible_ini.is_ini([line for _, line in lines]):
+    if ansible_ini.is_ini(texts):
         return ansible_ini.read_ini(lines, shown_path(path), path.parent)
-    if hostfile.is_hostfile([line for _, line in lines]):
+    if hostfile.is_hostfile(texts):
         return hostfile.read_hostfile(lines, shown_path(path))
     return None

@@ -27,6 +27,10 @@ _MEANT = {
     **dict.fromkeys(("datasets", "volumes"), "data"),
     "environment": "env",
 }
+CONVERT_INVENTORY = (
+    "`mkdir -p inventories && tfdeploy inventory --output yaml > inventories/converted.yaml`, "
+    "set it there, and use -i inventories/converted.yaml"
+)
 # The maximum number of lines that say what to type next. If there are more texts, the last line
 # only names the hosts of the texts that are left out.
 MOST = 5

@@ -12,6 +12,7 @@ Command = tuple[str, ...]  # the words of a command line
 # of the Python that the inventory names, or of the Python in the environment of `setup`.
 PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
+_INTERPRETER = re.compile(r"~?/([^{}]*/)?python[\d.]*\Z")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
@@ -54,6 +55,14 @@ def program_index(command: Command) -> int | None:
         if word.endswith(".py") or before == "-m":
             return at
     return 0 if command[0].endswith(".py") else None
+
+
+def named_interpreter(command: Command) -> str:
+    """Return the Python with whose path on the hosts the command begins; "" if there is none.
+
+    That Python runs the program, and not the inventory's.
+    """
+    return command[0] if command and _INTERPRETER.match(command[0]) else ""
 
 
 def python_target(command: Command) -> tuple[str, bool]:

@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-_ABSL_FLAGS = (
-    "log_dir",
-    "verbosity",
-    "alsologtostderr",
-    "logtostderr",
-    "stderrthreshold",
-    "pdb",
-    "profile_file",
-)
-
 
 def patch_module(app_module: Any) -> None:
     """Allow programs to redefine the flags of absl. tensorflow.python.platform.app has just been
     imported, and with it the modules of absl that define flags."""
     from absl.flags import FLAGS
 
-    for name in _ABSL_FLAGS:
-        if name in FLAGS:
-            FLAGS[name].allow_override = True
+    by_module = FLAGS.flags_by_module_dict()
+    for flag in by_module["absl.logging"] + by_module["absl.app"]:
+        flag.allow_override = True

@@ -104,6 +104,37 @@ def test_port_in_hostfile_is_refused() -> None:
     assert "-i n2:2200," in caught.value.next
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("n1 slots=2\nn2 slots=2 python=/x/python\n", "hostfile:2", "python=/x/python"),
+        ("n1 python=/x/python slots=1\n", "hostfile:1", "python=/x/python slots=1"),
+        ("n1\n# n2\nn3 slots=two\n", "hostfile:3", "slots=two"),
+        ("n1:2 gpu\n", "hostfile:1", "gpu"),
+    ],
+)
+def test_unknown_word_in_hostfile_is_named_with_its_line(text: str, place: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read("hostfile", text)
+    assert caught.value.where == place
+    assert caught.value.what == f"{words!r} cannot stand in a hostfile"
+    assert "slots=2" in caught.value.next and "tfdeploy inventory --output" in caught.value.next
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("h.ini", "[worker]\nn1 ansible_port=70000\n"),
+        ("h.yml", "all: {hosts: {n1: {ansible_port: 70000}}}\n"),
+    ],
+)
+def test_wrong_value_names_the_variable_of_ansible(name: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(name, text)
+    assert caught.value.what.startswith("ansible_port must be")
+    assert caught.value.next == "write it as in `ansible_port=22`"
+
+
 INI = """\
 ; a comment
 login ansible_host=192.0.2.1
