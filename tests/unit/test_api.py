@@ -58,7 +58,7 @@ LEFT_OUT = {
     ("status", "watch"): "Run.watch()",
     ("fetch", "onto"): "it is about the newest keep of a job, not about a run",
 }
-# {field of the flags: keyword argument}, for keyword arguments with another name than the field.
+# {field of the flags: keyword argument}, where the two have different names.
 OTHER_NAMES = {"after_dashes": "command"}
 # Keyword arguments of the API that are not flags.
 NO_FLAG = {"self"}

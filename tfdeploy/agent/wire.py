@@ -358,8 +358,8 @@ class HostRunState:
     round: Optional[GangRound] = None  # the last restart of the gang
     # task that will restart soon -> why, in words
     again: Dict[str, str] = field(default_factory=dict)
-    # The number of the last restart of the gang for which this host has received the `keep` folders
-    # from the host HostPart.supply_from.
+    # A start of the gang, by number: the last one for which this host has the `keep` folders of the
+    # host HostPart.supply_from.
     supplied: int = 1
     # task -> why its port is open to everybody although the run is protected
     open_ports: Dict[str, str] = field(default_factory=dict)

@@ -101,7 +101,7 @@ def topic_sections(topic: str) -> list[TopicSection]:
         _section("READ ON THIS MACHINE  by tfdeploy", options | _READ_HERE),
         _section("READ ON A HOST  by tfdeploy, in the login environment", _READ_ON_A_HOST),
         _section(
-            "SET FOR TASKS  the job's `env` may replace some of them; for others, it is refused",
+            "SET FOR TASKS  the job's `env` may replace some of them; the others are refused there",
             _SET_FOR_TASKS,
         ),
         _section("BETWEEN TFDEPLOY'S PROCESSES  do not set these", _INTERNAL),

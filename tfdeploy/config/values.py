@@ -292,7 +292,7 @@ def _number_with_unit(
 
 
 def unfold_name_list(node: Node) -> list[tuple[str, Node]]:
-    """Return (host name, location) for a list of names and ranges, or for a single one of them."""
+    """Return (host name, location) for each name. `node`: a name, a range, or a list of these."""
     words = split_list(node.text.replace(" ", ","))
     if len(words) > 1:
         shown = ", ".join(f'"{word}"' if "[" in word else word for word in words)

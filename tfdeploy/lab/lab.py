@@ -189,7 +189,7 @@ class Lab(ABC):
             return ""
 
     def _live_first_pids(self) -> set[int]:
-        """Of the first processes of the hosts and networks, return the pids of the live ones."""
+        """Return the pids of the live first processes of the hosts and networks."""
         first_processes = (
             *self.state.networks.values(),
             *(host.process for host in self.state.hosts),

@@ -49,7 +49,7 @@ def find_marked(root: str, *, include_nested: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Of these processes and their descendants, return the pids of those that have not ended."""
+    """Return the pids of these processes and their descendants. Ended processes are left out."""
     table = processes.all_processes()
     living = {pid for pid in pids if pid in table and table[pid].is_alive}
     return living | processes.descendants(living, table)

@@ -417,7 +417,7 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
 
 
 def _module_paths(code: str, folder: str, module: str) -> list[str]:
-    """Return the paths below `code` at which the module exists: its folder, and its file."""
+    """Return the paths of the module's folder and files, relative to `code`, if they exist."""
     paths = (
         os.path.join(folder, name) for name in (module, f"{module}/__init__.py", f"{module}.py")
     )

@@ -82,7 +82,10 @@ class RunStore:
             return None
 
     def newest_code_folder(self, job: str | None = None) -> str | None:
-        """Return the newest known code folder of a run (of the job, if given), or None."""
+        """Return the code folder of the newest run for which one is recorded, or None.
+
+        `job`: if given, only runs of this job count.
+        """
         for run in self.run_ids():
             with contextlib.suppress(OSError, ValueError):
                 if job is None or self.plan(run, job):

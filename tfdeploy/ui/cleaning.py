@@ -60,7 +60,7 @@ def explain_kept_items(items_by_host: Mapping[str, Iterable[CleanItem]]) -> list
 
 
 def explain_kept_records(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
-    """Return the lines that say which records of runs on this machine are not removed, and why.
+    """Return lines that say which run records of this machine are not removed, and why.
 
     `unended`: runs that no host has and whose end is not recorded. `elsewhere`: runs with a host
     that did not answer or was not asked. `store`: the folder of the records."""

@@ -50,7 +50,7 @@ def slow(slow_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
-    """Return environment variables with which tfdeploy uses this shell script as its rsync."""
+    """Return environment variables that make tfdeploy use this shell script as its rsync."""
     folder = operator.home / "bin"
     folder.mkdir()
     (folder / "rsync").write_text(f"#!/bin/sh\n{script}\n")
@@ -59,8 +59,8 @@ def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
 
 
 def throttled(operator: Tfdeploy) -> dict[str, str]:
-    """Return environment variables with which tfdeploy uses a slow rsync. So a test has time to act
-    during the transfer, also on a busy machine.
+    """Return environment variables that make tfdeploy use a slow rsync. So a test has time to act
+    during the transfer, even on a busy machine.
     """
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
 

@@ -96,8 +96,8 @@ class Nap:
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """The test pauses two launches at the same time, one at each step in STEPS. So it waits only
-    once until the hosts end the sessions of the paused launches.
+    """One launch is paused at each step in STEPS, all at the same time. So the test waits only once
+    for the hosts to end the sessions of paused launches.
     """
     naps = [
         Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())

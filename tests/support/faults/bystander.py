@@ -1,4 +1,4 @@
-"""Run a program on a host that is unrelated to tfdeploy but belongs to the same user.
+"""On a host, run a program of the same user that has nothing to do with tfdeploy.
 
 The program ends when its standard input is closed.
 """

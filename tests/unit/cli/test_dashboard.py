@@ -24,7 +24,7 @@ BEFORE = [
 
 @pytest.fixture
 def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LaunchDashboard, list[Event]]]:
-    """Return a launch dashboard that draws nothing, and the events that it shows as text."""
+    """Yield a launch dashboard that draws nothing, and the list of events that it has printed."""
 
     @contextmanager
     def undrawn(self: Dashboard) -> Iterator[None]:

@@ -17,8 +17,8 @@ from support.suggestions import Message, commands, messages
 from tfdeploy.cli.verb_table import VERBS
 
 OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")
-# Each of these two modules has a command that is no suggestion. In lab/folder.py, the command is in
-# the label of an SSH key. In ui/report/page.py, it is in the row that shows how a run was launched.
+# Each of these two modules contains a command that users are not meant to type: lab/folder.py in
+# the label of an SSH key, ui/report/page.py in the row that shows how a run was launched.
 NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
 # Modules whose regular expressions match backquotes in programs and in their output.
 PATTERN_FILES = (

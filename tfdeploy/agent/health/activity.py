@@ -29,8 +29,10 @@ class LifeSigns(NamedTuple):
     """The signs of life of one task, as its host reports them."""
 
     still_s: float = 0.0  # seconds since the task was last active
-    waits: Tuple[str, ...] = ()  # the tasks for which this task waits, as TensorFlow has logged
-    waiting_s: float = 0.0  # for how many seconds the task has logged only that it waits
+    # the tasks for which this task waits, according to TensorFlow's messages in its log
+    waits: Tuple[str, ...] = ()
+    # for how many seconds all output of the task has been such messages
+    waiting_s: float = 0.0
     stopped: int = 0  # pid of a process of the task that was stopped (SIGSTOP); 0: none
     disk: int = 0  # pid of a process of the task that waits for a disk (state D); 0: none
     # True if the task listens on its port. None: not checked, or the task has never listened.

@@ -9,7 +9,7 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.log.reader import OpenSegments, Segment
 
 _BLOCK_BYTES = 256 << 10
-# Lines may be endless, so at most _LEAST_BYTES plus _LINE_BYTES per requested line are read.
+# A line may be endless, so the search for N lines reads at most _LEAST_BYTES + N * _LINE_BYTES.
 _LEAST_BYTES = 8 << 20
 _LINE_BYTES = 4 << 10
 

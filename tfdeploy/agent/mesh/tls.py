@@ -30,8 +30,8 @@ def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
     # Certificates contain names of the run's hosts, not network addresses. The callers compare
     # these names with `peer_name`.
     client.check_hostname = False
-    # If a client closes a connection with unread session tickets, the server gets a reset instead
-    # of the end of the stream.
+    # Send no session tickets. If a client closed a connection before reading them, the server would
+    # get a reset instead of the end of the stream.
     server.num_tickets = 0
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -41,8 +41,8 @@ class ActionExecutor:
         )
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        # None until this host fetches `keep` folders for the first time, which happens when all
-        # tasks of the gang restart together.
+        # None until this host first fetches `keep` folders, which it does if all tasks of the gang
+        # restart together.
         self._keep: Optional[KeepFetch] = None
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {

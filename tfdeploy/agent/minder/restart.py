@@ -206,13 +206,12 @@ def count_death(
 def failed_starts_before(
     peer: wire.Peer, known: KnownRunState, previous_count: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
-    """Return the count of failed starts before the attempt `attempt`. If the death of the task
-    restarts all tasks of its gang together, this is the count of the gang, else the count of the
-    task.
+    """Return the count of failed starts before `attempt`. It is the count of the whole gang if the
+    death of this task restarts the gang, else the task's own count (`previous_count`).
 
-    The count of a task includes the error of the last counted attempt only if `attempt` directly
-    follows that attempt. Otherwise there was another attempt between them, which was not counted.
-    It may have worked, and may have ended only because another task died.
+    The task's own count keeps the last counted error only if `attempt` directly follows the attempt
+    with this error. An attempt between the two was not counted: it may have worked, and ended only
+    because another task died.
     """
     if peer.on_death == "gang":
         return known.round

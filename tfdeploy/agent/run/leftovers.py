@@ -60,8 +60,8 @@ def remove_partial_orders(paths: RunPaths) -> None:
 
 
 def remove_uncommitted_marks(paths: RunPaths) -> None:
-    """Remove the files that mark a run as uncommitted (neither committed nor ended). Called, for
-    example, when the run is committed or over."""
+    """Remove the files that mark a run as uncommitted. Called, for example, when the run is
+    committed or has ended."""
     for path in (paths.uncommitted_mark_file, paths.uncommitted_mark_file + ABORT):
         remove_file(path, if_possible=True)
 

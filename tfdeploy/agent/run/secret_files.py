@@ -52,7 +52,7 @@ def _checked_path(path: object) -> str:
 
 
 def existing_paths(folder: str, paths: List[str]) -> Iterator[str]:
-    """Of the given paths, yield those at which `folder` has a file. Links are not followed."""
+    """Yield those of `paths` at which `folder` has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 

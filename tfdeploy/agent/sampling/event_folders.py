@@ -56,9 +56,9 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        # Hosts may share a disk, so a host may see event files of other machines. Only one host
-        # reads those files: the host of the deciding task, whose success makes the run a success
-        # and whose steps count for the run.
+        # Hosts may share a disk, so a host may see event files of other machines. Only the host of
+        # the deciding task reads those files. If this task succeeds, the run has succeeded, and
+        # this task's steps count as the steps of the run.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
         # Files of other users do not count, because a program may have let everybody write to its

@@ -44,8 +44,8 @@ class PrintedMetrics:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
         # Inode of the log, and the offset up to which the log has been read.
         self._inode = self._size = 0
-        # The last read was due to begin at the offset `_last`. If the unread part was longer than a
-        # read may be, the read began later, at `_began`.
+        # `_last`: offset at which the unread part began at the last read. `_began`: offset at which
+        # this read began; larger than `_last` if the unread part was too long for one read.
         self._last = self._began = 0
         self._seen: Optional[os.stat_result] = None  # os.stat of the log at the last read
         # If lines were skipped and no step was found after them: the offset from which the log is

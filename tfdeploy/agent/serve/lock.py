@@ -83,13 +83,12 @@ def remove_unheld_lock(path: str) -> None:
 
 
 def ensure_job_lock(call: Call) -> None:
-    """Check that this session holds the job's lock with the fencing number that the call states in
-    `fence`. This is done before each verb that changes a job's files.
+    """Check that this session holds the job's lock, and that the call's argument `fence` is the
+    lock's current fencing number. This is done before each verb that changes a job's files.
 
-    If this session does not hold the lock, but `fence` is still the lock's current number, acquire
-    the lock again; wait while an earlier session with the same number holds it. If the call states
-    no number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
-    lock_lost, locked, cancelled.
+    If only the number is right, acquire the lock again. An earlier session with the same number may
+    still hold the lock; wait for its end. An older tfdeploy sends no number; then only check that
+    no other session holds the lock. Raises VerbError lock_lost, locked, cancelled.
     """
     # A call of `run.prepare` has no argument `job`. The job is a field of its argument `part`.
     if "job" not in call.args and isinstance(call.args.get("part"), dict):
@@ -281,8 +280,8 @@ def read_last_holder(lock_path: str) -> LockHolder:
 
 
 def parse_holder(fields: Unchecked) -> LockHolder:
-    """Return the holder of a lock, from the fields of a lock file, of a fencing file or of a
-    request. Lengths are not checked here: the side that shows the holder checks them."""
+    """Return the holder of a lock. `fields`: the content of a lock file, of a fencing file or of a
+    request. The lengths of the texts are checked on the machine that shows them."""
     names = ["user", "machine", "pid", "time", "operation"]
     if isinstance(fields.get("of_host"), str):
         names.append("of_host")

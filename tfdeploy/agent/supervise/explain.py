@@ -68,8 +68,8 @@ def explain_failure(
 def _has_progressed(
     paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str
 ) -> bool:
-    """Return True if the attempt printed a step above 0 or a loss, wrote a step to event files, or
-    wrote a file to `keep`."""
+    """Return True if the attempt did more than start: if it printed a metric such as a loss or a
+    step (except step 0), wrote a step to event files, or wrote a file to `keep`."""
     patterns = compile_patterns(part.metrics)
     if len(patterns) < len(part.metrics):
         # An invalid pattern may have been the one for the step. So the attempt may have printed a

@@ -235,9 +235,9 @@ class DataSourceState(Answer):
 
 class BroadcastMemberReport(Answer):
     """One report of a member. `port`: the port at which it listens (only in the first report).
-    `have`: bytes that it has. `received`: bytes that it has received. `stripes`: the bytes of
-    `have` in each stripe. `failed`: (parent, kind of failure, reason); the kinds are unreached,
-    lost, wrong, disk and differs."""
+    `have`: bytes that it has. `received`: bytes that came over the network, even if it had them
+    already. `stripes`: the bytes of `have` in each stripe. `failed`: (parent, kind of failure,
+    reason); the kinds are unreached, lost, wrong, disk and differs."""
 
     port: Port | None = None
     have: Count | None = None
@@ -247,7 +247,7 @@ class BroadcastMemberReport(Answer):
 
 
 class ReceivedBytes(Answer):
-    """`have`: bytes that the member has. `received`: bytes that it has received."""
+    """`have`, `received`: as in BroadcastMemberReport."""
 
     have: Count
     received: Count

@@ -162,7 +162,7 @@ class Transfer:
 
 
 class TransferTotals(NamedTuple):
-    """Bytes, bytes a second and seconds of several transfers."""
+    """The totals of several transfers. `remaining_s`: seconds until the last of them ends."""
 
     sent_bytes: int
     total_bytes: int

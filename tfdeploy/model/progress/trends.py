@@ -88,9 +88,9 @@ class Trend:
 
 
 class Trends:
-    """The trends of a run. `printed`: {task: {name of a metric: trend}}. `used`: {task: {name of a
-    trend (LINES, PACE or one of USES): trend}}. The trends of the run itself are in `printed`, with
-    the key RUN instead of a task. Their names are STEP, LOSS, RATE and DONE."""
+    """The trends of a run. `printed`: {task: {metric: trend}}. `used`: {task: {name: trend}}; the
+    names are LINES, PACE and those in USES. The run's own trends STEP, LOSS, RATE and DONE are in
+    `printed`, under RUN instead of a task."""
 
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}

@@ -1,8 +1,8 @@
 """Fetch one folder of a host.
 
 The host lists the folder, and rsync pulls the files into a staging folder and compares their
-contents. Then the host lists the folder again. Files with the size and time of this second list are
-put in place. The other files are first compared with the host's hashes.
+contents. Then the host lists the folder again. If a pulled file has the size and time of this
+second list, it is put in place. If not, its hash is first compared with that of the host's file.
 
 The program may write at the same time. A file that has changed is fetched again. A file that has
 only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is put

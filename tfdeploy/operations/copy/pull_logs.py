@@ -37,7 +37,9 @@ SILENCE_S = 60.0  # longest pause while a log is read without following it
 # while it is read.
 SLACK_BYTES = 64 << 20
 ITEM_BYTES = 100  # bytes that are counted for each piece in addition to its content
-MOST_GAPS = 16  # maximum number of gaps (rotated bytes) in one fetch; each gap begins a new file
+# Limits the gaps in one fetch. In a gap, the host has rotated bytes away. After it, a new file
+# begins.
+MOST_GAPS = 16
 LEAST_BYTES_S = 4096  # a host that sends fewer bytes per second counts as unreachable
 
 

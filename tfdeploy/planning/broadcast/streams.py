@@ -34,9 +34,10 @@ def assign_streams(
 
     A file is identified by its row number in the file list. `wanted_rows`: {host: all files that
     the host should have}. `missing_rows`: {host: the wanted files that it lacks}. `held_rows`:
-    {host: the files that it has and may send}. `origin`: a host that has all files. If several
-    hosts have a file, the one that has the fewest bytes to send so far sends it. Hosts that should
-    have the same files get them in one stream, so there are few streams.
+    {host: the files that it has and may send}. `origin`: a host that has all files.
+
+    If several hosts have a file, the host that has the fewest bytes to send so far sends it. Hosts
+    that should have the same files get them in one stream, so there are few streams.
     """
     moved = sorted({row for rows in missing_rows.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_by_row(wanted_rows, moved), _hosts_by_row(held_rows, moved)

@@ -70,11 +70,11 @@ class SuppliedFlags:
 
 
 def supply_required_flags(job: Job, program: Program, given_cluster_flags: Flags) -> SuppliedFlags:
-    """Return those required flags, with values, that the program's tasks would not get otherwise.
+    """Return the required flags that the job's command lacks, with values.
 
     Raises Refused if the value of such a flag is not known, if the command lacks an argument that
-    the program requires, or if it has a flag that the program does not define.
-    `given_cluster_flags`: the flags and arguments about the cluster that the tasks get.
+    the program requires, or if the command has a flag that the program does not define.
+    `given_cluster_flags`: flags and arguments that the tasks get anyway, about the cluster.
     """
     if (
         job.flags not in (None, "auto")

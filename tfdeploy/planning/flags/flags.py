@@ -122,9 +122,9 @@ def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, li
 
 
 def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | None:
-    """Return the flag, changed so that it passes the cluster value that the program expects.
+    """Return a copy of the flag that passes the cluster value in the form the program expects.
 
-    Returns None if the program expects this value in an unknown form.
+    Returns None if that form is not known.
     """
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))

@@ -18,8 +18,8 @@ from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 
-# {function that takes a path for checkpoints: (position, name) of the argument that is this path},
-# if the name is not checkpoint_dir.
+# {function: (position, name) of its argument that is a path for checkpoints}, for the functions
+# whose argument has another name than checkpoint_dir.
 _CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),
@@ -57,8 +57,11 @@ def first_part(path: ast.expr) -> ast.expr:
 
 
 def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
-    """Return notes on checkpoints that no `keep` holds: on each absolute or temporary path to which
-    the program saves them, and on workers of several hosts that restart together."""
+    """Return notes on checkpoints that no `keep` holds.
+
+    Each absolute or temporary path to which the program saves gets a note. So does a job without
+    `keep` whose workers are on several hosts and restart together.
+    """
     where_by_folder: dict[str, str] = {}
     origins = Origins(program, ())
     for path in checkpoint_arguments(program):

@@ -25,8 +25,9 @@ ALWAYS = ("tf_slim",)
 _MAX_PROBED_MODULES = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
 _IMPORT_ATTRIBUTES = ("path", "meta_path", "path_hooks")  # attributes of sys
-# Packages that programs and TensorFlow import, and modules of Python that few others import.
+# Packages that are often imported, by programs or by TensorFlow.
 _PACKAGES = "absl google h5py keras numpy requests six tensorflow wrapt"
+# Modules of Python's standard library that hardly any other module imports.
 _SELDOM_IMPORTED = "antigravity cgi chunk crypt idlelib lib2to3 pipes test this trace turtle wave"
 _PROCESS_STARTERS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # An expression that contains only these names stands for a folder inside the code.

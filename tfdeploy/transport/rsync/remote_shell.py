@@ -77,7 +77,7 @@ class RemoteShell:
                 # rsync has made its pipes non-blocking. A pipe has the same mode in all processes,
                 # so the pipe is non-blocking in this process too.
                 os.set_blocking(pipe, True)
-            # A valid request starts rsync's server. `target` is the host name that rsync was given.
+            # A valid request starts rsync's server. transfer.py gives rsync the host name `target`.
             if command[0] == "target" and "--server" in command and len(pipes) == PIPES:
                 self._run_requested_command(" ".join(command[1:]), (pipes[0], pipes[1], pipes[2]))
             else:

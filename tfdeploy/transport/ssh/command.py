@@ -14,9 +14,9 @@ START_S = 60.0  # sshd must confirm within this many seconds that a command has 
 
 
 class _ChannelRequest:
-    """A request on a channel. `connect_timeout` ends the request by closing the channel.
+    """A request on a channel. After a time-out, `connect_timeout` calls `close`.
 
-    paramiko itself would wait for the reply without a time-out.
+    paramiko itself would wait for the reply for ever.
     """
 
     received = 0

@@ -109,9 +109,9 @@ def _trouble_style(has_trouble: float) -> str:
 
 
 def _rate_text(progress: RunProgress, silent: Collection[str]) -> str:
-    """Return the training rate of the run as text. If all tasks share one step counter, return the
-    rate of this counter, because the tasks' rows show only their own rates. Otherwise return the
-    rate of the leading task."""
+    """Return the training rate of the run as text. If all tasks share one step counter, this is the
+    rate of the counter, which no row of a task shows. Otherwise it is the rate of the leading
+    task."""
     rate = None if progress.is_final else progress.run_steps_per_s(silent)
     if rate is None:
         return ""

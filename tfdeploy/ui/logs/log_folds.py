@@ -20,8 +20,8 @@ MOST_BYTES = 4 << 20
 
 
 class _EqualLines:
-    """Equal lines, at most one line of each task. `number`: the position of the group among all
-    groups. `at`: when the first line of the group arrived, in seconds."""
+    """A group of equal lines, at most one from each task. `number`: the position of this group
+    among all groups. `at`: when the first line of the group arrived, in seconds."""
 
     def __init__(self, number: int, line: LogLine, at: float) -> None:
         self.number, self.line, self.since = number, line, at

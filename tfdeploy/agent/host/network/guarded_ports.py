@@ -62,9 +62,9 @@ class GuardedPorts:
         self._admitted = set(map(peer_filter.parse_address, (*self._planned, *self.host_by_ip)))
         self.refused_ip_by_host = dict(refused_ip_by_host)
         self._held: Dict[int, socket.socket] = {}
-        # port -> (index of the agent's socket, index of the task's socket), among the sockets that
-        # listen on the port. The value is None if the port's filter is attached to an older socket
-        # of the agent, which the task's processes still have open.
+        # port -> (index of the agent's socket, index of the task's socket) in the kernel's array.
+        # None: the filter is attached to an older socket of the agent, which the task's processes
+        # still have.
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None

@@ -320,8 +320,8 @@ def _make_part_folders(
 def _link_part(
     folder: bytes, rows: Listing, part_numbers: "array[int]", part: int, target: bytes
 ) -> None:
-    """In `target`, make all folders and symbolic links of the data set. Of the files, make only
-    those of this part, as hard links."""
+    """Make the folder `target`. It gets all folders and symbolic links of the data set, but only
+    the files of this part, as hard links."""
     for index, row in enumerate(rows):
         path = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:

@@ -1,10 +1,11 @@
-"""Finds and switches the two versions that a data set may have, and reads and writes the two small
-files beside the folder of each. <name>.tfdeploy says that tfdeploy made the folder; <name>.json
-says that the data set is complete.
+"""Finds and switches the versions of a data set, of which there may be two.
 
 Runs read the version in the data set's folder. The next version is in a second folder beside it. A
 live run keeps reading the version with which it began. Once no live run on any host that shares
 this workdir reads the data set, the next version replaces the folder.
+
+Beside the folder of each version there are two small files. <name>.tfdeploy says that tfdeploy made
+the folder; <name>.json says that the data set is complete.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _SWAPPED = """
 
 
 def _accept_predictions_first(function):
-    """Return `function`, which takes (labels, predictions or logits, ...), as a function that takes
+    """Wrap a function that takes (labels, predictions or logits, ...). The wrapper takes
     (predictions or logits, labels, ...)."""
     _, name, *_ = inspect.signature(function).parameters
 

@@ -23,8 +23,8 @@ _SWAPPED = {
 
 
 def accept_predictions_first(function):
-    """Return `function`, which takes (labels, predictions, ...), as a function that takes
-    (predictions, labels, ...)."""
+    """Wrap a function that takes (labels, predictions, ...). The wrapper takes (predictions,
+    labels, ...)."""
 
     @functools.wraps(function)
     def swapped(predictions, labels, *args, **kwargs):
