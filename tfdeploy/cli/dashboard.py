@@ -107,6 +107,8 @@ def show_dashboard(
     )
     if launch_board is not None:
         board.view.copy_choices(launch_board.view)
+    else:
+        board.happenings.mark_running(plan.run)
     _show_recorded_events(board, shown_plan)
     stop = threading.Event()
     views: list[RunView] = []

@@ -13,6 +13,10 @@ from tfdeploy.ui.terminal import Terminal
 
 # How many characters of a key's fingerprint are shown. --json has the whole fingerprint.
 _KEY = len("SHA256:") + 12
+_NOTHING_LEFT = (
+    "nothing is left that no run needs: no process, no secret, no incomplete or foreign file "
+    "(live runs: `tfdeploy runs`; files of ended runs: `tfdeploy clean --dry-run`)"
+)
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -38,7 +42,7 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
     if answer["left"]:
         terminal.write_line("something is left", "bold red")
     elif answer["ok"]:
-        terminal.write_line("nothing is left")
+        terminal.write_line(_NOTHING_LEFT)
 
 
 def _show_entries(terminal: Terminal, entries: Rows) -> None:

@@ -373,7 +373,7 @@ def show_plan(
     """Write the result of `launch --dry-run`: the heading, a row for each task, the commands and
     the notes. `heading`: (label, text). `commands`: (task, command)."""
     for name, text in heading:
-        write_wrapped(terminal, f"{name:<9} ", text, "bold")
+        write_wrapped(terminal, f"{name + ':':<12}", text, "bold")
     terminal.write("\n")
     show_rows(terminal, columns, rows)
     terminal.write("\n")

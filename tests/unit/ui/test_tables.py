@@ -403,6 +403,12 @@ def test_status_of_failed_run_says_what_to_change() -> None:
     assert out.getvalue().endswith(" -n 100`; rename tokenize.py\n")
 
 
+def test_labels_of_a_plan_are_apart_from_their_texts() -> None:
+    heading = (("mode", "sync"), ("on a death", "if a worker dies, the others wait"))
+    text = text_of(120, reports.show_plan, heading, ("task",), (), (), ())
+    assert text.startswith("mode:       sync\non a death: if a worker dies, the others wait\n")
+
+
 def test_colour_does_not_change_width() -> None:
     out = io.StringIO()
     reports.show_status(Terminal(out, 80, True), VIEW, 2000.0)

@@ -60,14 +60,19 @@ class RunHistory:
         text, style, name = new.text, new.style, next(iter(new.names), None)
         if not text or event.kind == "step":
             return text, style
-        if name:
-            if self._states.get(name) == text:
+        if name or event.kind == "run":
+            key = name or event.kind
+            if self._states.get(key) == text:
                 # After a lost connection, hosts report the state of their tasks again, even if it
                 # has not changed.
                 return text, style
-            self._states[name] = text
+            if key not in self._states:
+                # The task may have been in this state before the dashboard started.
+                new.time = event.data.get("ended") or event.data.get("started") or event.time
+            self._states[key] = text
+        if name:
             for known in islice(reversed(self.all), _LOOKED_AT):
-                is_near = abs(event.time - known.time) <= _TOGETHER_S
+                is_near = abs(new.time - known.time) <= _TOGETHER_S
                 if is_near and (known.kind, known.style) == (new.kind, style):
                     known.names[name] = None
                     return text, style
@@ -82,6 +87,11 @@ class RunHistory:
         """Return the cause of the run's failure, then all other entries, the newest last."""
         causes = [self.cause] if self.cause else []
         return [*causes, *(each for each in self.all if each is not self.cause)]
+
+    def mark_running(self, run: str) -> None:
+        """Do not list that the run is running, because it began to run before the dashboard
+        started, at an unknown time."""
+        self._states["run"], _ = describe_event(Event("run", 0.0, run, data={"state": "running"}))
 
     def add_past(self, event: Event) -> None:
         """Add an event from before the dashboard started, at its position in time. Such an event is

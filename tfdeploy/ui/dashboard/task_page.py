@@ -29,6 +29,11 @@ _MOST_ROWS = 3
 _PLOT_ROWS = 7
 # The minimum width of a screen, in columns, to show two plots side by side.
 _BESIDE = 100
+_AFTER_DEATH = {
+    "": "the run fails",
+    "alone": "it starts again alone",
+    "gang": "it starts again with all tasks that restart together",
+}
 _NOTHING: list[Any] = []
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
 
@@ -181,7 +186,7 @@ def _plan_rows(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
         ("why here", task.why),
         ("address", task.address or "it does not listen"),
         ("GPUs", f"number {', '.join(map(str, task.gpus))}" if task.gpus else "none"),
-        ("on death", f"it starts again {task.on_death}" if task.on_death else "the run fails"),
+        ("on death", _AFTER_DEATH[task.on_death]),
         ("workdir", host.workdir if host else ""),
         ("command", shlex.join(task.argv)),
     ]

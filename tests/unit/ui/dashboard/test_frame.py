@@ -274,6 +274,20 @@ def test_metrics_of_job_are_shown() -> None:
     assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
 
 
+def test_task_page_says_what_follows_its_death() -> None:
+    for on_death, text in (
+        ("", "the run fails"),
+        ("alone", "it starts again alone"),
+        ("gang", "it starts again with all tasks that restart together"),
+    ):
+        plan = replace(PLAN, tasks=tuple(replace(task, on_death=on_death) for task in PLAN.tasks))
+        dashboard = dashboard_of(training(plan), plan=plan)
+        draw_rows(dashboard, 100, 24)
+        dashboard.scene.view.handle_key("enter")
+        rows = [row_text(row) for row in compose_frame(dashboard.scene, 100, 400, 1051.0)]
+        assert f"  on death: {text}" in map(str.rstrip, rows)
+
+
 def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
     layers = {f"logs/layer{number}/weights/summaries/mean_1": 0.5 for number in range(20)}
     rates = {"logs/global_step/sec": 45.25, "logs/Variable_4/sec": 0.0}
