@@ -5,6 +5,7 @@ holds the port while the program is not running, and frees the port each time th
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import signal
 import socket
@@ -215,6 +216,18 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
         cluster.hosts["n1"].mesh_port: f"the mesh of {run}",
     }
     assert list_port_owners(workdir, "n1", "r1") == {}
+    cluster.each("run.stop", "r1", grace_s=0.0)
+    cluster.wait_ended("r1")
+    cluster.wait_until(lambda: list_port_owners(workdir, "n1") == {})
+    # A minder stays after the end of its run while other hosts do not know of the end.
+    with Path(cluster.hosts["n1"].paths("r1").minder_lock).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert list_port_owners(workdir, "n1") == {
+            cluster.hosts[
+                "n1"
+            ].mesh_port: f"the mesh of {run}, which has ended; tfdeploy frees the "
+            "port once all hosts of the run know it"
+        }
 
 
 def test_nobody_knocks_at_it_while_the_program_runs(

@@ -41,7 +41,7 @@ HOST = (
         "file of known host keys",
         "known_hosts: ~/.ssh/known_hosts",
         values.local_path,
-        "~/.ssh/known_hosts",
+        "~/.ssh/config, else ~/.ssh/known_hosts",
     ),
     Key(
         "jump",

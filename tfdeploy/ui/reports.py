@@ -218,9 +218,8 @@ def _began_and_lasted(row: RunRow, now: float) -> tuple[str, str]:
         return "", ""
     began, ended = parse_moment(row["started"], now), row["ended"]
     lasted = run_seconds(began, parse_moment(ended, now) if ended else None, now)
-    return f"{format_roughly(now - began)} ago", format_roughly(lasted, parts=2) if ended or row[
-        "live"
-    ] else ""
+    shown = format_duration(lasted) if ended or row["live"] else ""
+    return f"{format_roughly(now - began)} ago", shown
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:

@@ -58,6 +58,7 @@ def test_inventory_shows_origin_of_each_setting(capsys, project_folder):
     assert "user ml n[1-2] inventories/lab.yaml:1 (defaults)" in shown
     assert "user me n3 inventories/lab.yaml:4" in shown
     assert "workdir ~/tfdeploy all left out: ~/tfdeploy" in shown
+    assert "known_hosts - all left out: ~/.ssh/config, else ~/.ssh/known_hosts" in shown
     assert main(["inventory", "--json", "--exclude", "n[2-3]"]) == 0
     answer = json.loads(capsys.readouterr().out)
     (host,) = answer["hosts"]

@@ -342,11 +342,11 @@ def test_runs_have_ages_and_durations() -> None:
         {**ROW, "run": "d", "state": None, "live": None, "started": None, "who": None},
     ]
     assert text_of(None, reports.show_runs, rows, began + 5 * 86400.0 + 7200.0).splitlines() == [
-        "run  state    began    took        tasks  hosts  by",
-        "a    running  5 d ago  5 d 2 h     3      n1     me@here",
-        "b    failed   5 d ago  3 h 12 min  3      n1     me@here",
-        "c    lost     5 d ago              3      n1     me@here",
-        "d    ?                             3      n1",
+        "run  state    began    took     tasks  hosts  by",
+        "a    running  5 d ago  5 d 2 h  3      n1     me@here",
+        "b    failed   5 d ago  3:12:00  3      n1     me@here",
+        "c    lost     5 d ago           3      n1     me@here",
+        "d    ?                          3      n1",
     ]
 
 

@@ -8,6 +8,8 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import has_live_agent_process, is_live
 from tfdeploy.agent.run.task_processes import find_task_processes
 
+_ENDED = ", which has ended; tfdeploy frees the port once all hosts of the run know it"
+
 
 def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
     """Yield this host's folders of the job's live runs. `inventory_name`: as in
@@ -16,20 +18,23 @@ def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunP
 
 
 def list_port_owners(workdir: str, inventory_name: str, except_run: str = "") -> Dict[int, str]:
-    """Return {port: owner} for the ports of all live runs on this host, from the runs' plans. Plans
-    are read because /proc says too little: a port that a minder holds appears there as a socket of
-    some Python process, or not at all."""
+    """Return {port: owner} for the ports of all live runs on this host, from the runs' plans, and
+    for the mesh ports of runs whose minder informs other hosts that the run has ended. Plans are
+    read because /proc says too little: a port that a minder holds appears there as a socket of some
+    Python process, or not at all."""
     owners: Dict[int, str] = {}
     for job in jobs_with_runs(workdir):
-        for paths in list_live_runs(workdir, job, inventory_name):
+        runs = runs_of_this_machine(workdir, job, inventory_name)
+        for paths in filter(has_live_agent_process, runs):
             if paths.run == except_run:
                 continue
-            part = paths.part()
-            ports = [(spec.task, spec.port or spec.own_port) for spec in part.tasks]
+            part, ended = paths.part(), paths.state().phase == "ended"
+            ports = [(spec.task, spec.port or spec.own_port) for spec in part.tasks if not ended]
             ports += [("the mesh", each.port) for each in part.mesh if each.host == part.host]
             for name, port in ports:
                 if port:
-                    owners[port] = "%s of run %s of job %s" % (name, paths.run, job)
+                    owner = "%s of run %s of job %s" % (name, paths.run, job)
+                    owners[port] = owner + _ENDED * ended
     return owners
 
 

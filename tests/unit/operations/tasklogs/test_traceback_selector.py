@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from support.dashboard_scenes import plan_of
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.tasklogs.line_filter import LineFilter
 from tfdeploy.operations.tasklogs.task_log import LogQuery
@@ -95,6 +97,26 @@ def test_lines_that_report_an_error(text: str) -> None:
 )
 def test_lines_that_report_no_error(text: str) -> None:
     assert select_lines([text], errors=True) == []
+
+
+NO_DRIVER = (
+    "E0000 00:00:1795343518.383044   28225 cuda_platform.cc:52] failed call to cuInit: INTERNAL: "
+    "CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)"
+)
+REGISTERED_TWICE = (
+    "2026-11-28 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] "
+    "Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT when one "
+    "has already been registered"
+)
+
+
+@pytest.mark.parametrize(("gpus", "selected"), [((), []), ((0,), [NO_DRIVER])])
+def test_errors_of_tensorflow_about_absent_gpus(gpus: tuple[int, ...], selected: list[str]) -> None:
+    plan = plan_of(1)
+    plan = replace(plan, tasks=tuple(replace(task, gpus=gpus) for task in plan.tasks))
+    select = LineFilter(LogQuery(tasks=("worker:0",), errors=True), "worker:0", plan)
+    lines = [log_line(text, 1.0) for text in (NO_DRIVER, REGISTERED_TWICE)]
+    assert [line.line.decode() for line in select(lines)] == selected
 
 
 @pytest.mark.parametrize("pattern", ["Traceback", "main", "ValueError"])
