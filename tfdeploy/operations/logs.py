@@ -39,7 +39,7 @@ def follow_lines(
     At the end, `host_errors` also contains the errors of hosts that did not answer. `rotated_bytes`
     contains, for each rotated log, the number of bytes that could not be read.
     """
-    filters = {task: LineFilter(query, task, plan) for task in query.tasks}
+    filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
     if query.filters_locally and query.last is not None:
         yield from _read_last_stored_lines(fleet, plan, query, filters, task_logs)

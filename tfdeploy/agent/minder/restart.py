@@ -114,18 +114,19 @@ def decide_restart(
         return RestartDecision(RUN_OVER, how)
     if peer.gang and status.round < number:
         return RestartDecision(GANG, how, round=number)
+    first = restart_count.get("first", how) if restart_count else how
+    before = "" if how in first else "; the first death: %s" % first
     if restart_count is not None and restart_count["count"] > part.restart_max:
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
-        reason = "%s, after %s (restart.max)%s" % (how, restarts, _first_death(restart_count, how))
-        return RestartDecision(GIVE_UP, reason)
+        return RestartDecision(GIVE_UP, "%s, after %s (restart.max)%s" % (how, restarts, before))
     if (
         part.same_error_ends
         and restart_count is not None
         and restart_count.get("same", 0) >= SAME_ERRORS
     ):
-        same = "attempts %d and %d failed with the same error before their first step: %s"
-        reason = same % (status.attempt - 1, status.attempt, how)
-        return RestartDecision(GIVE_UP, reason + _first_death(restart_count, how))
+        same = "attempts %d and %d failed with the same error before their first step: %s%s"
+        reason = same % (status.attempt - 1, status.attempt, how, before)
+        return RestartDecision(GIVE_UP, reason)
     if peer.on_death == "gang" or _has_gang_member_finished(part, known, peer):
         if number >= MAX_ROUND:
             return RestartDecision(
@@ -138,13 +139,6 @@ def decide_restart(
         if now < not_before
         else RestartDecision(NOW, how)
     )
-
-
-def _first_death(restart_count: RestartCount, how: str) -> str:
-    """Return the first of the deaths that `restart_count` counts, to be appended to how the last
-    attempt ended; "" if the first attempt ended in the same way."""
-    first = restart_count.get("first", how)
-    return "" if how in first else "; the first death: %s" % first
 
 
 def _will_restart(

@@ -21,7 +21,6 @@ from tfdeploy.model.text.patterns import search_interruptibly
 from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
 
 if TYPE_CHECKING:
-    from tfdeploy.model.plan import Plan
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
 # The line between two groups of shown lines if other lines were left out between them, as in grep.
@@ -33,13 +32,12 @@ Patterns = tuple[re.Pattern[bytes], ...]
 
 
 def filter_batches(
-    query: LogQuery, task: str, batches: Iterator[list[LogLine]], plan: Plan | None = None
+    query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
-    """Return the wanted lines, batch by batch. If all lines are wanted, return `batches` itself.
-    `plan`: the plan of the run."""
+    """Return the wanted lines, batch by batch. If all lines are wanted, return `batches` itself."""
     if not query.filters_locally and query.since is None:
         return batches
-    return map(LineFilter(query, task, plan), batches)
+    return map(LineFilter(query, task), batches)
 
 
 class LineFilter:
@@ -48,9 +46,8 @@ class LineFilter:
     All lines of a batch have the same time, attempt and stream.
     """
 
-    def __init__(self, query: LogQuery, task: str, plan: Plan | None = None) -> None:
+    def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
-        self._has_gpus = plan is None or any(each.gpus for each in plan.tasks if each.task == task)
         self._attempt = None if query.attempts is None else query.attempts.get(task)
         self._matches_grep = _make_any_matcher(query.grep) if query.grep else None
         self._excluded = _make_any_matcher(query.exclude) if query.exclude else None
@@ -76,9 +73,7 @@ class LineFilter:
         query = self._query
         self._matches = None
         if query.grep or query.errors:
-            selector = TracebackSelector(
-                self._matches_grep, self._excluded, errors=query.errors, has_gpus=self._has_gpus
-            )
+            selector = TracebackSelector(self._matches_grep, self._excluded, errors=query.errors)
             self._matches = _MatchesWithContext(query, selector)
 
     def _is_wanted(self, line: LogLine) -> bool:

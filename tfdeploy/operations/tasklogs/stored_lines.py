@@ -79,7 +79,7 @@ def _wanted_batches_in_order(
     """
     query, wanted = log.query, batches
     if query.filters_locally or query.since is not None or query.last is not None:
-        lists = filter_batches(query, log.task, map(lines_of, batches), log.plan)
+        lists = filter_batches(query, log.task, map(lines_of, batches))
         wanted = iter(lists if query.last is None else last_lines(lists, query.last))
     latest = 0.0
     for batch in wanted:

@@ -24,8 +24,8 @@ _LOOKED_AT = 8
 @dataclass
 class HistoryEntry:
     """One or more equal events. `time`: UTC seconds of the first event. `kind`: the text that the
-    events share. `names`: the tasks or hosts of the events; empty if the event concerns the whole
-    run."""
+    events share. `names`: the tasks or hosts of the events, "run" for the state of the run;
+    empty for other events."""
 
     time: float
     kind: str
@@ -60,17 +60,15 @@ class RunHistory:
         text, style, name = new.text, new.style, next(iter(new.names), None)
         if not text or event.kind == "step":
             return text, style
-        if name or event.kind == "run":
-            key = name or event.kind
-            if self._states.get(key) == text:
+        if name:
+            if self._states.get(name) == text:
                 # After a lost connection, hosts report the state of their tasks again, even if it
                 # has not changed.
                 return text, style
-            if key not in self._states:
+            if name not in self._states:
                 # The task may have been in this state before the dashboard started.
                 new.time = event.data.get("ended") or event.data.get("started") or event.time
-            self._states[key] = text
-        if name:
+            self._states[name] = text
             for known in islice(reversed(self.all), _LOOKED_AT):
                 is_near = abs(new.time - known.time) <= _TOGETHER_S
                 if is_near and (known.kind, known.style) == (new.kind, style):
@@ -116,4 +114,6 @@ def _history_entry(event: Event) -> HistoryEntry:
         name, kind = event.task, _PID.sub("", text.partition(" ")[2])
     elif event.kind in ("host", "transfer") and event.host:
         name, kind = event.host, text.partition("] ")[2]
+    elif event.kind == "run":
+        name, kind = event.kind, text
     return HistoryEntry(event.time, kind, text, style, {name: None} if name else {})

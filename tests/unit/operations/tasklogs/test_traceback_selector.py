@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.dashboard_scenes import plan_of
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.tasklogs.line_filter import LineFilter
 from tfdeploy.operations.tasklogs.task_log import LogQuery
@@ -84,6 +82,8 @@ def test_syntax_error_of_main_file() -> None:
         "F1128 10:00:00.123456   71 cluster.cc:5] Check failed",
         "Fatal Python error: Segmentation fault",
         "train.py: error: unrecognized arguments: --lr",
+        "2026-11-28 10:00:00.123456: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed "
+        "call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
         "tensorflow.python.framework.errors_impl.AbortedError: gone",
         "Segmentation fault (core dumped)",
     ],
@@ -93,30 +93,22 @@ def test_lines_that_report_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["mean squared error: 0.5", "W tensorflow/a.cc:1] slow", "0 errors"]
+    "text",
+    [
+        "mean squared error: 0.5",
+        "W tensorflow/a.cc:1] slow",
+        "0 errors",
+        # TensorFlow writes these as errors on each host without a driver of CUDA, and everywhere.
+        "E0000 00:00:1795343518.383044   28225 cuda_platform.cc:52] failed call to cuInit: "
+        "INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",
+        "2026-11-28 10:00:00.123456: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed "
+        "call to cuInit: UNKNOWN ERROR (303)",
+        "2026-11-28 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] "
+        "Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT",
+    ],
 )
 def test_lines_that_report_no_error(text: str) -> None:
     assert select_lines([text], errors=True) == []
-
-
-NO_DRIVER = (
-    "E0000 00:00:1795343518.383044   28225 cuda_platform.cc:52] failed call to cuInit: INTERNAL: "
-    "CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)"
-)
-REGISTERED_TWICE = (
-    "2026-11-28 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] "
-    "Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT when one "
-    "has already been registered"
-)
-
-
-@pytest.mark.parametrize(("gpus", "selected"), [((), []), ((0,), [NO_DRIVER])])
-def test_errors_of_tensorflow_about_absent_gpus(gpus: tuple[int, ...], selected: list[str]) -> None:
-    plan = plan_of(1)
-    plan = replace(plan, tasks=tuple(replace(task, gpus=gpus) for task in plan.tasks))
-    select = LineFilter(LogQuery(tasks=("worker:0",), errors=True), "worker:0", plan)
-    lines = [log_line(text, 1.0) for text in (NO_DRIVER, REGISTERED_TWICE)]
-    assert [line.line.decode() for line in select(lines)] == selected
 
 
 @pytest.mark.parametrize("pattern", ["Traceback", "main", "ValueError"])
