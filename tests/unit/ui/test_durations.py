@@ -97,6 +97,6 @@ def test_duration_of_run_is_same_in_every_view(
     (row,), _ = list_runs(fleet, (), RunStore(tmp_path), job="digits")
     out = io.StringIO()
     show_runs(Terminal(out, None, False), [row], NOW)
-    assert "  4 min  " in out.getvalue()
+    assert "  4:10  " in out.getvalue()
     answer = run_view_json(VIEW)
     assert (row["started"], row["ended"]) == (answer["started"], answer["ended"])
