@@ -35,7 +35,7 @@ else:
         def __init__(self, *values, **fields):
             if len(values) > len(names) or not set(fields) <= set(names[len(values) :]):
                 raise TypeError(
-                    "%s(%s) has no such fields: %r %r"
+                    "%s has the fields (%s), but got the values %r and the named values %r"
                     % (cls.__name__, ", ".join(names), values, fields)
                 )
             fields.update(zip(names, values))  # noqa: B905 - Python 3.8 knows no strict

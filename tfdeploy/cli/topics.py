@@ -124,7 +124,9 @@ def _mode_sections() -> list[TopicSection]:
             if rules.breaks
             else "only the task that died restarts"
         ),
-        "DEATHS  what TensorFlow does by itself": lambda rules: rules.on_death,
+        "DEATHS  what TensorFlow does when a task dies, without tfdeploy": lambda rules: (
+            rules.on_death
+        ),
     }
     return [
         _section(title, {mode: describe(rules) for mode, rules in RULES.items()})

@@ -101,8 +101,8 @@ class AuditLog(NamedTuple):
 
 
 def parse_audit_log(older: bytes, newer: bytes) -> AuditLog:
-    """Return the entries of both files of a log. `faults` of the result lists the lines that are
-    not entries, and the lines that report that earlier entries could not be written."""
+    """Return the entries of both files of a log. In the result, `faults` holds each line that
+    is not an entry, and each line that reports a failure to write earlier entries."""
     entries: list[AuditEntry] = []
     faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):

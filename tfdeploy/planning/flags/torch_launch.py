@@ -103,7 +103,7 @@ def _launcher_name(command: Sequence[str]) -> str | None:
 
 
 def _without_launcher(command: Sequence[str]) -> list[str]:
-    """Return the part of the command after the launcher: `python`, then the program and its flags.
+    """Return the command without its launcher: `python`, the program, and the program's flags.
 
     Returns [] if the command names no *.py file.
     """

@@ -160,7 +160,7 @@ def merge_programs(programs: Sequence[Program]) -> Program:
 
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
-    """Yield the files of the program that this import statement in the file `path` executes."""
+    """Yield the files of the program that are executed for this import statement of the file `path`."""
     return _files_imported_by(
         node, getattr(node, "names", []), path, program.import_folder, program.files
     )
@@ -259,7 +259,7 @@ def _with_parse_errors(
 def _files_imported_by(
     node: ast.AST, names: list[ast.alias], path: str, base: str, sources: Container[str]
 ) -> Iterator[str]:
-    """Yield the files that an import statement with these names in the file `path` executes."""
+    """Yield the files that are executed if the file `path` imports these names."""
     match node:
         case ast.Import():
             for alias in names:
