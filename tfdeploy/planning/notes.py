@@ -43,7 +43,8 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     for role, hosts in inventory.roles.items():
         if role not in used.usable_roles:
             names = fold_names(sorted({*hosts} - busy))
-            unused = f": no task on {names}" if names else ""
+            cure = "" if used.single else "; add it to the role worker to use it"
+            unused = f": no task on {names}{cure}" if names else ""
             texts.append(f"the role {role} of the inventory is not used in mode {mode}{unused}")
     return tuple(texts)
 

@@ -27,20 +27,22 @@ _AWAY = ("unreachable", "failed")
 def head_row(frame: Frame) -> Row:
     """Return the row that sums up the run, with as many parts as fit.
 
-    Each part has a number. If there is no room, the part with the highest number is dropped first.
-    The state and the duration of the run are never dropped."""
+    Each part has a number. Parts are taken in the order of their numbers, and a part that does not
+    fit is left out. The state and the duration of the run are never left out."""
     progress, marks = frame.scene.progress, frame.troubles
     plan, done = progress.plan, run_completion(progress)
     away = sum(host.state in _AWAY for host in progress.hosts.values())
     hosts = f"  {len(progress.hosts) - away}/{len(progress.hosts)} hosts up"
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.is_final else progress.state
+    # The id of a run without --name begins with the job, which is not repeated.
+    run = f"  {clean(progress.run or '')}".removeprefix(f"  {clean(plan.job)}" if plan else "")
     parts = [
         (0, Span(state, run_style(state))),
         (0, Span(f" {format_duration(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
         (1, Span(f"  {clean(plan.job)}" if plan else "", "bold")),
+        (4, Span(run, "dim")),
         (7, Span(f"  {clean(plan.mode)}" if plan else "")),
-        (8, Span(f"  {clean(progress.run or '')}", "dim")),
         (
             2,
             Span(
@@ -53,10 +55,13 @@ def head_row(frame: Frame) -> Row:
         (5, Span(f"  {done.text}" if done else "", "dim")),
         (3, Span(_remaining_time(progress, done, frame.scene.trends), "bold")),
     ]
-    parts = [part for part in parts if part[1].text.strip()]
-    while len(parts) > 2 and sum(cell_width(span.text) for _, span in parts) > frame.width:
-        parts.remove(max(parts, key=lambda part: part[0]))
-    return [span for _, span in parts]
+    shown, room = [], frame.width
+    for part in sorted(parts, key=lambda part: part[0]):
+        width = cell_width(part[1].text)
+        if width <= room or not part[0]:
+            shown.append(part)
+            room -= width
+    return [part[1] for part in parts if part in shown and part[1].text.strip()]
 
 
 def cause_rows(frame: Frame) -> list[Row]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from support.dashboard_scenes import (
     PLAN,
+    RUN,
     dying,
     ended,
     event,
@@ -61,7 +62,7 @@ def squeeze_spaces(row: str) -> str:
 def test_frame_of_sync() -> None:
     rows = draw_rows(dashboard_of(syncing()), 110, 20)
     assert rows[0].startswith(
-        "starting 4 s  digits  async  digits-20261121-101500-3fa1  0/8 running  8/8 hosts up"
+        "starting 4 s  digits-20261121-101500-3fa1  async  0/8 running  8/8 hosts up"
     )
     assert (
         rows[1]
@@ -82,7 +83,7 @@ def test_table_has_hosts_before_plan() -> None:
 
 def test_frame_of_training() -> None:
     rows = draw_rows(dashboard_of(syncing(), training()), 110, 24)
-    assert rows[0].startswith("running 33 s  digits  async")
+    assert rows[0].startswith(f"running 33 s  {RUN}  async")
     # All tasks share the same steps, so only the title shows the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert (
@@ -272,6 +273,15 @@ def test_metrics_of_job_are_shown() -> None:
         Terminal(out, None, False), dashboard.progress, now=dashboard.progress.latest or 0.0
     )
     assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
+
+
+def test_head_row_has_run_on_narrow_screen() -> None:
+    plan = replace(PLAN, job="mnist")
+    rows = draw_rows(dashboard_of(training(plan), plan=plan), 80, 24)
+    assert rows[0].startswith(f"running 33 s  mnist  {RUN}  8/8 running")
+    named = dashboard_of(training(), plan=PLAN)
+    named.progress.run = "first"
+    assert draw_rows(named, 80, 24)[0].startswith("running 33 s  digits  first  async  8/8 running")
 
 
 def test_task_page_says_what_follows_its_death() -> None:
