@@ -109,7 +109,7 @@ def test_a_program_that_stands_in_a_subfolder_starts_there(operator: Tfdeploy) -
         (operator.cwd / path).parent.mkdir(exist_ok=True)
         (operator.cwd / path).write_text(text)
     assert re.search(
-        r"^starts in +src$", operator.run("launch", "--dry-run", exit_code=0).stdout, re.MULTILINE
+        r"^starts in: +src$", operator.run("launch", "--dry-run", exit_code=0).stdout, re.MULTILINE
     )
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     again = operator.run("launch", "--wait", exit_code=0).stdout.strip()

@@ -24,7 +24,7 @@ _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Limits the wait for the environment of a process that is in the middle of exec. On a busy host,
 # such a process may wait long for a CPU.
-_EXEC_TIMEOUT_S = 0.2
+_EXEC_TIMEOUT_S = 1.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -156,21 +156,29 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
     """Return the process's environment as soon as /proc shows it. Return {} if the process has an
     empty environment, or if /proc does not show the environment before the deadline.
 
-    In the middle of exec, /proc shows neither the environment nor the command line of a process for
-    a moment. An exec may happen just between the reading of the command line and the reading of the
-    environment. So an empty environment is accepted only after a command line was read three times.
+    In the middle of exec, /proc shows no environment for a moment.
     """
     env: Dict[str, str] = {}
-    shown_times = 0
     while not env and _KTHREADD not in (process.pid, process.parent):
-        shown = bool(read_command_line(process.pid))
         env = read_environment(process.pid)
-        now = read_process(process.pid)
-        shown_times += shown
-        if shown_times == 3 or now is None or not now.is_alive or time.monotonic() > deadline:
+        if time.monotonic() > deadline or _has_no_environment(process.pid):
             break
         time.sleep(0.001)
     return env
+
+
+def _has_no_environment(pid: int) -> bool:
+    """Return whether /proc will show no variable of the process: the process has ended, it has an
+    empty environment, it has overwritten its environment, or this user may not read it."""
+    shown = read_file(pid, "environ")
+    if shown or not os.access("/proc/%d/environ" % pid, os.R_OK):
+        return b"=" not in shown
+    fields = read_file(pid, "stat").rpartition(b")")[2].split()
+    if not fields or fields[0] == b"Z":
+        return True
+    # The addresses at which the environment begins and ends: equal if it is empty, 0 during exec.
+    begin, end = fields[47:49]
+    return begin == end != b"0"
 
 
 def await_command_line(process: Process) -> Optional[bytes]:

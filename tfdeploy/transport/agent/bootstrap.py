@@ -204,7 +204,7 @@ class _Startup:
                 f"{self._quote_output()}",
                 where=self._host,
                 next=_FORK_CURE
-                if b"fork" in self._output
+                if any(text.encode() in self._output for text in ("Cannot fork", "fork: "))
                 else "write `python: PATH` of a Python interpreter, 3.8 or newer, in the inventory",
             )
         return HostFailed(
