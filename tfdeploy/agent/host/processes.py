@@ -19,12 +19,12 @@ from tfdeploy.agent.record import NamedTuple
 # These system calls have the same numbers on every architecture.
 _SYS_PIDFD_OPEN, _SYS_PIDFD_SEND_SIGNAL = 434, 424
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_KTHREADD = 2
+_INIT, _KTHREADD = 1, 2
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Limits the wait for the environment of a process that is in the middle of exec. On a busy host,
-# such a process may wait long for a CPU.
-_EXEC_TIMEOUT_S = 1.0
+# Limits of the wait for the environments of processes that are in the middle of exec: for all of
+# them, and for one whose command line is shown. On a busy host, it may wait long for a CPU.
+_EXEC_TIMEOUT_S, _EXEC_S = 0.2, 0.05
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -156,29 +156,32 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
     """Return the process's environment as soon as /proc shows it. Return {} if the process has an
     empty environment, or if /proc does not show the environment before the deadline.
 
-    In the middle of exec, /proc shows no environment for a moment.
+    In the middle of exec, /proc shows neither the environment nor the command line of a process for
+    a moment, and then only the command line. So an empty environment is accepted only if the
+    command line has been shown for `_EXEC_S`.
     """
     env: Dict[str, str] = {}
-    while not env and _KTHREADD not in (process.pid, process.parent):
+    if process.pid in (_INIT, _KTHREADD) or process.parent == _KTHREADD:
+        return env
+    accepted_at = deadline
+    while not env:
+        if read_command_line(process.pid):
+            accepted_at = min(accepted_at, time.monotonic() + _EXEC_S)
         env = read_environment(process.pid)
-        if time.monotonic() > deadline or _has_no_environment(process.pid):
+        if time.monotonic() > accepted_at or _has_no_environment(process.pid):
             break
         time.sleep(0.001)
     return env
 
 
 def _has_no_environment(pid: int) -> bool:
-    """Return whether /proc will show no variable of the process: the process has ended, it has an
-    empty environment, it has overwritten its environment, or this user may not read it."""
+    """Return whether /proc will show no variable of the process: the process has ended, it has
+    overwritten its environment, or this user may not read it."""
     shown = read_file(pid, "environ")
     if shown or not os.access("/proc/%d/environ" % pid, os.R_OK):
         return b"=" not in shown
-    fields = read_file(pid, "stat").rpartition(b")")[2].split()
-    if not fields or fields[0] == b"Z":
-        return True
-    # The addresses at which the environment begins and ends: equal if it is empty, 0 during exec.
-    begin, end = fields[47:49]
-    return begin == end != b"0"
+    now = read_process(pid)
+    return now is None or not now.is_alive
 
 
 def await_command_line(process: Process) -> Optional[bytes]:
