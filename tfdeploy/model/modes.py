@@ -39,6 +39,8 @@ class ModeRules:
     required_roles: tuple[str, ...]
     on_death: str
     serving_roles: tuple[str, ...] = ()
+    # required roles whose number a job may set to 0
+    omissible_roles: tuple[str, ...] = ()
     # roles that listen on no port and are not in the cluster
     portless_roles: tuple[str, ...] = ("evaluator",)
     # a role with one task; if the inventory has no host for it, the first worker host runs it
@@ -82,6 +84,7 @@ RULES: dict[Mode, ModeRules] = {
         program="tf.train.Server and replica_device_setter",
         usable_roles=ROLES,
         required_roles=("worker", "ps"),
+        omissible_roles=("ps",),  # without ps, the workers hold the variables
         serving_roles=("ps",),
         takes_flags=True,
         takes_slots=True,

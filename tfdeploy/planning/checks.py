@@ -103,9 +103,8 @@ def check_seats(job: Job, seats: Collection[Seat]) -> None:
         # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
         # the chief can replace the missing role.
         is_replaced = mode.all_decide and have["chief"]
-        # In mode async, a job may set the number of ps to 0: the workers then hold the variables.
-        is_unneeded = name == "ps" and "own_session" in mode.traits and name in job.roles
-        if not (have[name] or is_replaced or is_unneeded):
+        is_omitted = name in mode.omissible_roles and name in job.roles
+        if not (have[name] or is_replaced or is_omitted):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
                 where=f"role {name}",

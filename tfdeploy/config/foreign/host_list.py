@@ -1,5 +1,7 @@
-"""Reads hosts named on the command line: `n1,n2`, `gpu[01-08]` or `@slurm`. A
-comma at the end marks a list of one host, such as `ml@10.0.0.7:2200,`."""
+"""Reads hosts named on the command line: `n1,n2`, `gpu[01-08]` or `@slurm`.
+
+A comma at the end marks a list of one host, such as `ml@10.0.0.7:2200,`.
+"""
 
 from __future__ import annotations
 
