@@ -25,7 +25,7 @@ import tfdeploy.agent.serve
 import tfdeploy.model.answers
 from tfdeploy.agent import call
 from tfdeploy.model import facts
-from tfdeploy.model.typed import EmptyAnswer, StreamingVerb, Verb
+from tfdeploy.text.typed import EmptyAnswer, StreamingVerb, Verb
 
 PAGE = Path(__file__).parents[1] / "docs" / "agent-protocol.md"
 FIRST = "### `audit`"  # the heading at which the generated part begins

@@ -45,7 +45,6 @@ from tfdeploy.model import inventory as inventory_values
 from tfdeploy.model import job as job_values
 from tfdeploy.model.loglines import lines_of
 from tfdeploy.model.plan import plan_to_json
-from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import launch as launch_run
@@ -57,6 +56,7 @@ from tfdeploy.operations.stop import stop as stop_run
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_batches
 from tfdeploy.operations.watch.follow import follow as follow_run
+from tfdeploy.text.row_values import iso_z
 from tfdeploy.ui.plain import PlainView
 from tfdeploy.ui.terminal import Terminal
 

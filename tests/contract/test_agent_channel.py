@@ -21,7 +21,7 @@ from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused
 from tfdeploy.model.answers.files import RELEASE_STATE
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.answers.runs import RUN_STATUS
-from tfdeploy.model.typed import EmptyAnswer, Verb
+from tfdeploy.text.typed import EmptyAnswer, Verb
 from tfdeploy.transport.agent import bootstrap, channel
 from tfdeploy.transport.agent.archive import agent_name
 from tfdeploy.transport.fleet import SshFleet

@@ -18,8 +18,8 @@ from tfdeploy.agent.metric_lines import find_standard_metrics, parse_number, str
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.row_values import short_error
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
+from tfdeploy.text.row_values import short_error
 from tfdeploy.transport.rsync import messages
 from tfdeploy.ui.sanitise import clean_line
 

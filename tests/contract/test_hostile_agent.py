@@ -19,7 +19,7 @@ from support.faults.honest import WORKDIR, honest_answer
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import Job
-from tfdeploy.model.typed import convert_untrusted
+from tfdeploy.text.typed import convert_untrusted
 from tfdeploy.transport.agent import stream
 
 # How many false answers the test invents per verb: QUICK in ordinary tests, ALL in `make soak`.

@@ -37,9 +37,7 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import run_view_json
-from tfdeploy.model.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.operations.broadcast import origin
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.logs import follow_lines
@@ -52,6 +50,8 @@ from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.row_values import iso_z
+from tfdeploy.text.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.transport.agent.stream import agent_error
 
 STAGING = f"{WORKDIR}/jobs/{JOB}/releases/.staging-x"

@@ -10,8 +10,8 @@ from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
 from tfdeploy.cli.state import open_run_store, remember_plan
 from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.inventory import Host, Inventory, select_hosts
-from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.run_lookup.find_run import find_run
+from tfdeploy.text.names import fold_names
 
 if TYPE_CHECKING:
     from tfdeploy.cli.flags import CommonFlags, OneRunFlags

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.project import adapt_advice
-from tfdeploy.model.text.names import fold_errors, fold_names
-from tfdeploy.model.text.nexts import merge_next_commands
 from tfdeploy.operations.outcomes import split_outcomes
+from tfdeploy.text.names import fold_errors, fold_names
+from tfdeploy.text.nexts import merge_next_commands
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:

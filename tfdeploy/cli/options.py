@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.units import parse_duration, parse_rate, parse_size
+from tfdeploy.text.units import parse_duration, parse_rate, parse_size
 
 V = TypeVar("V")
 
@@ -122,7 +122,7 @@ def unknown_choice_error(
 ) -> UsageError:
     """Return the error for a choice that is not one of the known ones."""
     # Imported only here, because few command lines need a hint.
-    from tfdeploy.model.text.nexts import tfdeploy_term
+    from tfdeploy.text.nexts import tfdeploy_term
 
     near_choice = closest_name(tfdeploy_term(choice), known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
@@ -199,6 +199,6 @@ size = _explain_value_error(parse_size)
 @_explain_value_error
 def moment(text: str) -> float:
     # Imported only here, because few command lines have a time, and `datetime` is slow to import.
-    from tfdeploy.model.row_values import parse_moment
+    from tfdeploy.text.row_values import parse_moment
 
     return parse_moment(text)

@@ -6,7 +6,7 @@ import os
 import time
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.allowed import NAME
+from tfdeploy.text.allowed import NAME
 
 
 def make_run_id(job: str, now: float) -> str:

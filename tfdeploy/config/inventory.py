@@ -18,8 +18,8 @@ from tfdeploy.config.search import FolderSearch, FoundFile
 from tfdeploy.config.yamlfile import shown_path
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.text.names import MAX_NAMES
-from tfdeploy.model.text.placeholders import fill_placeholders
+from tfdeploy.text.names import MAX_NAMES
+from tfdeploy.text.placeholders import fill_placeholders
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")

@@ -17,10 +17,10 @@ from tfdeploy.config.search import FolderSearch, FoundFile
 from tfdeploy.config.yamlfile import read_yaml, shown_path
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.machine.folders import home_folder
-from tfdeploy.model.allowed import NAME
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import DEFAULT_METRICS, WHEELS, Job, SecretSource, Via
-from tfdeploy.model.text.placeholders import check_placeholders, known_placeholders
+from tfdeploy.text.allowed import NAME
+from tfdeploy.text.placeholders import check_placeholders, known_placeholders
 
 FILE = "tfdeploy.yaml"
 

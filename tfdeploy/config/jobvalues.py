@@ -24,7 +24,6 @@ from tfdeploy.config.schema import (
     schema_of,
 )
 from tfdeploy.errors import ConfigError
-from tfdeploy.model.allowed import NAME, VARIABLE, is_host_path
 from tfdeploy.model.job import (
     OTHERS,
     PART_VARIABLES,
@@ -35,7 +34,8 @@ from tfdeploy.model.job import (
     part_number_variable,
 )
 from tfdeploy.model.modes import ROLES
-from tfdeploy.model.text.patterns import compile_user_pattern
+from tfdeploy.text.allowed import NAME, VARIABLE, is_host_path
+from tfdeploy.text.patterns import compile_user_pattern
 
 MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from tfdeploy.errors import ConfigError, UsageError
-from tfdeploy.model.text.nexts import did_you_mean
-from tfdeploy.model.text.units import list_first
+from tfdeploy.text.nexts import did_you_mean
+from tfdeploy.text.units import list_first
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 ANY_KEY = "`tfdeploy docs` shows every key and its values"

@@ -13,7 +13,7 @@ from tfdeploy.config.jobvalues import named_values_schema
 from tfdeploy.config.schema import Key, Schema, allow_empty, mapping_schema
 from tfdeploy.model.job import ASKED_LEVELS, MODES, STALL_ACTIONS
 from tfdeploy.model.modes import ROLES, rules_of
-from tfdeploy.model.text.placeholders import NAMES
+from tfdeploy.text.placeholders import NAMES
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import ReferenceAnswer, ReferenceRow, TopicSection

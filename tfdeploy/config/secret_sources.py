@@ -13,8 +13,8 @@ from tfdeploy.config import values
 from tfdeploy.config.jobvalues import VARIABLE_NAMES, check_variable, command, named_values_schema
 from tfdeploy.config.node import Node
 from tfdeploy.config.schema import Key, accepts, mapping_schema, read_values
-from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.job import SecretSource
+from tfdeploy.text.allowed import VARIABLE
 
 _HINT = "write it as {file: ~/.hf/token}, {command: [pass, show, db]}, {environment: NAME}, or env"
 _SOURCE = (

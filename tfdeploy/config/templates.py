@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.config import reference
 from tfdeploy.config.schema import Key, LocatedValue
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.names import fold_names, split_list
+from tfdeploy.text.names import fold_names, split_list
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./@-]*\Z", re.ASCII)
 _NOT_PLAIN = ("yes", "no", "true", "false", "on", "off", "null")

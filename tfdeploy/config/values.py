@@ -12,7 +12,7 @@ from typing import Literal
 
 from tfdeploy.config.node import Node, nearest_hint, quoted_truncated
 from tfdeploy.config.schema import Schema, accepts, join_alternative_patterns, schema_of
-from tfdeploy.model.allowed import (
+from tfdeploy.text.allowed import (
     HOSTNAME,
     NAME,
     PROGRAM,
@@ -23,8 +23,8 @@ from tfdeploy.model.allowed import (
     is_ip,
     is_printable_text,
 )
-from tfdeploy.model.text.names import MAX_NAMES, expand_ranges, split_list
-from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, parse_rate
+from tfdeploy.text.names import MAX_NAMES, expand_ranges, split_list
+from tfdeploy.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, parse_rate
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63 characters, not beginning with - or ."
 MOST_HOPS = 16  # limits the jump hosts in one `jump`

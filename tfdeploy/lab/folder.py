@@ -20,8 +20,8 @@ from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab.keys import make_key
 from tfdeploy.lab.state import HostState, LabState
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
-from tfdeploy.model.allowed import NAME
 from tfdeploy.store.places import refuse_exposed_state_root, state_root
+from tfdeploy.text.allowed import NAME
 
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 
-from tfdeploy.model.typed import decode
+from tfdeploy.text.typed import decode
 
 Kind = Literal[
     "step",  # the event's data: StepFields

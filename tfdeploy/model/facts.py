@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.job import Level
-from tfdeploy.model.typed import (
+from tfdeploy.text.allowed import is_ip
+from tfdeploy.text.typed import (
     AbsolutePath,
     Account,
     Answer,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.names import match_names
+from tfdeploy.text.names import match_names
 
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_WORKDIR = "~/tfdeploy"

@@ -21,7 +21,7 @@ from tfdeploy.model.choices import Mode as Mode
 from tfdeploy.model.choices import Others as Others
 from tfdeploy.model.choices import StallAction as StallAction
 from tfdeploy.model.choices import Via as Via
-from tfdeploy.model.text.names import fold_names
+from tfdeploy.text.names import fold_names
 
 Level = Literal["firewall", "peers", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest level first

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from tfdeploy.model.text.units import format_bytes
+from tfdeploy.text.units import format_bytes
 
 
 @dataclass(frozen=True)

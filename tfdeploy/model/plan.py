@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.model.job import Mode, Protection
-from tfdeploy.model.typed import convert
+from tfdeploy.text.typed import convert
 
 PLAN_VERSION = 1
 Notes = tuple[str, ...]  # lines of a plan for its reader, such as reasons and warnings

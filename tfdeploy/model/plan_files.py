@@ -27,7 +27,6 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from tfdeploy.agent import wire
-from tfdeploy.model.allowed import is_address, is_endpoint, is_ip, to_printable_line
 from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import (
     PLAN_VERSION,
@@ -39,8 +38,9 @@ from tfdeploy.model.plan import (
     plan_from_json,
     plan_to_json,
 )
-from tfdeploy.model.text.names import MAX_NAMES
-from tfdeploy.model.typed import Name, Port, Variable, decode_untrusted, is_safe_relative_path
+from tfdeploy.text.allowed import is_address, is_endpoint, is_ip, to_printable_line
+from tfdeploy.text.names import MAX_NAMES
+from tfdeploy.text.typed import Name, Port, Variable, decode_untrusted, is_safe_relative_path
 
 # The version of plan.json. In version 1, all arguments and values are complete texts, as in the
 # output of `--dry-run --json`.

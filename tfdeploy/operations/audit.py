@@ -15,7 +15,6 @@ import msgspec
 from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
-from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.answers.audit import AUDIT, AuditEntry, AuditLog, AuditReport, parse_audit_log
 from tfdeploy.model.answers.clean import SecretPathsByJob
 from tfdeploy.model.inventory import Hosts
@@ -28,8 +27,9 @@ from tfdeploy.model.output.rows import (
     AuditVersionRow,
 )
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import copy_fields, iso_z
 from tfdeploy.operations.outcomes import split_outcomes
+from tfdeploy.text.allowed import is_ip, is_name
+from tfdeploy.text.row_values import copy_fields, iso_z
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 # The largest accepted audit log, in bytes. An agent sends at most half of this per log.

@@ -28,11 +28,11 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.typed import Args, EmptyAnswer, StreamingVerb
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.typed import Args, EmptyAnswer, StreamingVerb
 from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 
 MOST_ITEMS = 1_000_000  # one host may report at most this many items

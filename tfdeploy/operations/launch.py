@@ -23,7 +23,6 @@ from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import AskedLevel, Job, Secret
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, plan_to_json
-from tfdeploy.model.typed import Verb
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.copy.code_files import CodeChanged
 from tfdeploy.operations.emit import emit_host_state, emit_note, emit_warning, step_events
@@ -61,6 +60,7 @@ from tfdeploy.planning.source.imports import (
     own_modules,
 )
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.typed import Verb
 from tfdeploy.transport.protocols import Errors, Fleet
 from tfdeploy.tree import EnvironmentRecipe
 from tfdeploy.tree.listing import find_ignore_pattern

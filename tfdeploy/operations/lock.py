@@ -16,9 +16,9 @@ from tfdeploy.errors import AgentError, Refused, TfdeployError, has_code
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts, hosts_except
-from tfdeploy.model.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
+from tfdeploy.text.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.transport.protocols import AgentChannel, Errors, Fleet, Outcomes, Session
 
 # The longest wait for a lock that another operation holds.

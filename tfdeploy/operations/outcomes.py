@@ -8,8 +8,8 @@ from typing import TypeVar
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst_exit_code
 from tfdeploy.model.answers.failures import prefix_with_host
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.names import fold_errors, fold_names
-from tfdeploy.model.text.nexts import merge_next_commands
+from tfdeploy.text.names import fold_errors, fold_names
+from tfdeploy.text.nexts import merge_next_commands
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 V = TypeVar("V")

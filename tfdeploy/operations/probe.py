@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfdeploy.errors import BadAnswer
-from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host, Hosts
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.emit import emit_host_state, emit_warning
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
+from tfdeploy.text.allowed import is_ip
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Fleet, Session
 
 

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.rows import RunRow
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import run_view
 from tfdeploy.operations.run_lookup.find_run import (
     CLOCK_TOLERANCE_S,
@@ -25,6 +24,7 @@ from tfdeploy.operations.run_lookup.find_run import (
 )
 from tfdeploy.operations.run_lookup.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.row_values import iso_z
 from tfdeploy.transport.protocols import Errors, Fleet
 
 

@@ -15,9 +15,9 @@ from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.samples import SAMPLES, HostSample, SampledHost, TaskSample
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.task_status import Samples, make_attempt_from_row
-from tfdeploy.model.typed import decode
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.text.typed import decode
 from tfdeploy.transport.protocols import Fleet, Session
 
 # The largest accepted file of samples, unpacked, in bytes. An agent sends at most half of this.

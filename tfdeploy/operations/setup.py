@@ -20,9 +20,6 @@ from tfdeploy.model.answers.hosts import ENV_MAKE, ENV_STATE, EnvState, LockHold
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts, hosts_except, hosts_named
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.model.text.names import fold_names, group_by_key
-from tfdeploy.model.text.units import format_count, list_first
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import Outcome, ReceivedFiles
@@ -30,6 +27,9 @@ from tfdeploy.operations.emit import emit_host_state, emit_note
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import list_withheld_files
+from tfdeploy.text.names import fold_names, group_by_key
+from tfdeploy.text.typed import Args
+from tfdeploy.text.units import format_count, list_first
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.tree import EnvironmentRecipe, read_recipe
 from tfdeploy.tree.wheel_tags import find_unfit_wheels

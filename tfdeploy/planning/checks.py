@@ -16,8 +16,6 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import ROLES, rules_of
 from tfdeploy.model.plan import TaskPlan
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests, role_hosts
@@ -26,6 +24,8 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.entry_point import PYTHON, python_target
 from tfdeploy.planning.source.imports import own_modules
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.nexts import did_you_mean
 
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 

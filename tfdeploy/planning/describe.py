@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import Notes, PartPlan, Plan
-from tfdeploy.model.text.units import format_bytes, format_count, list_first
 from tfdeploy.planning import interpreters
+from tfdeploy.text.units import format_bytes, format_count, list_first
 
 _SHOWN = 6
 COLUMNS = ("task", "host", "address", "gpus", "why")

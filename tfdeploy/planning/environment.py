@@ -11,11 +11,11 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes, tf_config
-from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program.job_names import JobNames
+from tfdeploy.text import placeholders
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 # The process that watches a task keeps the task's port bound, to reserve it. So TensorFlow must

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tfdeploy.model.allowed import NAME
 from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
@@ -21,6 +20,7 @@ from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
 from tfdeploy.planning.source.expressions import argument, is_true, last_name, literal_text
 from tfdeploy.planning.source.source import Program, is_main_block
+from tfdeploy.text.allowed import NAME
 
 # A program that imports one of these packages trains a model.
 _FRAMEWORK = re.compile(

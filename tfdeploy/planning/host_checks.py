@@ -15,10 +15,10 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.nexts import command_on_host, install_command
-from tfdeploy.model.text.units import format_binary_bytes, format_roughly, version_numbers
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text.nexts import command_on_host, install_command
+from tfdeploy.text.units import format_binary_bytes, format_roughly, version_numbers
 
 RESERVE_BYTES = 64 << 20  # disk space for the run folder, the agent and the first logs
 CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a note

@@ -14,7 +14,7 @@ from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.plan_files import pack_value, pack_values, shared_texts_of
-from tfdeploy.model.row_values import copy_fields
+from tfdeploy.text.row_values import copy_fields
 
 # Fields of wire.HostPart that have the same name and value in the plan.
 _SAME_IN_PLAN = """

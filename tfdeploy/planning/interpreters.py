@@ -12,9 +12,9 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Notes, Plan
-from tfdeploy.model.text.names import fold_names, group_equal
 from tfdeploy.planning.source.entry_point import named_interpreter
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text.names import fold_names, group_equal
 
 
 def refuse_missing_setup_python(job: Job, facts: FactsByHost, program: Program) -> None:

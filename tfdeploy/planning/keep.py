@@ -18,12 +18,12 @@ from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.nexts import command_on_host
 from tfdeploy.planning import checks
 from tfdeploy.planning.cluster.placement import Seat, Seats, checkpoint_writer_seat, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.options import Options
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.nexts import command_on_host
 
 CLOCK_SLACK_S = 1.0  # if the times of two hosts differ by less, they count as equal
 

@@ -10,9 +10,9 @@ from collections import defaultdict
 from tfdeploy.model.facts import FactsByHost, KeepFolderFact
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.units import format_bytes, format_count
 from tfdeploy.planning.keep import keep_folders_with_content
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.units import format_bytes, format_count
 
 
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:

@@ -10,13 +10,13 @@ from tfdeploy.model.inventory import HostsByName, Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.placeholders import NAMES
 from tfdeploy.planning import host_checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.placeholders import NAMES
 
 _BY_DEFAULT = {
     "one": ", one for each GPU, and one on a host without GPUs",

@@ -11,10 +11,10 @@ from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import LEVELS, Job, Level, Protection
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.nexts import command_on_host, install_command, root_command_on_host
-from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.nexts import command_on_host, install_command, root_command_on_host
+from tfdeploy.text.units import format_count
 
 LONGEST_FILTER = 4096  # the largest number of instructions in a packet filter that Linux accepts
 _REMEDIES = {

@@ -11,7 +11,6 @@ from tfdeploy.model.inventory import Host, ssh_settings_of
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, TaskPlan
-from tfdeploy.model.row_values import copy_fields
 from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import addresses, restarts
 from tfdeploy.planning.cluster.layout import Layout
@@ -20,6 +19,7 @@ from tfdeploy.planning.program import command_line, servers
 from tfdeploy.planning.program.flagged_program import FlaggedProgram, OwnValues
 from tfdeploy.planning.program.servers import ServerRoles
 from tfdeploy.planning.program.task_identity import TaskIdentity
+from tfdeploy.text.row_values import copy_fields
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from tfdeploy.model.allowed import is_printable_text
+from tfdeploy.text.allowed import is_printable_text
 
 Kind = Literal["hosts", "roles", "tasks", "runs"]
 FOLDER = "completion"

@@ -17,12 +17,12 @@ from typing import BinaryIO
 
 import msgspec
 
-from tfdeploy.model.allowed import is_run_id
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.manifest import CodeFile, Manifest
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.plan_files import plan_from_file, plan_to_file
-from tfdeploy.model.typed import decode
+from tfdeploy.text.allowed import is_run_id
+from tfdeploy.text.typed import decode
 
 # The plan's time in the first bytes of plan.json. Reading a whole plan would take much longer.
 _CREATED, _CREATED_WITHIN = re.compile(rb'"created": ?([0-9.]+)'), 1000

@@ -15,7 +15,7 @@ from tfdeploy.errors import TfdeployError
 if TYPE_CHECKING:
     from tfdeploy.model.answers.hosts import Hello
     from tfdeploy.model.inventory import Host, Hosts
-    from tfdeploy.model.typed import Args, StreamingVerb, Verb
+    from tfdeploy.text.typed import Args, StreamingVerb, Verb
 
 V = TypeVar("V")
 Asked = TypeVar("Asked")

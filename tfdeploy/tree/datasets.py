@@ -17,7 +17,7 @@ from tfdeploy.agent import listing, wire
 from tfdeploy.agent.listing import FOLDER, Listing, SpecialFile
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 from tfdeploy.errors import ConfigError, Refused
-from tfdeploy.model.text.nexts import most_similar
+from tfdeploy.text.nexts import most_similar
 from tfdeploy.tree.links import link_leads_outside
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 

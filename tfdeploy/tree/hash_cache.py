@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
-from tfdeploy.model.typed import convert
+from tfdeploy.text.typed import convert
 
 # Nanoseconds. A file that changed less than this time before it was read is not cached, because it
 # could change again without a new mtime.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from tfdeploy.model.text.units import format_bytes, format_count, format_roughly, list_first
+from tfdeploy.text.units import format_bytes, format_count, format_roughly, list_first
 
 if TYPE_CHECKING:
     from tfdeploy.model.progress.task_progress import TransferTotals

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfdeploy.model.text.names import fold_names
+from tfdeploy.text.names import fold_names
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal

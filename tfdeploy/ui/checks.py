@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tfdeploy.model.output.check import LinkGroup, group_links
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
-from tfdeploy.model.text.names import fold_names, replace_own_name
-from tfdeploy.model.text.nexts import merge_next_commands
+from tfdeploy.text.names import fold_names, replace_own_name
+from tfdeploy.text.nexts import merge_next_commands
 from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.reports import write_wrapped
 from tfdeploy.ui.terminal import Terminal

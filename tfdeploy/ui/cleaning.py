@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.text.names import fold_names, group_by_key
+from tfdeploy.text.names import fold_names, group_by_key
 from tfdeploy.ui.amounts import format_bytes, format_count, list_first
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows

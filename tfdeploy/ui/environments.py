@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.model.answers.failures import prefix_with_host
 from tfdeploy.model.output.rows import SetupRow
-from tfdeploy.model.text.names import fold_names, group_equal
+from tfdeploy.text.names import fold_names, group_equal
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import groupby
 
-from tfdeploy.model.text.names import group_by_key
+from tfdeploy.text.names import group_by_key
 from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cell_width

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.model.events import Event
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import HostProgress, TransferTotals, sum_transfers
-from tfdeploy.model.text.names import fold_names
+from tfdeploy.text.names import fold_names
 from tfdeploy.ui.amounts import format_bytes, format_count, format_transfer
 from tfdeploy.ui.cells import Row, Span, fit_row, pad_or_cut
 from tfdeploy.ui.feeding import ActiveBroadcasts

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.answers.samples import labelled_values
-from tfdeploy.model.row_values import outcome_words, parse_moment, run_seconds, unread_metrics_text
-from tfdeploy.model.text.names import fold_errors, fold_names, group_equal, without_address
+from tfdeploy.text.names import fold_errors, fold_names, group_equal, without_address
+from tfdeploy.text.row_values import outcome_words, parse_moment, run_seconds, unread_metrics_text
 from tfdeploy.ui.amounts import (
     format_bytes,
     format_count,

@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tfdeploy.model.row_values import run_seconds
 from tfdeploy.model.status.run_status import RunView
+from tfdeploy.text.row_values import run_seconds
 from tfdeploy.ui.amounts import format_duration
 from tfdeploy.ui.reports import task_table
 from tfdeploy.ui.sanitise import clean

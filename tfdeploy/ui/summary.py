@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tfdeploy.model.answers.samples import labelled_values
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.row_values import run_seconds
+from tfdeploy.text.row_values import run_seconds
 from tfdeploy.ui.amounts import format_duration, format_number
 from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean

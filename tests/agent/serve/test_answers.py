@@ -29,10 +29,10 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
 from tfdeploy.agent.serve.server import failure_answer, find_verb
-from tfdeploy.model import typed
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.typed import StreamingVerb
+from tfdeploy.text import typed
+from tfdeploy.text.typed import StreamingVerb
 
 VERBS = verbs()
 FILES = {"train.py": b"print(1)\n"}

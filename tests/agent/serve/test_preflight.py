@@ -18,7 +18,7 @@ from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import StartedProgram, read_driver_version
 from tfdeploy.agent.serve import preflight, probe
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.typed import convert_untrusted
+from tfdeploy.text.typed import convert_untrusted
 
 
 def facts(workdir: Path, **args: Any) -> Any:

@@ -26,7 +26,7 @@ from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import probe, server
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.typed import convert_untrusted
+from tfdeploy.text.typed import convert_untrusted
 
 
 def facts(workdir: Path, **args: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tfdeploy.agent import wire
-from tfdeploy.model.typed import convert_untrusted
+from tfdeploy.text.typed import convert_untrusted
 
 
 def unknown(answer: Any, cls: type[Any]) -> list[str]:

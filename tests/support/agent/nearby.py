@@ -31,7 +31,7 @@ from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.failures import format_advice
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.model.typed import StreamingVerb, Verb
+from tfdeploy.text.typed import StreamingVerb, Verb
 from tfdeploy.transport.agent.stream import convert_value
 
 # The type of a function that a fleet calls in place of a verb. Its arguments are the host, the verb

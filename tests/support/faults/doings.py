@@ -23,7 +23,6 @@ from tfdeploy.model.events import Event
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.output.check import host_rows, link_rows
 from tfdeploy.model.status.run_status import run_view_json
-from tfdeploy.model.typed import StreamingVerb
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.audit import AuditSubject, audit
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
@@ -55,6 +54,7 @@ from tfdeploy.operations.watch.listen import _receive_reports_until_run_end
 from tfdeploy.operations.watch.resume import resume_or_end_on_host
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.typed import StreamingVerb
 from tfdeploy.transport.protocols import Session
 from tfdeploy.ui.checks import show_check_problems
 from tfdeploy.ui.terminal import Terminal

@@ -25,7 +25,7 @@ from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.facts import PreflightFacts
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, without_ssh_settings
 from tfdeploy.model.plan_files import plan_to_file
-from tfdeploy.model.typed import InvalidJsonValue, convert_untrusted
+from tfdeploy.text.typed import InvalidJsonValue, convert_untrusted
 
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"
 HOSTS = {"n1": "worker:0", "n2": "worker:1"}

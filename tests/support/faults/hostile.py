@@ -21,7 +21,7 @@ from support.faults.honest import HonestAnswer, honest_answer
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.typed import Args, StreamingVerb, Verb
+from tfdeploy.text.typed import Args, StreamingVerb, Verb
 from tfdeploy.transport.agent.channel import FramedChannel, I, V
 from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.fleet import SshFleet
@@ -351,7 +351,7 @@ class LyingChannel(FramedChannel):
 
 def encode_honest_hello(host: str) -> Any:
     from tfdeploy.model.answers.hosts import Hello
-    from tfdeploy.model.typed import convert_untrusted
+    from tfdeploy.text.typed import convert_untrusted
 
     return convert_untrusted(honest_answer("hello", host, {}).value, Hello)
 

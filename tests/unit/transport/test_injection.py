@@ -25,10 +25,10 @@ from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab.folder import lab_folder
-from tfdeploy.model.allowed import is_run_id
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.allowed import is_run_id
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.ssh.argv import quote_for_rsync, ssh_argv

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import TaskView, task_json
-from tfdeploy.model.text.names import fold_names, group_equal
+from tfdeploy.text.names import fold_names, group_equal
+from tfdeploy.text.row_values import iso_z
 from tfdeploy.ui import reports
 from tfdeploy.ui.amounts import format_bytes, format_duration, format_number, format_roughly
 from tfdeploy.ui.tables import cell_width, table_lines

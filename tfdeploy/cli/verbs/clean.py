@@ -22,7 +22,6 @@ from tfdeploy.cli.views import make_plain_view
 from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.answers.clean import CleanRules
 from tfdeploy.model.output.rows import CleanRow
-from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.clean import (
     find_all_items,
     find_candidates,
@@ -30,6 +29,7 @@ from tfdeploy.operations.clean import (
     remove_everything,
     sort_local_runs,
 )
+from tfdeploy.text.row_values import copy_fields
 from tfdeploy.ui.amounts import format_bytes
 from tfdeploy.ui.cleaning import explain_kept_items, explain_kept_records, show_removed_items
 from tfdeploy.ui.question import ask, confirm

@@ -15,8 +15,8 @@ from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.written_page import check_page_target, write_page
 from tfdeploy.errors import UsageError, worst_exit_code
 from tfdeploy.model.report.compare import differing_code_lines, final_metrics, find_differences
-from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.compare import collect_runs
+from tfdeploy.text.units import format_count
 from tfdeploy.ui.comparison import show_comparison
 from tfdeploy.ui.report.comparison_page import comparison_page
 

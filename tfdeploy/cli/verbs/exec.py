@@ -11,7 +11,7 @@ from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_selected_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import ExecRow
-from tfdeploy.model.row_values import copy_fields
+from tfdeploy.text.row_values import copy_fields
 from tfdeploy.ui.reports import show_exec
 
 if TYPE_CHECKING:

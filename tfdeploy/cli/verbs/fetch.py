@@ -16,9 +16,9 @@ from tfdeploy.cli.output import print_json
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import FetchRow
-from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
+from tfdeploy.text.row_values import copy_fields
 from tfdeploy.ui.reports import show_fetch
 from tfdeploy.ui.sanitise import clean
 

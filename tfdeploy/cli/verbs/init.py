@@ -24,11 +24,11 @@ from tfdeploy.config.file_schemas import file_schema_text
 from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.templates import inventory_text, job_text, quoted, settings_as_yaml
 from tfdeploy.errors import ConfigError, UsageError
-from tfdeploy.model.allowed import NAME, is_ip
 from tfdeploy.model.job import MODES, Mode
-from tfdeploy.model.text.nexts import did_you_mean
-from tfdeploy.model.text.units import format_count
 from tfdeploy.planning.folder_programs import FolderProgram, find_programs
+from tfdeploy.text.allowed import NAME, is_ip
+from tfdeploy.text.nexts import did_you_mean
+from tfdeploy.text.units import format_count
 from tfdeploy.ui.question import ask
 
 if TYPE_CHECKING:

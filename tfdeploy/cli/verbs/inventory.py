@@ -21,7 +21,7 @@ from tfdeploy.config.reference import HOST
 from tfdeploy.config.templates import quoted, roles_text, settings_as_yaml
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import select_hosts, settings_of
-from tfdeploy.model.text.names import fold_names, group_equal
+from tfdeploy.text.names import fold_names, group_equal
 from tfdeploy.ui.tables import show_rows
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import print_unselected_hosts, show_errors, unselected_host_names
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst_exit_code
-from tfdeploy.model.text.names import fold_names, group_by_key, match_names
-from tfdeploy.model.text.patterns import compile_user_pattern
 from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.tasklogs.attempts import newest_attempt_numbers
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery
+from tfdeploy.text.names import fold_names, group_by_key, match_names
+from tfdeploy.text.patterns import compile_user_pattern
 from tfdeploy.ui.amounts import format_bytes
 from tfdeploy.ui.logs.log_lines import LinePrinter
 from tfdeploy.ui.sanitise import clean

@@ -13,9 +13,9 @@ from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, worst_exit_code
 from tfdeploy.model.output.rows import SetupRow
-from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.setup import describe_difference, find_version_differences, setup_job
+from tfdeploy.text.row_values import copy_fields
 from tfdeploy.ui.environments import show_setup
 
 if TYPE_CHECKING:

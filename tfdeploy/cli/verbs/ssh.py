@@ -9,7 +9,7 @@ import sys
 from tfdeploy.cli.arguments.ssh import Flags
 from tfdeploy.cli.project import load_job_if_any, load_whole_and_selected_inventory
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.model.text.nexts import did_you_mean
+from tfdeploy.text.nexts import did_you_mean
 from tfdeploy.transport.ssh.argv import shell_argv
 from tfdeploy.transport.ssh.target import resolve
 

@@ -11,11 +11,11 @@ from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.errors import HostUnreachable, TfdeployError, worst_exit_code
 from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.output.rows import Survivor
-from tfdeploy.model.row_values import copy_fields
-from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.lock import refuse_during_launch
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.stop import run_end_before_stop, stop
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.row_values import copy_fields
 from tfdeploy.ui.headway import HostCountLine
 from tfdeploy.ui.reports import show_stop
 from tfdeploy.ui.sanitise import clean

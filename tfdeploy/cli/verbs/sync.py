@@ -16,10 +16,10 @@ from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import SyncRow
-from tfdeploy.model.row_values import copy_fields
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.datasets import split_data_names
+from tfdeploy.text.row_values import copy_fields
 from tfdeploy.ui.reports import show_forecast, show_sync
 
 if TYPE_CHECKING:

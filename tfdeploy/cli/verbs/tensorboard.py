@@ -15,9 +15,9 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.names import fold_names, match_names
 from tfdeploy.operations.fetch import host_of_deciding_task
 from tfdeploy.operations.tensorboard import tensorboard
+from tfdeploy.text.names import fold_names, match_names
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import TensorBoardAnswer

@@ -17,8 +17,6 @@ from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_selected_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
-from tfdeploy.model.row_values import copy_fields
-from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.trust import (
     known_hosts_file_to_write,
     read_fingerprints,
@@ -27,6 +25,8 @@ from tfdeploy.operations.trust import (
     scan_by_name,
     scan_host_keys,
 )
+from tfdeploy.text.row_values import copy_fields
+from tfdeploy.text.units import format_count
 from tfdeploy.ui.host_keys import (
     describe_key_change,
     describe_state,

@@ -17,8 +17,8 @@ from tfdeploy.config.foreign.host_list import mapping_node
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text
 from tfdeploy.model.modes import ROLES
-from tfdeploy.model.text.names import MAX_NAMES
-from tfdeploy.model.text.nexts import most_similar
+from tfdeploy.text.names import MAX_NAMES
+from tfdeploy.text.nexts import most_similar
 
 ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
 # Some variables have an old and a new name. If a host has both, the name that is later in this

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.config import values
 from tfdeploy.config.node import Node
 from tfdeploy.errors import ConfigError
-from tfdeploy.model.text.names import split_list
+from tfdeploy.text.names import split_list
 
 SLURM = "@slurm"
 _IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"

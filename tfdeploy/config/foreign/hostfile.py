@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tfdeploy.config.foreign.host_list import expand_host, hosts_mapping
 from tfdeploy.config.node import Node
-from tfdeploy.model.text.nexts import CONVERT_INVENTORY
+from tfdeploy.text.nexts import CONVERT_INVENTORY
 
 _OPTIONS = r"(?:\s+(?:slots|max[_-]slots)\s*=\s*\d+)*"
 _LINE = re.compile(

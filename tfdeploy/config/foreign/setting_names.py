@@ -8,7 +8,7 @@ from pathlib import Path
 from tfdeploy.config.foreign.recognise import read_inventory_tree
 from tfdeploy.config.reference import HOST
 from tfdeploy.config.yamlfile import shown_path
-from tfdeploy.model.text.nexts import CONVERT_INVENTORY
+from tfdeploy.text.nexts import CONVERT_INVENTORY
 
 # A setting in the text of a message: `port:` or `port: 22`.
 SETTING = re.compile(rf"`({'|'.join(key.name for key in HOST)}):[^`]*`")

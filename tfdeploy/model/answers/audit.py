@@ -11,7 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     Answer,
     Count,
     EmptyAnswer,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     Answer,
     Count,
     EmptyAnswer,

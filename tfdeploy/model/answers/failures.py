@@ -15,8 +15,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.allowed import PROGRAM, is_host_path, is_printable_text, is_run_id
-from tfdeploy.model.typed import Answer, Code, Scalar, Text
+from tfdeploy.text.allowed import PROGRAM, is_host_path, is_printable_text, is_run_id
+from tfdeploy.text.typed import Answer, Code, Scalar, Text
 
 _Few = Annotated[list[Scalar], Meta(max_length=10_000)]
 _Fields = Annotated[dict[Text, Scalar], Meta(max_length=1000)]

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     AbsolutePath,
     Answer,
     BigCount,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
 
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     AbsolutePath,
     Answer,
     Count,

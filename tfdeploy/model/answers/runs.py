@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tfdeploy.agent.wire import MAX_KNOWN_BYTES, HostRunState, TaskStatus
 from tfdeploy.model.answers.samples import Attempts, NewestSamples
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     MOST_ROWS,
     Answer,
     Count,

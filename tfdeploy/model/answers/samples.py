@@ -23,7 +23,7 @@ from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
 from tfdeploy.agent.metric_names import RATE
 from tfdeploy.agent.metric_names import sort_metrics as sort_metrics
 from tfdeploy.agent.metric_patterns import OTHER_STEPS, STEP_COUNTERS
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     Answer,
     Count,
     Number,

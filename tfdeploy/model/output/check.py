@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
-from tfdeploy.model.row_values import copy_fields
-from tfdeploy.model.text.names import fold_names, group_equal
-from tfdeploy.model.text.nexts import insert_host_names, replace_host_name
+from tfdeploy.text.names import fold_names, group_equal
+from tfdeploy.text.nexts import insert_host_names, replace_host_name
+from tfdeploy.text.row_values import copy_fields
 
 Level = Literal["error", "warning"]
 

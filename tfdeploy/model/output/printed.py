@@ -18,7 +18,7 @@ from tfdeploy.model.output import rows
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.compare import Difference, Final, LinesOfFile
 from tfdeploy.model.status.run_status import RunAnswer
-from tfdeploy.model.typed import msgspec_lock
+from tfdeploy.text.typed import msgspec_lock
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

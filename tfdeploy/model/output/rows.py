@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.clean import Kind
-from tfdeploy.model.row_values import IsoTime, RunState
+from tfdeploy.text.row_values import IsoTime, RunState
 
 
 class HostRow(TypedDict):

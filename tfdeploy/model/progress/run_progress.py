@@ -24,7 +24,6 @@ from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFi
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.progress.task_progress import HostProgress, TaskProgress, Transfer
-from tfdeploy.model.row_values import stall_words
 from tfdeploy.model.status.task_status import (
     FINAL_STATES,
     Attempt,
@@ -35,7 +34,8 @@ from tfdeploy.model.status.task_status import (
     merge_recorded_attempts,
     with_inferred_end,
 )
-from tfdeploy.model.typed import convert
+from tfdeploy.text.row_values import stall_words
+from tfdeploy.text.typed import convert
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import SlowTask
-from tfdeploy.model.row_values import outcome_words, short_error
-from tfdeploy.model.text.units import format_roughly
+from tfdeploy.text.row_values import outcome_words, short_error
+from tfdeploy.text.units import format_roughly
 
 # Ranks, the worst first. FIRST is the first death; CUT is a task whose host is unreachable; AGAIN
 # is a task that restarted recently.

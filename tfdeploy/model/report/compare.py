@@ -16,7 +16,7 @@ from tfdeploy.model.answers.samples import SHOWN_APART, STANDARD_METRICS, TaskSa
 from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.run_report import Chart, ChartLine, CurvePieces, pieces_of
-from tfdeploy.model.text.names import group_by_key
+from tfdeploy.text.names import group_by_key
 
 MOST_COMPARED_FILES = 50  # the most files that are compared for a pair of runs
 MOST_BYTES = 256 << 10  # a larger file is not compared

@@ -15,7 +15,6 @@ from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.answers.samples import SHOWN_APART, STANDARD_METRICS, GpuSample, TaskSample
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import copy_fields, iso_z
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.task_status import Attempt as Attempt
 from tfdeploy.model.status.task_status import (
@@ -26,7 +25,8 @@ from tfdeploy.model.status.task_status import (
     merge_status_into_attempt,
     with_inferred_end,
 )
-from tfdeploy.model.text.names import group_by_key
+from tfdeploy.text.names import group_by_key
+from tfdeploy.text.row_values import copy_fields, iso_z
 
 RATE_S = 30.0  # steps per second are averaged over at least this time
 # a curve as pieces with gaps between them; each piece is a tuple of (time, value)

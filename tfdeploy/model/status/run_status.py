@@ -10,10 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple, TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
-from tfdeploy.model.allowed import is_ip, is_name, to_printable_line
 from tfdeploy.model.job import AskedLevel, Level, Protection
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import IsoTime, RunState, copy_fields, iso_z
 from tfdeploy.model.status.task_status import (
     DEATHS,
     FINAL_STATES,
@@ -27,6 +25,8 @@ from tfdeploy.model.status.task_status import (
     task_json,
     task_view,
 )
+from tfdeploy.text.allowed import is_ip, is_name, to_printable_line
+from tfdeploy.text.row_values import IsoTime, RunState, copy_fields, iso_z
 
 _MOST_OPEN = 20  # at most this many open ports are shown
 # At most this many callers (UnplannedCaller) are read from the report of one host, because a

@@ -25,7 +25,7 @@ from tfdeploy.model.answers.samples import (
 )
 from tfdeploy.model.events import Event
 from tfdeploy.model.plan import TaskPlan
-from tfdeploy.model.row_values import (
+from tfdeploy.text.row_values import (
     Health,
     IsoTime,
     Outcome,

@@ -19,7 +19,6 @@ from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.files import BroadcastMemberReport
 from tfdeploy.model.events import Emit
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.report import BroadcastReport
@@ -30,6 +29,7 @@ from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.planning.broadcast.feeds import Feed, FeedPlan
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16  # at most this many members are called at the same time

@@ -15,8 +15,6 @@ from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.files import KEEP_BEGIN, KEEP_PLACE, FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.units import format_count
-from tfdeploy.model.typed import is_safe_relative_path
 from tfdeploy.operations.broadcast.delivery import (
     FileBroadcast,
     FileToSend,
@@ -28,6 +26,8 @@ from tfdeploy.operations.confine import check_below_workdir, check_requested_pat
 from tfdeploy.operations.copy.pull import FetchSource, list_files
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
+from tfdeploy.text.typed import is_safe_relative_path
+from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Fleet, Session
 
 # Temporary copies that TensorFlow's non-chief workers write.

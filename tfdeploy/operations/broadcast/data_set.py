@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.origin import has_origin_changed, list_origin_data
 from tfdeploy.operations.broadcast.split import DataSplit
 from tfdeploy.operations.broadcast.wanted import WantedFiles, all_wanted_files
 from tfdeploy.planning.broadcast.streams import Stream, assign_streams
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, list_again

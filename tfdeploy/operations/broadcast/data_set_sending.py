@@ -17,7 +17,6 @@ from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.files import BROADCAST_OFFER, DATA_COMMIT, DATA_COPY, DATA_LACK
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, hosts_except
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
@@ -35,6 +34,7 @@ from tfdeploy.operations.copy.push_files import push_files
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.planning.broadcast.streams import Stream
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Fleet, Session
 
 COPY_S = 24 * 3600.0  # timeout for a host that copies data on its own disk

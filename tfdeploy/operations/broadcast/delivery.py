@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing, Row
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Emit
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.broadcast import Broadcast, Progress
 from tfdeploy.operations.broadcast.held_source import HostBroadcastSource
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import BroadcastSource
 from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Session
 
 FileToSend = tuple[str, int, int]  # path, bytes, mtime_ns

@@ -21,10 +21,10 @@ from tfdeploy.model.answers.files import (
     ReceivedBytes,
 )
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.intake_log import ReceiveRateLog
 from tfdeploy.planning.broadcast.feeds import Feed, Member, StripeProgress
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0  # timeout of one call

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.events import BroadcastFields, Emit, SlowestLink
-from tfdeploy.model.text.names import group_by_key
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
+from tfdeploy.text.names import group_by_key
 
 # Links count as equally slow if their rates differ by at most this factor. The first slow link of a
 # chain slows down all links after it.

@@ -14,7 +14,6 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.files import DATA_HELD
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import (
     NO_PART,
@@ -24,6 +23,7 @@ from tfdeploy.operations.broadcast.wanted import (
 )
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.planning.parts import NOBODY, HeldFiles, assign_files
+from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 

@@ -33,11 +33,11 @@ from tfdeploy.model.answers.files import (
     validate_listing,
 )
 from tfdeploy.model.events import Emit
-from tfdeploy.model.typed import Args
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import PlacedFiles, put_in_place
 from tfdeploy.operations.copy.safe_folder import SafeFolder, refuse_unwritable
 from tfdeploy.operations.emit import emit_transfer
+from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import Refused
-from tfdeploy.model.typed import is_safe_relative_path
+from tfdeploy.text.typed import is_safe_relative_path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: opening a FIFO must not block

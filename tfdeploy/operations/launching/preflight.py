@@ -11,8 +11,6 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.nexts import insert_host_names, replace_host_name
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
@@ -23,6 +21,8 @@ from tfdeploy.planning.preflight.judge import (
     check_hosts,
     failed_error_checks,
 )
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.nexts import insert_host_names, replace_host_name
 
 # The notes of the plan already contain the warnings of this check. So only its errors are reported
 # here.

@@ -15,12 +15,12 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import RUN_LINKS, UnreachablePort
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.text.names import fold_names, group_by_key
-from tfdeploy.model.text.units import format_count
 from tfdeploy.operations.launching.renewal import raise_if_run_ended_or_unknown, renew_prepared_run
 from tfdeploy.operations.outcomes import values_or_error
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.text.names import fold_names, group_by_key
+from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Fleet
 
 WITHIN_S = 120.0  # timeout of the check on each host

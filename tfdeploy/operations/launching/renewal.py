@@ -15,9 +15,9 @@ from tfdeploy.errors import HostFailed, TfdeployError, has_code
 from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.typed import EmptyAnswer
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
+from tfdeploy.text.typed import EmptyAnswer
 from tfdeploy.transport.protocols import Fleet, Outcomes
 
 EVERY_S = 15.0  # interval of renewals; a host ends the run after 60 s without renewal

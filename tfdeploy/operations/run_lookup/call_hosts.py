@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.typed import Args, Verb
 from tfdeploy.operations.retry import each_with_retries
 from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.text.typed import Args, Verb
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 V = TypeVar("V")

@@ -14,10 +14,6 @@ from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, ListedRun
 from tfdeploy.model.inventory import Host, Hosts, hosts_named
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import iso_z
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.units import format_count
-from tfdeploy.model.typed import convert
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.host_plans import (
     DifferentPlans,
@@ -27,6 +23,10 @@ from tfdeploy.operations.run_lookup.host_plans import (
     make_stop_plan,
 )
 from tfdeploy.store.runs import RunStore
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.row_values import iso_z
+from tfdeploy.text.typed import convert
+from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Errors, Fleet
 
 CLOCK_TOLERANCE_S = 300.0  # a start time further in the future than this counts as wrong

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed
-from tfdeploy.model.allowed import to_printable_line
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.inventory import Host, Hosts, ssh_settings_of
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.plan_files import read_untrusted_plan
-from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
+from tfdeploy.text.allowed import to_printable_line
+from tfdeploy.text.names import fold_names
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 # Maximum size of a plan's text, in bytes. Older plans of 1,000 hosts have 65 MiB.

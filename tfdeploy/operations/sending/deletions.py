@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.text.names import fold_names, group_equal
+from tfdeploy.text.names import fold_names, group_equal
 
 A_FEW = 5  # number of files that may be deleted without a question
 # Limit for the total length of the file names in a data set. If the names are longer, they are not

@@ -3,7 +3,7 @@
 A query selects lines by time, attempt, stream, errors and regular expressions. The search for a
 slow expression blocks the whole interpreter, and Ctrl-C interrupts the search only in the main
 thread. So call filters only in the main thread. In a long line, `re` may search for a long time
-before it checks for Ctrl-C: see model/text/patterns.py.
+before it checks for Ctrl-C: see text/patterns.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.row_values import iso_z
-from tfdeploy.model.text.patterns import search_interruptibly
 from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
+from tfdeploy.text.patterns import search_interruptibly
+from tfdeploy.text.row_values import iso_z
 
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery

@@ -12,10 +12,10 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import find_informed_and_uninformed_hosts
-from tfdeploy.model.text.names import fold_names
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.watch.watch import Watch
+from tfdeploy.text.names import fold_names
 from tfdeploy.transport.protocols import Fleet
 
 # Hosts have this many seconds to tell each other that the run has ended. After that, this machine

@@ -14,10 +14,10 @@ from typing import Any
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_STOP
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.typed import Verb
 from tfdeploy.operations.outcomes import session_of, split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.text.typed import Verb
 from tfdeploy.transport.protocols import Fleet
 
 # Error codes after which tfdeploy does not try again, because no later attempt can succeed.

@@ -17,11 +17,11 @@ from tfdeploy.model.answers.runs import RUN_STATUS, RunChange, RunOnHost
 from tfdeploy.model.answers.samples import AttemptRow, NewestSamples, TaskSample
 from tfdeploy.model.events import Emit, Event, Kind
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.row_values import unread_metrics_text
 from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.status.task_status import make_attempt_end_event, make_attempt_from_row
 from tfdeploy.operations.emit import emit_host_state, emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
+from tfdeploy.text.row_values import unread_metrics_text
 from tfdeploy.transport.protocols import Errors, Fleet
 
 # If one of these fields of a task's status changes, an event is emitted.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfdeploy.model.text.names import group_by_key
+from tfdeploy.text.names import group_by_key
 
 CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from tfdeploy.model.text.names import group_by_key
 from tfdeploy.planning.broadcast.feeds import Feed, Member
+from tfdeploy.text.names import group_by_key
 
 # A host that failed to reach this many hosts gets its data from the control machine.
 REACHES_NOBODY = 3

@@ -16,8 +16,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.names import fold_names, group_equal
-from tfdeploy.model.text.units import list_first
+from tfdeploy.text.names import fold_names, group_equal
+from tfdeploy.text.units import list_first
 
 # Limits the number of addresses of one host, because other hosts list these addresses in packet
 # filters, whose length is limited.

@@ -12,7 +12,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.units import format_binary_bytes, format_count
+from tfdeploy.text.units import format_binary_bytes, format_count
 
 BUSY_MIB = 1024  # a GPU with more memory than this in use counts as busy
 _MUCH = format_binary_bytes(BUSY_MIB << 20)

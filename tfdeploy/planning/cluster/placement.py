@@ -16,9 +16,9 @@ from tfdeploy.errors import ConfigError, Refused, TfdeployError
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.modes import ROLES, ModeRules
-from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
+from tfdeploy.text.units import list_first
 
 ANY_NUMBER = 1 << 30  # stands for "no limit" on the tasks of a host
 

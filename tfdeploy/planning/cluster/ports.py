@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host, HostsByName
-from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.cluster.addresses import is_loopback
+from tfdeploy.text.units import list_first
 
 _SHOWN = 8  # limits the number of ports that a message lists
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import ModeRules, rules_of
-from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.flags.flags import ClusterFlags
 from tfdeploy.planning.source.entry_point import flags_end_index
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text import placeholders
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
 NAME_THEM = "write the arguments into the command, as in `python train.py {job_name} {task_index}`"

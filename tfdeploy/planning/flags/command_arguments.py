@@ -22,7 +22,6 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.nexts import most_similar
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.flags.flags import cluster_flags
@@ -38,6 +37,7 @@ from tfdeploy.planning.source.expressions import (
 )
 from tfdeploy.planning.source.parsed_file import place_of, subtree
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text.nexts import most_similar
 
 # Names of flags and variables for an output folder, and for an input folder.
 OUTPUT_NAME = re.compile(

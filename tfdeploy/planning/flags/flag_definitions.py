@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from tfdeploy.model.text import placeholders
 from tfdeploy.planning.source.entry_point import Command, program_index
 from tfdeploy.planning.source.expressions import (
     argument,
@@ -26,6 +25,7 @@ from tfdeploy.planning.source.expressions import (
 )
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program, is_main_block
+from tfdeploy.text import placeholders
 
 # How a flag is written on the command line:
 # - value: --flag=value

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.text.names import group_equal
 from tfdeploy.planning.source import source
 from tfdeploy.planning.source.entry_point import Command, program_index
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text.names import group_equal
 
 _ROLE = "{job_name}"
 

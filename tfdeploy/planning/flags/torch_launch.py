@@ -17,13 +17,13 @@ from itertools import pairwise
 
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.job import Job
-from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text import placeholders
 
 _PROGRAMS = "torchrun deepspeed horovodrun mpirun mpiexec orterun srun"
 _WITH_VERB = ("accelerate launch", "colossalai run", "fabric run")

@@ -15,9 +15,9 @@ from tfdeploy.model.job import AskedLevel
 from tfdeploy.model.job import Level as Protect
 from tfdeploy.model.output.check import Level
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.text.nexts import root_command_on_host
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import
+from tfdeploy.text.nexts import root_command_on_host
 
 
 class Problem(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import HostCase, Problem
+from tfdeploy.text.units import version_numbers
 
 # One line for each CUDA version: (the first TensorFlow version that was built for it, the oldest
 # NVIDIA driver that can run it). The source is NVIDIA's table of CUDA minor version compatibility.

@@ -12,9 +12,9 @@ from tfdeploy.model.facts import FactsByHost, Why
 from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import LinkResult
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.text.nexts import command_on_host, root_command_on_host
 from tfdeploy.planning.cluster.addresses import advertised_address
 from tfdeploy.planning.cluster.ports import shared_port_key
+from tfdeploy.text.nexts import command_on_host, root_command_on_host
 
 MOST_LINKS = 20_000  # limits the number of connections that one preflight tests
 MOST_PORTS = 8  # limits the number of ports that are tested on one host

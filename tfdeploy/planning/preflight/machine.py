@@ -6,9 +6,9 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from tfdeploy.model.text.units import format_binary_bytes, format_count
 from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import HostCase, Problem
+from tfdeploy.text.units import format_binary_bytes, format_count
 
 # If a host has less than one of these amounts, the preflight reports it.
 FEW_BYTES = 1 << 30  # free bytes on the workdir's disk

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import LEVELS, Level
-from tfdeploy.model.text.units import format_count
 from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import HostCase, Problem
+from tfdeploy.text.units import format_count
 
 LEAST_PORTS = 2  # a port for one task, and a port on which the host's agent talks to other hosts
 

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator
 
 from tfdeploy.model.output.check import Level
-from tfdeploy.model.text.nexts import most_similar
-from tfdeploy.model.text.units import list_first
 from tfdeploy.planning.preflight.case import HostCase, Problem
 from tfdeploy.planning.source import packages as package_names
 from tfdeploy.planning.source import python2
 from tfdeploy.planning.source.imports import Import
+from tfdeploy.text.nexts import most_similar
+from tfdeploy.text.units import list_first
 
 _SHOWN = 5
 _LISTED = 12  # limits the number of requirement lines that one fix lists

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from tfdeploy.model.text.nexts import install_command
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.host_checks import no_python_remedy
 from tfdeploy.planning.preflight.case import HostCase, Problem
+from tfdeploy.text.nexts import install_command
+from tfdeploy.text.units import version_numbers
 
 OLD_RSYNC = (3, 1)
 # {field of HostFacts with a package's version: the package's name in messages}

@@ -13,12 +13,12 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job, RoleRule
 from tfdeploy.model.modes import ROLES, rules_of
 from tfdeploy.model.plan import cluster_json
-from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.source.entry_point import PYTHON, Command, flags_end_index
+from tfdeploy.text import placeholders
 
 
 def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:

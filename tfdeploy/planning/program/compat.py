@@ -17,8 +17,6 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Cluster, Notes
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source import python2, reached
 from tfdeploy.planning.source.parsed_file import file_of
@@ -30,6 +28,8 @@ from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
 from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, has_name_or_parent
 from tfdeploy.planning.versions.tf_names_used import NameUse
 from tfdeploy.runtime.old_names import removed_names
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.units import version_numbers
 
 _SHOWN = 5
 

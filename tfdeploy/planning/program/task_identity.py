@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Cluster, Notes
-from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags.appended_flags import NAME_THEM, AppendedFlags
 from tfdeploy.planning.program import env_variables, hardcoded_cluster, job_names, own_hosts
 from tfdeploy.planning.program.env_variables import ClusterVariables
 from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.planning.program.own_hosts import HostAliases
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text import placeholders
 
 _READERS = """
     TFConfigClusterResolver MultiWorkerMirroredStrategy CollectiveAllReduceStrategy

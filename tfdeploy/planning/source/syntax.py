@@ -13,9 +13,9 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.entry_point import PYTHON
 from tfdeploy.planning.source.source import Program
+from tfdeploy.text.units import version_numbers
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 

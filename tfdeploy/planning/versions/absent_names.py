@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.nexts import command_on_host
-from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.versions.tf_names_used import NameUse
 from tfdeploy.runtime.old_names import removed_names
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.nexts import command_on_host
+from tfdeploy.text.units import list_first, version_numbers
 
 # (where the program uses the name, what is missing, what the user should do instead)
 Refusal = tuple[str, str, str]

@@ -17,12 +17,12 @@ from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.nexts import command_on_host
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import keras2_only, tf_names_used
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.nexts import command_on_host
+from tfdeploy.text.units import version_numbers
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 

@@ -15,13 +15,13 @@ from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
-from tfdeploy.model.text.names import fold_names
-from tfdeploy.model.text.units import list_first, version_numbers
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import dotted_name, elements, last_name, target_names
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.old_names import numpy_names
+from tfdeploy.text.names import fold_names
+from tfdeploy.text.units import list_first, version_numbers
 
 _NO_NUMBER = (2, 4)
 # From this NumPy version on, a plan has a note about uses of names that NumPy has removed.

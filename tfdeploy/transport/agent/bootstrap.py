@@ -18,8 +18,8 @@ import paramiko
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.failures import Failure, format_advice, quote_host_text
-from tfdeploy.model.text.units import format_binary_bytes
-from tfdeploy.model.typed import InvalidJsonValue, decode_untrusted
+from tfdeploy.text.typed import InvalidJsonValue, decode_untrusted
+from tfdeploy.text.units import format_binary_bytes
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader

@@ -21,7 +21,7 @@ from tfdeploy.agent.limit import BURST_S, RateLimit
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
-from tfdeploy.model.typed import Args, InvalidJsonValue, StreamingVerb, Verb, convert_untrusted
+from tfdeploy.text.typed import Args, InvalidJsonValue, StreamingVerb, Verb, convert_untrusted
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import Reply, VerbStream, convert_value, read_field

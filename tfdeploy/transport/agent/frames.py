@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import frames
-from tfdeploy.model.typed import estimate_memory_bytes
+from tfdeploy.text.typed import estimate_memory_bytes
 
 _HEAD = struct.Struct("!II")
 

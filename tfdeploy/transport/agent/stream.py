@@ -23,7 +23,7 @@ from tfdeploy.model.answers.failures import (
     format_advice,
     quote_host_text,
 )
-from tfdeploy.model.typed import (
+from tfdeploy.text.typed import (
     InvalidJsonValue,
     StreamingVerb,
     convert_untrusted,

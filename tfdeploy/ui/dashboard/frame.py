@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tfdeploy.model.progress.trends import find_slow_tasks
 from tfdeploy.model.progress.trouble import TaskTrouble, classify_tasks
-from tfdeploy.model.text.names import fold_names
+from tfdeploy.text.names import fold_names
 from tfdeploy.ui.cells import Row, Span, fit_row, task_style, wrap_to_columns
 from tfdeploy.ui.dashboard.curves_page import curves_page
 from tfdeploy.ui.dashboard.header import cause_rows, head_row, steps_row

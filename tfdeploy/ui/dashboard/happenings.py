@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tfdeploy.model.events import Event
-from tfdeploy.model.text.names import fold_names
+from tfdeploy.text.names import fold_names
 from tfdeploy.ui.plain import describe_event
 
 # The maximum number of entries that are kept.

@@ -10,7 +10,7 @@ from tfdeploy.model.progress.run_progress import STEPS, RunCompletion, RunProgre
 from tfdeploy.model.progress.task_progress import sum_transfers
 from tfdeploy.model.progress.trends import DONE, RUN, Trends
 from tfdeploy.model.progress.trouble import RESTARTED, SLOW, TaskTrouble
-from tfdeploy.model.row_values import run_seconds, short_error
+from tfdeploy.text.row_values import run_seconds, short_error
 from tfdeploy.ui.amounts import format_duration, format_number, format_transfer
 from tfdeploy.ui.cells import Row, Span
 from tfdeploy.ui.dashboard.scene import Frame

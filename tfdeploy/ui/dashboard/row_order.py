@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, TaskTrouble
-from tfdeploy.model.text.names import fold_names, group_by_key
+from tfdeploy.text.names import fold_names, group_by_key
 
 # The maximum number of characters in the name of a folded row.
 LONGEST = 24

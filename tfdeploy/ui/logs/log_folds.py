@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.text.names import fold_names
+from tfdeploy.text.names import fold_names
 
 # The maximum number of seconds for which a line is held back.
 WINDOW_S = 0.5

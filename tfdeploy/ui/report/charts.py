@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from tfdeploy.model.report.run_report import Attempt, Chart, ChartLine
-from tfdeploy.model.row_values import outcome_words
-from tfdeploy.model.text.units import format_bytes
+from tfdeploy.text.row_values import outcome_words
+from tfdeploy.text.units import format_bytes
 from tfdeploy.ui.amounts import format_duration, format_number
 from tfdeploy.ui.sanitise import clean
 

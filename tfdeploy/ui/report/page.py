@@ -18,8 +18,8 @@ from tfdeploy.model.answers.samples import labelled_values
 from tfdeploy.model.events import Event
 from tfdeploy.model.manifest import PAGE
 from tfdeploy.model.report.run_report import Chart, RunReport, collect_attempts, report_charts
-from tfdeploy.model.row_values import outcome_words, run_seconds
 from tfdeploy.model.status.task_status import TaskView
+from tfdeploy.text.row_values import outcome_words, run_seconds
 from tfdeploy.ui.amounts import format_bytes, format_count, format_duration, format_number
 from tfdeploy.ui.plain import describe_event
 from tfdeploy.ui.report.charts import draw_chart, draw_timeline

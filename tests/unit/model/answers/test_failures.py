@@ -13,7 +13,7 @@ import pytest
 
 from tfdeploy import agent
 from tfdeploy.model.answers.failures import LINES, Failure, format_advice, quote_host_text
-from tfdeploy.model.typed import convert_untrusted
+from tfdeploy.text.typed import convert_untrusted
 from tfdeploy.transport.agent.stream import agent_error
 from tfdeploy.ui.errors import show_error
 

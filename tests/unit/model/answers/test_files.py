@@ -21,7 +21,7 @@ from tfdeploy.model.answers.files import (
     newest_mtimes_ns,
     validate_listing,
 )
-from tfdeploy.model.typed import convert_untrusted
+from tfdeploy.text.typed import convert_untrusted
 
 
 def check_rows(rows: list[Any]) -> tuple[FoundFile, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.model.answers.samples import GpuSample, TaskMetrics, TaskSample
-from tfdeploy.model.typed import InvalidJsonValue, convert_untrusted
+from tfdeploy.text.typed import InvalidJsonValue, convert_untrusted
 
 
 def make_sample(printed: dict[str, float], **fields: Any) -> TaskSample:

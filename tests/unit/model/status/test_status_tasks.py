@@ -11,8 +11,8 @@ from dataclasses import replace
 from support.status_answers import FAILED, PLAN, RUN, RUNNING, SUCCEEDED, hosts, statuses
 from tfdeploy.agent.wire import TaskStatus
 from tfdeploy.model.job import Protection
-from tfdeploy.model.row_values import iso_z
 from tfdeploy.model.status.run_status import run_view, run_view_json
+from tfdeploy.text.row_values import iso_z
 from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.terminal import Terminal
 

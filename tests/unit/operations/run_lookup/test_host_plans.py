@@ -19,9 +19,9 @@ from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan_files import read_untrusted_plan
-from tfdeploy.model.typed import StreamingVerb
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.run_lookup.host_plans import PlanRequest, fetch_plan, make_stop_plan
+from tfdeploy.text.typed import StreamingVerb
 
 RUN, JOB = "digits-1", "digits"
 INVENTORY = (

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 
 from tfdeploy.model.answers.runs import LogEnd, LogPiece
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.typed import StreamingVerb
 from tfdeploy.operations.tasklogs.stored_lines import last_lines, stored_lines
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
+from tfdeploy.text.typed import StreamingVerb
 
 
 @given(some.lists(some.integers(0, 4), max_size=8), some.integers(0, 10))

@@ -26,7 +26,6 @@ from tfdeploy.model.facts import (
     LogoutPolicy,
     Quota,
 )
-from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.host_checks import most_frequent_version
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import (
@@ -36,6 +35,7 @@ from tfdeploy.planning.preflight.judge import (
     check_hosts,
     unreachable_host_checks,
 )
+from tfdeploy.text.units import version_numbers
 
 
 def test_healthy_hosts_pass_all_checks(facts_of: FactsOf) -> None:

@@ -19,7 +19,7 @@ import pytest
 from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.files import MissingFiles
-from tfdeploy.model.typed import StreamingVerb
+from tfdeploy.text.typed import StreamingVerb
 from tfdeploy.transport.agent import stream
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, VerbStream, read_field

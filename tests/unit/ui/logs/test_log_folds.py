@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.text.names import expand_ranges, split_list
+from tfdeploy.text.names import expand_ranges, split_list
 from tfdeploy.ui.logs.log_folds import MOST_LINES, WINDOW_S, LineFolder
 
 

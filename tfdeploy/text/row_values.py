@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, cast
 from msgspec import Meta
 
 from tfdeploy.agent.wire import OUTCOMES, RUN_STATES, TASK_STATES
-from tfdeploy.model.text.units import parse_duration
+from tfdeploy.text.units import parse_duration
 
 _MODULE = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|\Z))")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfdeploy.model.row_values import parse_moment, short_error, stall_words
-from tfdeploy.model.text.units import parse_duration
+from tfdeploy.text.row_values import parse_moment, short_error, stall_words
+from tfdeploy.text.units import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.nexts import most_similar
+from tfdeploy.text.nexts import most_similar
 
 NAMES: dict[str, str] = {
     "ps_hosts": "addresses of the parameter servers, host:port with commas between",

@@ -11,9 +11,9 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model.allowed import NAME
-from tfdeploy.model.text.names import expand_ranges, fold_names, split_list
-from tfdeploy.model.text.nexts import merge_next_commands
+from tfdeploy.text.allowed import NAME
+from tfdeploy.text.names import expand_ranges, fold_names, split_list
+from tfdeploy.text.nexts import merge_next_commands
 
 
 def trust(host: str) -> str:

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from tfdeploy.model.text.names import fold_names, group_equal
+from tfdeploy.text.names import fold_names, group_equal
 
 _NAME = "\0"  # placeholder for the host's name
 # Where ssh finds a host: "-p 2222 ml@192.0.2.11".

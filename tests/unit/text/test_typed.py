@@ -9,7 +9,7 @@ PROGRAM = """
 import sys, threading
 sys.setswitchinterval(1e-6)
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.typed import convert
+from tfdeploy.text.typed import convert
 fields = dict.fromkeys(("host", "hostname", "user", "home", "python_version", "boot_id"), "x")
 fields.update(workdir="/w", python="/p")
 fields.update(cores=1, free_disk_bytes=1, free_inodes=1, clock=1.0, free_ports=[1], gpus=[])

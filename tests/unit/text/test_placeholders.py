@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.placeholders import (
+from tfdeploy.text.placeholders import (
     NAMES,
     check_placeholders,
     fill_placeholders,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.names import expand_ranges, fold_names, split_list
+from tfdeploy.text.names import expand_ranges, fold_names, split_list
 
 UNFOLDED = {
     "n1": "n1",
