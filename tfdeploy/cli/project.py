@@ -39,9 +39,11 @@ def load_job(flags: CommonFlags) -> Job:
 
 
 def _suggest_project_folder(error: ConfigError) -> ConfigError:
-    """Return `error`. If it says that no job file or inventory was found, first make it suggest a
-    folder that has a job file: a folder in or beside the current one, or that of the last run."""
-    if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
+    """Return `error`. If it says that no job file or inventory was found, and the current folder
+    has no job file, first make it suggest a folder that has one: a folder in or beside the current
+    one, or that of the last run."""
+    missing = error.what in ("no job file", "no inventory") and not Path(FILE).exists()
+    if missing and error.next and "init" in error.next:
         for parent, prefix in ((Path.cwd(), ""), (Path.cwd().parent, "../")):
             near = next(parent.glob(f"*/{FILE}"), None)
             if near:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from tfdeploy.cli.arguments.docs import TOPICS
 from tfdeploy.cli.flags import CommonFlags
+from tfdeploy.cli.options import closest_name
 from tfdeploy.config.reference import name_and_text_rows, reference_sections
-from tfdeploy.errors import EXIT_CODES
+from tfdeploy.errors import EXIT_CODES, UsageError
 from tfdeploy.model.modes import RULES, ModeRules
 
 if TYPE_CHECKING:
@@ -83,7 +85,31 @@ _INTERNAL = {
 
 
 def topic_sections(topic: str) -> list[TopicSection]:
-    """Return what `tfdeploy docs TOPIC` prints, for one of TOPICS."""
+    """Return what `tfdeploy docs TOPIC` prints: one of TOPICS, or the rows of a key in all of them.
+
+    Raises UsageError if there is neither.
+    """
+    if topic in TOPICS:
+        return _whole_topic(topic)
+    sections = [section for each in TOPICS for section in _whole_topic(each)]
+    keys = [row["key"].partition(".")[0] for section in sections for row in section["rows"]]
+    chosen: list[TopicSection] = []
+    for section in sections:
+        rows = [row for row in section["rows"] if f"{row['key']}.".startswith(f"{topic}.")]
+        if rows:
+            chosen.append({"title": section["title"], "rows": rows})
+    if not chosen:
+        near = closest_name(topic, [*TOPICS, *keys])
+        hint = f"did you mean {near}? " if near else ""
+        raise UsageError(
+            f"TOPIC: there is no {topic!r}",
+            where="tfdeploy docs",
+            next=f"{hint}one of: {', '.join(TOPICS)}, or a key, such as stall",
+        )
+    return chosen
+
+
+def _whole_topic(topic: str) -> list[TopicSection]:
     if topic == "modes":
         return _mode_sections()
     if topic == "exit-codes":

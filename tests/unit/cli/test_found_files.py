@@ -124,6 +124,12 @@ def test_error_beside_project_names_its_folder(project: Operator) -> None:
     assert project.refused("launch", code=2)["next"].startswith("`cd ../project`; otherwise ")
 
 
+def test_error_in_project_without_inventory_names_no_folder(project: Operator) -> None:
+    project.cwd = project.home / "project"
+    (project.cwd / "inventories/hosts.yaml").unlink()
+    assert "`cd " not in project.refused("launch", code=2)["next"]
+
+
 def test_second_job_file_is_named(project: Operator) -> None:
     project.cwd = project.home / "project"
     project.write("project/tfdeploy.yml", JOB)

@@ -57,6 +57,14 @@ def test_docs_prints_keys_of_both_files(capsys: pytest.CaptureFixture[str]) -> N
     assert headings == ["INVENTORY", "A HOST", "JOB", "PLACEHOLDERS"]
 
 
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [("mode", ["mode"]), ("stall", ["stall.after", "stall.action"]), ("RANK", ["RANK"])],
+)
+def test_topic_may_be_key(key: str, keys: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys_of(key, capsys) == keys
+
+
 def test_unknown_topic_is_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "enviroment"]) == 2
     error = capsys.readouterr().err

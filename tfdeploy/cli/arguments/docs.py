@@ -10,12 +10,13 @@ TOPICS = ("job", "inventory", "modes", "exit-codes", "environment")
 
 class Flags(CommonFlags):
     description = (
-        "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject."
+        "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject or "
+        "one key."
     )
     no_selection_reason = "the verb contacts no host"
 
     topic: str | None = argument(
-        "TOPIC", nargs="?", choices=TOPICS, help=f"one of {', '.join(TOPICS)}"
+        "TOPIC", nargs="?", help=f"one of {', '.join(TOPICS)}, or a key, such as stall"
     )
 
     schema: str | None = option(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tfdeploy.agent.wire import RUN_STATES
 from tfdeploy.cli.arguments.completion import Shell
+from tfdeploy.cli.arguments.docs import TOPICS
 from tfdeploy.cli.command import make_parser
 from tfdeploy.cli.flags import common_parser
 from tfdeploy.config.file_schemas import FILE_SCHEMAS
@@ -31,6 +32,7 @@ _VALUES = {
     "SCHEMA": " ".join((*PRINTED, *FILE_SCHEMAS)),
     "STATE,...": " ".join(("@list", *RUN_STATES)),
     "TASKS": "@list @tasks @roles",
+    "TOPIC": " ".join(TOPICS),
 }
 # {shell: the files that make up its completion script, in this order}. `make_script` replaces
 # `@ROWS@` in these files by the lists of verbs and flags.
