@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 
 from tfdeploy.model.plan import Plan
@@ -34,7 +35,10 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
             f"`data: {{NAME: {path}}}`, {give}"
         )
     if path and plan.hosts[1:]:
-        return f"; if only some hosts have it: `data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
+        return (
+            f"; `tfdeploy exec -- ls -d {shlex.quote(path)}` shows which hosts have it. If one does: "
+            f"`data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
+        )
     if "ddress already in use" in cause and sharing:
         return (
             f"; {', '.join(sharing)} on the same host may use the same port: give each task its own, by "

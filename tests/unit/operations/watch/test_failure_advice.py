@@ -28,6 +28,11 @@ NOTED = replace(PLAN, notes=(OTHER, "workers: 2; write more", REMEDY))
     ("plan", "cause", "advice"),
     [
         (PLAN, MISSING.format("/none/a.csv"), "`data: {NAME: {from: HOST:/none/a.csv}}`"),
+        (
+            PLAN,
+            MISSING.format("/none/a b"),
+            "`tfdeploy exec -- ls -d '/none/a b'` shows which hosts",
+        ),
         (replace(PLAN, hosts=PLAN.hosts[:1]), MISSING.format("/none/a.csv"), ""),
         (PLAN, MISSING.format("none/a.csv"), ""),
         (RESUMED, BROADCAST, "continued from checkpoints: model.ckpt-1200 on n2; if these"),
