@@ -23,6 +23,7 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
 _READER = "read_data_sets"
+_FILE = "ubyte"  # is in the names of the files that the reader reads
 # A path above the folder in which the program starts.
 _ABOVE = re.compile(r"\.\./[\w./-]*\w")
 _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
@@ -73,7 +74,7 @@ def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator
         folders |= {flag_values.get(origin.dest) for origin in origins.origins_of(named)}
         known = [folder for folder in folders if folder]
         from_code = posixpath.join(job.cwd, *known)
-        if len(known) == 1 and not _may_contain_files(from_code, files):
+        if len(known) == 1 and not _may_contain_mnist(from_code, files):
             yield _mnist_note(place_of(call), from_code)
 
 
@@ -91,10 +92,10 @@ def _flag_values(command: Command, program: Program) -> dict[str, str]:
     }
 
 
-def _may_contain_files(folder: str, files: Collection[str]) -> bool:
+def _may_contain_mnist(folder: str, files: Collection[str]) -> bool:
     path = posixpath.normpath(folder)
     is_outside_or_top = path.startswith("..") or path == "."
-    return is_outside_or_top or any(file.startswith(f"{path}/") for file in files)
+    return is_outside_or_top or any(file.startswith(f"{path}/") and _FILE in file for file in files)
 
 
 def _mnist_note(where: str, folder: str) -> str:

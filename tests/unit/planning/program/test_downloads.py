@@ -94,6 +94,12 @@ def test_provided_or_unknown_data_gives_no_note(text, files):
     assert notes(text, files=files) == ()
 
 
+def test_folder_with_other_files_gives_note():
+    text = MNIST + "m = input_data.read_data_sets('MNIST_data')"
+    (note,) = notes(text, files=("train.py", "MNIST_data/mnist.npz"))
+    assert "put the four files of MNIST into MNIST_data" in note
+
+
 def test_data_set_of_job_gives_no_note():
     job = replace(JOB, data={"mnist": DataSource(path="/elsewhere/mnist")})
     assert notes(MNIST + "m = input_data.read_data_sets('MNIST_data')", job) == ()
