@@ -95,7 +95,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             )
 
 
-def check_seats(job: Job, seats: Collection[Seat]) -> None:
+def check_seats(job: Job, options: Options, seats: Collection[Seat]) -> None:
     """Raise ConfigError unless there is at least one task of each role that the mode needs."""
     have = Counter(seat.role for seat in seats)
     mode = rules_of(job.mode)
@@ -103,7 +103,7 @@ def check_seats(job: Job, seats: Collection[Seat]) -> None:
         # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
         # the chief can replace the missing role.
         is_replaced = mode.all_decide and have["chief"]
-        is_omitted = name in mode.omissible_roles and name in job.roles
+        is_omitted = name in mode.omissible_roles and (name in job.roles or options.ps == 0)
         if not (have[name] or is_replaced or is_omitted):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",

@@ -140,7 +140,7 @@ def seat_tasks_and_find_resume_point(
     `checks.check_seats` raise.
     """
     seats = place_tasks(requested, hosts, facts, {})
-    checks.check_seats(job, seats)
+    checks.check_seats(job, options, seats)
     default = checkpoint_writer_seat(seats)
     role_hosts = requested[default.role].hosts
     if rules_of(job.mode).all_decide:

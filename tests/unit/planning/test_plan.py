@@ -304,8 +304,12 @@ def test_async_job_may_set_the_number_of_ps_to_0(
     hosts = inventory(ps="n1", worker="n1 n2")
     facts = {host.name: facts_of(host) for host in hosts.hosts}
     without_ps = replace(job, roles={"ps": RoleRule(count=0)})
-    plan = make_plan(hosts, without_ps, facts, **PLAN_FIELDS)
-    assert [task.task for task in plan.tasks] == ["worker:0", "worker:1"]
+    with_option = {**PLAN_FIELDS, "options": Options(ps=0)}
+    for plan in (
+        make_plan(hosts, without_ps, facts, **PLAN_FIELDS),
+        make_plan(hosts, job, facts, **with_option),
+    ):
+        assert [task.task for task in plan.tasks] == ["worker:0", "worker:1"]
     with pytest.raises(ConfigError, match="the counts leave none"):
         make_plan(hosts, replace(without_ps, mode="sync"), facts, **PLAN_FIELDS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfdeploy.cli.arguments.sending import allow_secrets_switch, via_option
 from tfdeploy.cli.declared import ALTERNATIVES, option, switch
 from tfdeploy.cli.flags import CommonFlags, bwlimit_option
-from tfdeploy.cli.options import positive
+from tfdeploy.cli.options import integer_reader, positive
 from tfdeploy.model.choices import MODES, Mode, Via
 
 
@@ -20,7 +20,12 @@ class Flags(CommonFlags):
     mode: Mode | None = option(
         "--mode", choices=MODES, help="how the tasks train together (job file: mode)"
     )
-    ps: int | None = option("--ps", type=positive, metavar="N", help="start N parameter servers")
+    ps: int | None = option(
+        "--ps",
+        type=integer_reader("0 or more"),
+        metavar="N",
+        help="start N parameter servers (0: mode async only)",
+    )
     workers: int | None = option("--workers", type=positive, metavar="N", help="start N workers")
     name: str | None = option(
         "--name", metavar="ID", help="the run's id (default: the job's name with date and time)"
