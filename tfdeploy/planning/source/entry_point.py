@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 Command = tuple[str, ...]  # the words of a command line
-# If a command begins with one of these words, tfdeploy replaces the word. The new word is the path
-# of the Python that the inventory names, or of the Python in the environment of `setup`.
+# If a command begins with one of these words, tfdeploy replaces the word by the path of a Python:
+# the Python that the inventory names, or that of the environment that `tfdeploy setup` made.
 PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _INTERPRETER = re.compile(r"~?/([^{}]*/)?python[\d.]*\Z")
@@ -21,9 +21,9 @@ def program_file(
 ) -> tuple[str, str] | None:
     """Return (path of the program, folder in which its imports are looked up).
 
-    The program is the command's first word that ends with .py, or the module after -m. A module
-    that is not in `cwd` may be in the folder `src` there, on the PYTHONPATH. Returns None if the
-    command contains neither.
+    The program is the command's first word that ends with .py, or the module after -m. Returns None
+    if the command contains neither. A module is looked up in the folder `cwd`, and then in its
+    subfolder `src`, because many projects put `src` on the PYTHONPATH.
     """
     at = program_index(command)
     if at is None:
@@ -58,17 +58,19 @@ def program_index(command: Command) -> int | None:
 
 
 def named_interpreter(command: Command) -> str:
-    """Return the Python with whose path on the hosts the command begins; "" if there is none.
+    """Return the command's first word if it is the path of a Python, such as /opt/bin/python3.
 
-    That Python runs the program, and not the inventory's.
+    Otherwise return "". The hosts run the program with the named Python, and not with the Python of
+    the inventory.
     """
     return command[0] if command and _INTERPRETER.match(command[0]) else ""
 
 
 def python_target(command: Command) -> tuple[str, bool]:
-    """Return (what python runs, whether it is a module after -m); ("", False) for other commands.
+    """Return (the script or module that a `python` command runs, whether it is a module).
 
-    Unlike `program_file`, this function also returns a script whose name does not end with .py.
+    Returns ("", False) for other commands. Unlike `program_file`, this function also returns a
+    script whose name does not end with .py.
     """
     if not command or command[0] not in PYTHON:
         return "", False

@@ -9,7 +9,7 @@ EXITS = ("exit", "_exit", "quit", "abort")
 
 
 def literal_text(node: ast.expr | None) -> str | None:
-    """Return the value of a literal text; None for anything else."""
+    """Return the value of a string literal; None for any other expression."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
@@ -18,7 +18,7 @@ def is_true(node: ast.expr | None) -> bool:
 
 
 def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
-    """Return whether the statement is a `raise` or calls one of the functions `exits`."""
+    """Return whether the statement is a `raise` or calls a function whose name is in `exits`."""
     call = node.value if isinstance(node, ast.Expr) else None
     return isinstance(node, ast.Raise) or (
         isinstance(call, ast.Call) and last_name(call.func) in exits

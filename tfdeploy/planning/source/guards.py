@@ -1,8 +1,9 @@
-"""Finds guarded code: code in which names may be missing, because the program handles that itself.
+"""Finds guarded code: code that may use missing names, because the program handles that itself.
 
-Guarded code is the body of a `try` that catches such errors, the branches of a feature test (a test
-of a version, or of whether a module or name exists), and code that never runs. Names in guarded
-code do not affect how the program is run, and do not prevent a launch.
+Guarded code is the body of a `try` that catches errors such as ImportError or AttributeError, the
+branches of a feature test (a test of a version, or of whether a module or name exists), and code
+that never runs. Names in guarded code do not affect how the program is run, and do not prevent a
+launch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def guarded_nodes(program: Program) -> frozenset[int]:
     """Return the ids of all nodes in guarded code, which may use names that do not exist.
 
     Examples are the body of a `try` that catches ImportError, and code that runs only with some
-    versions. If a module is imported only by guarded code, all nodes of this module are included.
+    versions of TensorFlow. If only guarded code imports a module, all nodes of this module are
+    included.
     """
     results = frozenset(name for module in program.modules for name in _feature_flag_names(module))
     ids = {
@@ -76,10 +78,10 @@ def is_suppress(node: ast.With | ast.AsyncWith) -> bool:
 
 
 def fixed_value(test: ast.expr, is_main: bool | None = None) -> bool | None:
-    """Return the value that the condition has in every run on Python 3; None if it is not fixed.
+    """Return the value that the condition has in every run on Python 3.
 
-    `is_main`: True if the command starts this module, False if another module imports it, None if
-    both are possible.
+    Returns None if the value may differ between runs. `is_main`: True if the command starts this
+    module, False if another module imports it, None if both are possible.
     """
     match test:
         case ast.Constant(value):
@@ -102,8 +104,8 @@ def _guarded_in_module(
     module: ParsedFile, feature_names: frozenset[str], *, imported: bool
 ) -> set[int]:
     ids: set[int] = set()
-    # Outer blocks come first. So if an outer block is guarded, it is already recorded, and the
-    # blocks inside it can be skipped.
+    # Outer blocks come first. So `ids` already contains the blocks inside a guarded block, and the
+    # loop skips them.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
             for part in _guarded_blocks(node, feature_names, imported=imported):
@@ -177,7 +179,8 @@ def _catches_absence(handler: ast.ExceptHandler) -> bool:
     names = {last_name(kind) for kind in kinds}
     if not names.isdisjoint(_OF_ABSENCE):
         return True
-    # A handler for errors of a library, such as those in tf.errors, is not meant for missing names.
+    # An `except` for errors of a library, such as tf.errors.AbortedError, does not count: the
+    # program does not use it to handle missing names.
     some = not names.isdisjoint(("Exception", "BaseException")) or any(
         not hasattr(builtins, last_name(kind)) and "errors" not in ast.unparse(kind)
         for kind in kinds
@@ -192,7 +195,8 @@ def _catches_absence(handler: ast.ExceptHandler) -> bool:
 def _python_version_test(left: ast.expr, comparison: ast.cmpop, right: ast.expr) -> bool | None:
     """Return the result of a test such as `sys.version_info[0] < 3` or `version_info >= (3, 0)`.
 
-    Returns None for other tests, and if the result differs between versions of Python 3.
+    Returns None for other tests. Also returns None if the versions of Python 3 differ in the
+    result.
     """
     match left:
         case ast.Subscript(value, ast.Constant(0)) | ast.Attribute(value, "major"):

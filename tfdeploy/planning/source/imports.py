@@ -1,7 +1,7 @@
 """Finds the installed packages that a program imports, and the imports that every run reaches.
 
 The probe asks each host's Python whether it has these modules, and the preflight reports missing
-modules. Otherwise a user would notice a missing package only when the program starts on the hosts.
+modules. So users learn about a missing package before the program starts on the hosts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program, imported_names
 
-# The probe always asks for these modules, even if the program does not import them, because a plan
-# depends on them.
+# The probe asks for these modules even if the program does not import them. tf_slim replaces parts
+# of tf.contrib, so the plan for an old program depends on whether the hosts have it.
 ALWAYS = ("tf_slim",)
 _MAX_PROBED_MODULES = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
-_IMPORT_ATTRIBUTES = ("path", "meta_path", "path_hooks")  # attributes of sys
-# Packages that are often imported, by programs or by TensorFlow.
+# The attributes of sys that decide from where modules are imported.
+_IMPORT_ATTRIBUTES = ("path", "meta_path", "path_hooks")
+# Packages that many programs, or TensorFlow itself, import. A file with such a name hides the
+# package.
 _PACKAGES = "absl google h5py keras numpy requests six tensorflow wrapt"
-# Modules of Python's standard library that hardly any other module imports.
+# Modules of Python's standard library that hardly any other module imports. A file that hides one
+# of them does no harm.
 _SELDOM_IMPORTED = "antigravity cgi chunk crypt idlelib lib2to3 pipes test this trace turtle wave"
 _PROCESS_STARTERS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # An expression that contains only these names stands for a folder inside the code.
@@ -38,7 +41,7 @@ _CODE_PATH_NAMES = """
 
 
 class Import(NamedTuple):
-    """An imported module. `always_reached`: every run of the program reaches this import."""
+    """An imported module. `always_reached`: whether every run certainly executes the import."""
 
     module: str  # the first part of the module's name, such as "pandas"
     where: str  # the place of the import, such as "train.py:3"
@@ -59,9 +62,9 @@ def find_imports_outside_code(
     """Return the imports of modules that are not part of the code, each module once.
 
     `files`: the paths of the code; the path of a folder ends with a slash. Imports whose failure
-    the program handles, in a `try` or after a version test, are left out. In two cases the field
-    `always_reached` is False for all imports: modules may come from a folder that is not known
-    here, or another interpreter may run the program.
+    the program handles, in a `try` or after a version test, are left out. The field
+    `always_reached` is False for all imports in three cases: modules may come from a folder that
+    is not known here, another interpreter may run the program, or the job starts several files.
     """
     before_program = job.command[: program_index(job.command) or 0]
     if any(re.search(r"/python[^/]*\Z", word) for word in before_program):
@@ -97,13 +100,13 @@ def own_modules(files: Iterable[str]) -> set[str]:
 
 
 def find_module_hiding_files(program: Program, files: Iterable[str]) -> dict[str, str]:
-    """Return {module: the file of the code that Python imports in its place}.
+    """Return {hidden module: the file of the code that Python imports instead of it}.
 
-    The modules are those of Python, and packages that TensorFlow imports. Python finds the file
-    first, because it is in the program's folder.
+    Such a file has the name of a standard module or a common package, and is in the program's
+    folder, where Python searches first.
     """
     hidden: dict[str, str] = {}
-    # No file can hide a built-in module.
+    # No file can hide a built-in module, because Python searches no folder for it.
     seldom = {*_SELDOM_IMPORTED.split(), *sys.builtin_module_names}
     hideable = {*_PACKAGES.split(), *sys.stdlib_module_names} - seldom
     for path in files if program.path else ():
@@ -124,7 +127,7 @@ def _may_import_from_other_folders(job: Job, program: Program) -> bool:
 
 
 def _may_add_import_source(node: ast.AST) -> bool:
-    """Return whether the statement may make further modules importable.
+    """Return whether the statement may let the program import modules from another place.
 
     Examples: `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
     change of sys.meta_path, and a call that runs `pip install`.
@@ -169,9 +172,9 @@ def _is_code_folder_expression(node: ast.AST) -> bool:
 
 
 def unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
-    """Yield (module, "train.py:3", node) for every absolute import that must not fail.
+    """Yield (module, "train.py:3", node) for every absolute import that the program needs.
 
-    An import is left out if the program itself handles its failure.
+    If the program itself handles the failure of an import, this import is left out.
     """
     guarded = guards.guarded_nodes(program)
     for node in program.imports:
@@ -185,6 +188,6 @@ def unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 def _do_all_handlers_end_program(node: ast.Try) -> bool:
     """Return whether every `except` of this `try` ends the program.
 
-    If so, the program cannot run if an import in the `try` fails.
+    In this case the program needs the modules that the `try` imports.
     """
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

@@ -1,9 +1,8 @@
 """Finds out from which flags or words of sys.argv the values in a program come.
 
 A value is followed through names, through parameters and results of functions, and through
-operations such as a split. It is followed through a container only if this is a dictionary with
-literal keys. Branches are ignored: if a program assigns two values to a name, the name has the
-origins of both.
+operations such as a split. A subscript is followed only if its key is a literal, as in `x["ps"]`.
+Branches are ignored: if a program assigns two values to a name, the name has the origins of both.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ARGV = "sys.argv"
 
 
 class Origin(NamedTuple):
-    """A flag or a word of sys.argv, with the steps (operations) that are applied to its value.
+    """A flag or a word of sys.argv, with the operations (`steps`) that are applied to its value.
 
     `dest` names the flag: it is the attribute of the parsed arguments that holds the flag's value.
     If `dest` is "", the origin is the word of sys.argv at `position`. If `dest` is ARGV, the origin
@@ -54,7 +53,7 @@ class Origin(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def with_steps(self, *steps: Step) -> Origin:
-        """Return the origin with these further steps. They follow the steps that it already has."""
+        """Return a copy of this origin that has the given steps after its own steps."""
         if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
             return Origin("", self.position + int(steps[0][1]), steps[1:])
         return self._replace(steps=(*self.steps, *steps))
@@ -63,7 +62,8 @@ class Origin(NamedTuple):
 class _AssignedValue(NamedTuple):
     """An expression that a program assigns to a name.
 
-    `steps`: the operations that make the name's value from the value of the expression.
+    `steps`: the operations by which the name gets only a part of the expression's value. For `b` in
+    `a, b = value`, they are (("item", 1),).
     """
 
     value: ast.expr
@@ -106,7 +106,7 @@ class Origins:
     def assigned_values(self, node: ast.expr, depth: int = 4) -> Iterator[ast.expr]:
         """Yield the expression. If it is a name, also yield the expressions assigned to the name.
 
-        If such an expression is itself a name, it is followed too, for at most `depth` names.
+        A chain of names, such as `a = b` after `b = x > 1`, is followed for at most `depth` names.
         """
         yield node
         if isinstance(node, ast.Name) and depth:
@@ -200,7 +200,10 @@ class Origins:
         return [] if is_parameter else self._values_of_same_name_elsewhere(node.id, node)
 
     def _values_of_same_name_elsewhere(self, name: str, node: ast.expr) -> list[_AssignedValue]:
-        """Return the values that modules without this node assign to a name of this spelling."""
+        """Return the values that the other modules of the program assign to this name.
+
+        `node`: the place where the name is used. Its module is left out.
+        """
         own = file_of(node)
         others = [id(other.tree) for other in self._program.modules if other is not own]
         return [given for tree in others for given in self._given.get((tree, name), ())]
@@ -211,7 +214,7 @@ class Origins:
             if name not in (parameters := _parameter_names(function)):
                 continue
             decorators = map(decorator_name, getattr(function, "decorator_list", ()))
-            # click passes its options to the function of a command.
+            # click passes each option to the decorated function, as a parameter of the same name.
             if name in self._dests and "option" in decorators:
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
@@ -225,7 +228,8 @@ class Origins:
             case ast.Assign(targets, value):
                 for target in targets:
                     self._record_assignment(target, _AssignedValue(value))
-            # The loop variable of a comprehension gets the same origin as the list.
+            # The loop variable of a comprehension gets the same origins as the list that the
+            # comprehension iterates over.
             case (
                 ast.AnnAssign(target, value=ast.expr() as value)
                 | ast.NamedExpr(target, value)
@@ -262,8 +266,8 @@ def functions_around(node: ast.AST) -> list[Function]:
 
 
 def _name_in_calls(function: Function) -> str:
-    """Return the name by which the function is called: its own name, or the class for __init__."""
-    name: str = getattr(function, "name", "")  # A lambda has none.
+    """Return the name by which calls name the function: for __init__, the name of its class."""
+    name: str = getattr(function, "name", "")  # a lambda has no name
     if name != "__init__":
         return name
     classes = (each.name for each in enclosing_nodes(function) if isinstance(each, ast.ClassDef))

@@ -20,7 +20,7 @@ _PACKAGES = """
     serial=pyserial skimage=scikit-image sklearn=scikit-learn sonnet=dm-sonnet
     surprise=scikit-surprise tensorflow_core=tensorflow yaml=PyYAML zmq=pyzmq
 """
-# Standard modules that Python 3.12 dropped (first line), and those that Python 3.13 dropped.
+# Modules that left Python's standard library: with Python 3.12 (first line) and 3.13 (the others).
 _DROPPED = """
     asynchat asyncore imp smtpd
     aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes

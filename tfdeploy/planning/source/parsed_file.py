@@ -13,7 +13,8 @@ from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 _IMPORTS: tuple[type[ast.Import | ast.ImportFrom], ...] = (ast.Import, ast.ImportFrom)
-# ast.parse makes only one object of each of these classes and uses it in many places of a tree.
+# ast.parse makes only one object of each of these classes and uses it in many places of a tree. So
+# the object has no parent and no position, and `ParsedFile.nodes` leaves it out.
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
@@ -66,12 +67,12 @@ class ParsedFile:
 def parse(path: str, text: str) -> ParsedFile:
     """Return the parsed file. Raises what `ast.parse` raises.
 
-    The result is cached, because one launch reads the same file several times. This is possible
-    because no code modifies a tree. Two files with equal text get separate trees, because nodes are
-    identified by `id`.
+    The result is cached, because one launch reads the same file several times. Callers must not
+    modify the tree. Two files with equal text get separate trees, because nodes are identified by
+    `id`.
     """
     with warnings.catch_warnings():
-        # Otherwise Python would print warnings about invalid escapes in the user's strings.
+        # Python warns about invalid escapes in strings. Here the strings are those of the user.
         warnings.simplefilter("ignore")
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")), re.sub("#.*", "", text))
 

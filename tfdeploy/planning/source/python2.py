@@ -48,8 +48,9 @@ def python2_syntax(text: str, error: SyntaxError) -> str | None:
 def without_unparsable_lines(text: str) -> str:
     """Return the text with `pass` for each line that Python 3 cannot parse, such as `print x`.
 
-    If a file has more than _MOST_BAD_LINES such lines, its text is returned unchanged. If such a
-    line continues the line before it, it is replaced by an empty line.
+    If such a line ends with a backslash, the lines that continue it become empty, so that line
+    numbers do not change. If a file has too many such lines (_MOST_BAD_LINES), its text is returned
+    unchanged.
     """
     lines = text.splitlines()
     for _ in range(_MOST_BAD_LINES):

@@ -69,7 +69,7 @@ class _ReachedCollector:
     def _walk_block(self, body: list[ast.stmt], scope: Scope) -> bool:
         """Record the code in this block that is certainly executed.
 
-        Return True if it is possible that the code after the block is not executed.
+        Return True if a run may skip the code after the block.
         """
         return any(self._walk_statement(node, scope) for node in body)
 
@@ -103,8 +103,9 @@ class _ReachedCollector:
             return self._walk_block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._certain_outcomes(node.test)
         ends = [self._walk_block(node.body if result else node.orelse, scope) for result in taken]
-        # The condition depends on the job name or index. If one branch ends the program, only some
-        # tasks end: the others take the other branch and continue after the `if`.
+        # The condition tests the job name or index, and some task certainly takes each branch in
+        # `taken`. Another branch may end the program, but only for other tasks: the tasks that take
+        # a branch in `taken` continue after the `if`.
         if taken:
             return any(ends)
         return any(map(_may_do_work_before_end, (node.body, node.orelse)))
@@ -112,8 +113,8 @@ class _ReachedCollector:
     def _walk_try(self, node: ast.Try, scope: Scope) -> bool:
         """Record the code in this `try` that is certainly executed.
 
-        Return True if it is possible that the code after the `try` is not executed. If a handler
-        catches a failure of the body, neither the body nor the `else` block counts as executed.
+        Return True if a run may skip the code after the `try`. If a handler catches a missing
+        module or name, neither the body nor the `else` block counts as executed.
         """
         caught = guards.catches_absence(node)
         ends = not caught and (
@@ -122,9 +123,9 @@ class _ReachedCollector:
         return self._walk_block(node.finalbody, scope) or ends
 
     def _certain_outcomes(self, test: ast.expr) -> tuple[bool, ...]:
-        """Return the values that the condition has in at least one task of the run.
+        """Return the values that the condition certainly has in at least one task of the run.
 
-        Only values that are certain are returned: True for `job_name == "worker"`, for example.
+        For `job_name == "worker"`, the result is (True,). It is () if no value is certain.
         """
         if not self._workers:
             return ()
@@ -200,7 +201,7 @@ def _default_expressions(parameters: ast.arguments) -> Iterator[ast.expr]:
 
 
 def _always_evaluated_parts(node: ast.AST) -> list[ast.AST]:
-    """Return those parts of an expression that are always evaluated if the expression is."""
+    """Return the parts of the expression that Python always evaluates, such as `a` in `a or b`."""
     match node:
         case ast.Lambda(parameters):
             return [*_default_expressions(parameters)]
@@ -246,9 +247,9 @@ def _may_do_work_before_end(block: list[ast.stmt]) -> bool:
 
 
 def _is_deferred(node: Function) -> bool:
-    """Return whether a call of the function does not run its body.
+    """Return whether a call only creates a coroutine or generator, without running the body.
 
-    This is true for a coroutine, and for a generator function without a decorator.
+    A generator function with a decorator returns False, because the decorator may run the body.
     """
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in subtree(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)

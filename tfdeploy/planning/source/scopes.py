@@ -27,7 +27,7 @@ class Meaning:
     name stands for a method, the class or instance through which the method was found.
     """
 
-    scope: Scope  # the scope that defines the object's name; for a module, the module's own scope
+    scope: Scope  # the scope that defines the name; for a module, the module's own scope
     node: Function | ast.ClassDef | None = None
     is_instance: bool = False
     owner: Meaning | None = None
@@ -53,7 +53,10 @@ class Scope:
 
 @lru_cache(maxsize=4)
 def scopes_of(program: Program) -> Scopes:
-    """Return an object that finds out what each name in the program refers to. It is cached."""
+    """Return the object that finds out what each name in this program refers to.
+
+    The object is cached, so that all callers share its results.
+    """
     return Scopes(program)
 
 
@@ -67,8 +70,10 @@ class Scopes:
         self._definitions: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module_scope(self, path: str) -> Scope:
-        """Return the scope of a module: the names at its top level. It is empty for a file that was
-        not parsed."""
+        """Return the scope of a module: the names at its top level.
+
+        The scope is empty if the file was not parsed.
+        """
         if path not in self._modules:
             module = self._program.by_path.get(path)
             self._modules[path] = Scope(
@@ -151,7 +156,7 @@ class Scopes:
         return module if is_module else self.member(module, alias.name, depth - 1)
 
     def _submodule(self, node: ast.Attribute, scope: Scope) -> Meaning | None:
-        """Return the module of `a.b` after `import a.b`; None for any other expression."""
+        """Return the module that `a.b` stands for after `import a.b`, else None."""
         dotted = dotted_name(node)
         outer: Scope | None = scope if dotted else None
         while outer:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from tfdeploy.planning.source.entry_point import PYTHON, SHELLS, Command
 
-# A sourced script of the code, such as `source conf/env.sh`, only sets variables.
+# Signs that a script chooses another Python, such as `conda activate`. `source conf/env.sh` is no
+# such sign: a sourced script that belongs to the code is assumed to set only variables.
 _CHOOSES_PYTHON = re.compile(
     r"\b(activate|conda|mamba|micromamba|module|pyenv|PATH=)|"
     r"^\s*(source|\.)\s(?! *[\w.][\w./-]*\.sh\b)",
@@ -31,7 +32,7 @@ _OWN_FOLDER = re.compile(
 class ScriptLine(NamedTuple):
     """The command in a shell script that starts the program.
 
-    `words` are those of the command, and `cwd` is the folder in which it starts.
+    `words`: the words of the command. `cwd`: the folder in which the command starts.
     """
 
     script: str
@@ -53,7 +54,10 @@ class ScriptLine(NamedTuple):
         return any("$" in word for word in self.words)
 
     def with_arguments(self, starting: Command) -> Command:
-        """Return the words, with the arguments that the command `starting` gives to the script."""
+        """Return `words` with the script's arguments in place of "$@".
+
+        `starting`: the command that starts the script, such as `bash train.sh --steps=5`.
+        """
         given = starting[(_script_index(starting) or 0) + 1 :]
         return tuple(
             each for word in self.words for each in (given if word in _ALL_ARGUMENTS else (word,))
@@ -90,7 +94,10 @@ def find_script_line(script: str, text: str, cwd: str) -> ScriptLine | None:
 
 
 def _commands(text: str) -> Iterator[tuple[int, Command]]:
-    """Yield the commands of a script as (line number, words), without what stands in front."""
+    """Yield the commands of a script as (line number, words).
+
+    Words before the command itself, such as `exec` or `VAR=1`, are left out.
+    """
     waiting = ""
     for number, line in enumerate(text.splitlines(), 1):
         waiting += line
@@ -99,7 +106,7 @@ def _commands(text: str) -> Iterator[tuple[int, Command]]:
             continue
         try:
             words = shlex.split(waiting, comments=True)
-        except ValueError:  # a quotation that ends on a later line
+        except ValueError:  # a quoted text that ends on a later line
             words = ["?", *waiting.split()]
         waiting = ""
         while words and (words[0] in _PREFIXES or _ASSIGNMENT.match(words[0])):

@@ -44,13 +44,13 @@ class Program:
     modules: tuple[ParsedFile, ...] = ()
     unread_reason: str | None = None
     script: str | None = None  # "train.sh" if the command is `bash train.sh`
-    script_line: ScriptLine | None = (
-        None  # the line of `script` that starts the program, if it was read
-    )
+    # The line of `script` that starts the program; None if no such line was found.
+    script_line: ScriptLine | None = None
     unparsed: tuple[Unparsed, ...] = ()
     # Places with Python 2 syntax: ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
-    # The files that the command can start: several if each kind of task starts its own file.
+    # The files that the command can start: several if its path contains a placeholder, as in
+    # `{job_name}.py`.
     entry_files: tuple[str, ...] = ()
     import_folder: str = ""  # the folder in which imports are looked up
 
@@ -177,16 +177,16 @@ def resolve_imported_name(
     base, files, path = program.import_folder, program.files, file_of(node).path
     of_name = list(_files_imported_by(node, [alias], path, base, files))
     around = list(_files_imported_by(node, [], path, base, files))
-    # For `from a import b`, `around` contains the files of `a`. `of_name` contains the files of `a`
-    # twice: once for `a`, and once for `a.b`. If `b` is a module, `of_name` also contains the file
-    # of `b`, so `of_name` is then more than twice as long as `around`.
+    # For `from a import b`, `around` lists the files of `a`. `of_name` lists these files twice, for
+    # `a` and for `a.b`. Only if `b` is a module, `of_name` also lists the file of `b`, and so is
+    # more than twice as long as `around`.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """Return the full names of the imported modules, except relative ones.
+    """Return the full names of the modules that the statement imports; [] for a relative import.
 
-    Example: "a.b" for `import a.b` and for `from a.b import c`.
+    Example: ["a.b"] for `import a.b` and for `from a.b import c`.
     """
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -233,8 +233,9 @@ def _with_parse_errors(
 ) -> Program:
     """Return the program with descriptions of its files that could not be parsed.
 
-    A file is described as Python 2 code or as wrong in every version of Python. If the program has
-    no modules, its first file could not be parsed, and the program cannot run.
+    A file is listed in `python2` if it contains Python 2 syntax, otherwise in `unparsed`. A program
+    without modules gets an `unread_reason`, because the file that the command starts is then among
+    the files that could not be parsed.
     """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
@@ -247,7 +248,7 @@ def _with_parse_errors(
                 old.append((where, syntax))
                 hint = "a Python 2 program? "
             else:
-                # In a file that is not UTF-8, the text has replacement characters. Python may still
+                # The text contains replacement characters if the file is not UTF-8. Python may
                 # parse such a file, because its first lines may name another encoding.
                 certain = not program.modules and "\ufffd" not in sources[path]
                 unparsed.append(Unparsed(where, message, certain))

@@ -23,8 +23,8 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 def refuse_unparsable(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
     """Raise Refused if this Python cannot parse the program and all hosts have the same version.
 
-    If a host has another version, that version may still be able to parse the program. Then there
-    is no error, and `notes` only warns.
+    If a host has another version of Python, that version may be able to parse the program. In that
+    case this function raises nothing, and `notes` warns.
     """
     if job.command[0] in PYTHON and all(
         version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts
@@ -35,12 +35,12 @@ def refuse_unparsable(job: Job, program: Program, facts: Iterable[HostFacts]) ->
                 raise Refused(
                     what,
                     where=file.where,
-                    next="correct the program at that line; nothing was sent",
+                    next="correct the program at that line. Nothing was sent to the hosts",
                 )
 
 
 def notes(program: Program) -> Notes:
     return tuple(
-        f"{file.where} does not parse (Python {HERE} here): {file.error}"
+        f"{file.where} does not parse with Python {HERE} on this machine: {file.error}"
         for file in program.unparsed
     )

@@ -68,7 +68,7 @@ def test_syntax_that_other_python_may_accept_gives_note(
     plan: Callable[..., Plan], sources: dict[str, str], python: str, keys: dict[str, Any]
 ) -> None:
     (text,) = [note for note in plan(sources, python, **keys).notes if "does not parse" in note]
-    assert f"does not parse (Python {HERE} here): " in text
+    assert f"does not parse with Python {HERE} on this machine: " in text
 
 
 def test_python_2_is_recognised(plan: Callable[..., Plan]) -> None:
