@@ -226,7 +226,7 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
             cluster.hosts[
                 "n1"
             ].mesh_port: f"the mesh of {run}, which has ended; tfdeploy frees the "
-            "port once all hosts of the run know it"
+            "port once all hosts of the run know of the end"
         }
 
 

@@ -19,8 +19,9 @@ MOST_ATTEMPTS = 100  # only this many attempts, the newest ones, are returned
 
 
 def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
-    """Return the attempts of the task, ordered by their numbers. Times are UTC seconds of the run's
-    clock. Invalid lines are skipped, because a full disk may have truncated them."""
+    """Return the newest MOST_ATTEMPTS attempts of the task, ordered by their numbers. Times are UTC
+    seconds of the run's clock. Journal lines that cannot be parsed are skipped, because a full disk
+    may have truncated them."""
     part = paths.part()
     attempts: Dict[int, Answer] = {}
     for line in _read_last_lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):

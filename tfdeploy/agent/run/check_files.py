@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 _PLAIN_TYPES = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _CHOICES = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
-# Keys and types of dicts that shapes.py declares. shapes.py is not imported here, because it
-# imports `typing`, which takes time. A key has the same type in all of these dicts.
+# The types of the keys of the dicts in SHAPES. They repeat declarations in shapes.py, which is not
+# imported here, because it imports `typing`, and that takes time. A key has the same type in all of
+# these dicts.
 KEY_TYPES = {
     key: kind
     for kind, keys in {
@@ -42,8 +43,8 @@ SHAPES = {
 
 
 def find_damage(paths: RunPaths) -> Optional[str]:
-    """Return what is wrong with a host's files of a run, as a text that begins with the name of a
-    file. Return None if nothing is wrong."""
+    """Return what is wrong with the files of a run on one host, or None if nothing is wrong. The
+    returned text begins with the name of the damaged file."""
     try:
         part = _read_valid_fields(paths.file(layout.PART), wire.HostPart)
         if part is None:
@@ -91,7 +92,8 @@ def find_invalid_field(record_class: Any, fields: Any) -> Optional[str]:
 
 
 def _is_valid(name: str, kind: str, value: Any, item_record: Any = None) -> bool:
-    """Return whether the value has the type `kind` and is possible for the key `name`."""
+    """Return whether the value has the type `kind`. If the key `name` allows only certain values,
+    the value must also be one of these."""
     is_known = value is None or name not in _CHOICES or value in _CHOICES[name]
     return is_known and _has_type(kind, value, item_record)
 
@@ -112,15 +114,16 @@ def _has_type(kind: str, value: Any, item_record: Any) -> bool:
     if kind in SHAPES:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN_TYPES:
-        return kind == "PlanWord"  # checked by wire.resolve_word
+        return kind == "PlanWord"  # wire.resolve_word checks such a value when it is used
     if isinstance(value, bool) != (kind == "bool") or not isinstance(value, _PLAIN_TYPES[kind]):
         return False
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def _has_shape(kind: str, fields: Unchecked) -> bool:
-    """Return whether the fields have the keys in SHAPES and the types in KEY_TYPES. Keys that a
-    later version adds are not checked; null counts as missing."""
+    """Return whether the fields have the keys in SHAPES and the types in KEY_TYPES. A key with the
+    value None counts as missing. Keys that are not in SHAPES, which a later version may add, are
+    not checked."""
     needed, optional = SHAPES[kind]
     present = [name for name in optional if fields.get(name) is not None]
     return all(_is_valid(name, KEY_TYPES[name], fields.get(name)) for name in needed + present)

@@ -1,5 +1,7 @@
 """Recognise the files that this machine has written, in a workdir that several hosts may share.
-This module is separate, so that a call that only locks a job need not import modules about runs.
+
+These functions have a module of their own, so that a session that only locks a job need not import
+the modules about runs.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def boot_and_container_id() -> str:
-    """Return an id of the current boot of this machine or container. Cloned machines share hostname
-    and machine id, but never a boot."""
-    # Containers share the boot id of their machine, but not its process namespace.
+    """Return an id of the current boot of this machine or container. Cloned machines have the same
+    hostname and machine id, but not the same boot."""
+    # The containers on a machine all have the boot id of the machine. They differ in their process
+    # namespaces, so the namespace is a part of the id.
     sees = os.stat("/proc/self/ns/pid").st_ino
     return agent_name({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
@@ -39,9 +42,9 @@ def read_origin(path: str) -> FileOrigin:
 
 
 def is_own_file(file_origin: FileOrigin, host: str, inventory_name: str) -> bool:
-    """Return whether this machine wrote a file of the host `host`. `file_origin`: what the file
-    says about the machine that wrote it (see read_origin). `inventory_name`: this machine's name in
-    the session's inventory, or "" if the session did not say."""
+    """Return whether this machine wrote a file that belongs to the host `host`. `file_origin`: what
+    the file says about the machine that wrote it (see read_origin). `inventory_name`: this
+    machine's name in the inventory of the session, or "" if the session did not send it."""
     boot, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
     if boot == boot_and_container_id():
         return True

@@ -1,11 +1,13 @@
 """Find which of the `hosts/<host>/` folders of a run belongs to this machine. There may be several
-such folders, because hosts may share a workdir, and cloned machines may even share a hostname.
+such folders, because hosts may share a workdir.
 
 If the run has a single folder, that folder belongs to this machine. If the run has several folders,
 this machine's folder is the first of these two that exists:
+
 1. the folder that this machine has written since it booted;
-2. a folder that states this machine's hostname. Cloned machines share a hostname. So if a folder
-   has the name of this machine in the session's inventory, only that folder counts.
+2. a folder whose files contain this machine's hostname. Cloned machines may have the same hostname.
+   So if the session has sent this machine's name in the inventory, and a folder has this name, only
+   that folder is accepted.
 
 This module only reads.
 """
@@ -34,8 +36,8 @@ def run_names(workdir: str, job: str) -> List[str]:
 
 
 def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
-    """Return the hosts' folders of this run in this workdir that contain part.json. If the list is
-    empty, the run is unknown in this workdir."""
+    """Return the folders of all hosts for this run in this workdir. Folders without a part.json are
+    left out. If the list is empty, the run is unknown in this workdir."""
     folders = all_host_folders(layout.run_dir(workdir, job, run))
     return [paths for paths in folders if not paths.was_removed()]
 
@@ -47,9 +49,9 @@ def all_host_folders(run_dir: str) -> List[RunPaths]:
 
 
 def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
-    """Return what is wrong with the files of a run in this workdir, which several hosts may share.
-    Return None if the files of at least one of these hosts are intact, or if there are no files of
-    the run."""
+    """Return what is wrong with the files of a run in this workdir. Return None if the run has no
+    files there. Several hosts may share the workdir: also return None if the files of at least one
+    of them are intact."""
     folder = layout.run_dir(workdir, job, run)
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
@@ -92,8 +94,8 @@ def _folders_of_machine(folders: List[RunPaths], inventory_name: str) -> Iterato
 
 
 def runs_of_this_machine(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPaths]:
-    """Yield the result of `find_run_paths` for each run of the job. Runs without intact files on
-    this machine are left out."""
+    """Yield this machine's folder of each run of the job, as `find_run_paths` returns it. Runs
+    without intact files on this machine are left out."""
     for run in run_names(workdir, job):
         paths = find_run_paths(workdir, job, run, inventory_name)
         if paths is not None:
@@ -110,8 +112,9 @@ def other_runs_of_host(paths: RunPaths) -> Iterator[RunPaths]:
 
 
 def find_uncommitted_runs(workdir: str) -> Iterator[RunPaths]:
-    """Yield the hosts' folders of all uncommitted runs: a launch began to prepare such a run in
-    this workdir, and the run is neither committed nor ended (see uncommitted.py)."""
+    """Yield the folders of all hosts for uncommitted runs in this workdir. A run is uncommitted
+    from the moment at which its launch begins to prepare it, until it is committed or has ended.
+    See uncommitted.py."""
     for name in list_names(layout.uncommitted_marks_dir(workdir)):
         fields = name.split("@")
         if len(fields) == 3 and all(map(is_safe_name, fields)):

@@ -1,9 +1,9 @@
-"""Read and write the small files in a run's folder on one host, including the orders (`word.*`) for
-the run's minder, which is the agent's daemon for the run on this host.
+"""Read and write the small files in a run's folder on one host. Some of these files (`word.*`) are
+orders for the run's minder, which is the agent's daemon for the run on this host.
 
 The minder and the supervisors are given only the path of this folder, from which they derive the
-run, the job and the workdir. A field that an older version did not write has a default in this
-module or in the records of `wire`. This module decides nothing.
+run, the job and the workdir. Files that an older version wrote may lack fields. The defaults of
+these fields are in this module or in the records of `wire`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ORDERS = ("renew", "start", "commit", "abort", "stop")
 FULL_DISK_ORDERS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "the task's supervisor was told to end the task"
-_ORDER_BYTES = 1024  # The file of each FULL_DISK_ORDERS order has this many reserved bytes.
+_ORDER_BYTES = 1024  # reserved on the disk for the file of each order in FULL_DISK_ORDERS
 
 
 def agent_command(*words: str) -> List[str]:
@@ -41,9 +41,9 @@ def agent_command(*words: str) -> List[str]:
 
 
 def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start another process of the agent, which appends its output to a log. `words`: as for
-    agent_command. `options`: arguments of Popen that replace the defaults or are added to them.
-    Raises UntrustedPath, OSError."""
+    """Start another process of the agent, which appends its output to the file `log_path`. `words`:
+    as for agent_command. `options`: arguments for Popen, which override the defaults of this
+    function. Raises UntrustedPath, OSError."""
     import subprocess  # imported only here, so that sessions that start no process do not load it
 
     with open(log_path, "ab") as log:
@@ -64,7 +64,7 @@ class RunPaths:
         self.workdir, self.job, _, self.run, _, self.host = host_dir.rsplit("/", 5)
         self.run_dir = os.path.dirname(os.path.dirname(host_dir))
         self.cwd = os.path.join(self.run_dir, "cwd")
-        # state.json and knowledge.json, which the minder writes
+        # The minder writes these two files: state.json and knowledge.json.
         self.state_file, self.known_file = self.file(layout.STATE), self.file(layout.KNOWN)
         self.minder_lock = self.file(layout.MINDER_LOCK)
         self.minder_log = self.file(layout.MINDER_LOG)
@@ -83,8 +83,8 @@ class RunPaths:
         return self.file("tasks/" + task.replace(":", "-"))
 
     def make_task_dir(self, task: str) -> str:
-        """Return the task's folder, and make it if it is missing. If the run's folder above it was
-        removed, it is not made again, and OSError is raised."""
+        """Return the task's folder. Make the folder if it is missing. Raises OSError if the run's
+        folder was removed, because that folder must not come back."""
         folder = self.task_dir(task)
         for each in (os.path.dirname(folder), folder):
             try:
@@ -93,7 +93,7 @@ class RunPaths:
                 pass
         return folder
 
-    # --- part.json, which is written last: a folder without it is incomplete
+    # --- part.json. It is written last, so a folder without part.json is incomplete.
 
     def part(self) -> wire.HostPart:
         """Return this host's part of the run's plan. Raises HostPartMissing if part.json is missing
@@ -114,7 +114,8 @@ class RunPaths:
         return read_json(self.file(layout.PART)) is not None
 
     def was_removed(self) -> bool:
-        """Return True if the folder, or its content, was removed or is being removed."""
+        """Return True if part.json is gone. The run's folder, or its content, was then removed or
+        is being removed."""
         return not os.path.exists(self.file(layout.PART))
 
     def plan_digest(self) -> Optional[str]:
@@ -123,8 +124,8 @@ class RunPaths:
         return None if fields is None else str(fields.get("plan_digest"))
 
     def prepared_time(self) -> float:
-        """Return when the run was prepared, in UTC seconds of the file system's clock. Raises
-        OSError."""
+        """Return when part.json was written, which is when the run was prepared. The time is in UTC
+        seconds of the file system's clock. Raises OSError."""
         return os.stat(self.file(layout.PART)).st_mtime
 
     def write_part(self, part: wire.HostPart) -> None:
@@ -159,15 +160,14 @@ class RunPaths:
         return os.path.join(self.cwd, spec.cwd) if spec.cwd else self.cwd
 
     def replaced_keep_links(self, keep: List[str]) -> List[str]:
-        """Return the paths in `keep` whose link in cwd/, which pointed to the keep folder, was
-        removed or replaced. This function is called for every task that ends, so it must be
-        cheap."""
+        """Return those paths of `keep` at which cwd/ no longer has a link to the keep folder,
+        because the link was removed or replaced. This function is called for every task that ends,
+        so it must be cheap."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_keep_link(path)]
 
     def _is_keep_link(self, path: str) -> bool:
-        """Return whether the path is a link to its keep folder. Only the end of the link's target
-        is compared, because hosts that share a workdir may see the workdir under different
-        paths."""
+        """Return whether `path` in cwd/ is a link to its keep folder. Hosts that share a workdir
+        may see it under different paths, so only the end of the link's target is compared."""
         try:
             target = os.readlink(os.path.join(self.cwd, path))
         except OSError:
@@ -188,8 +188,8 @@ class RunPaths:
         reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
 
     def stored_shared_state(self) -> Optional[Unchecked]:
-        """Return the content of knowledge.json, which shared_state.from_json can parse. Return None
-        if the file is missing or damaged."""
+        """Return the content of knowledge.json, in the form that shared_state.from_json parses.
+        Return None if the file is missing or damaged."""
         return read_json(self.known_file)
 
     def is_commit_recorded(self) -> bool:
@@ -274,13 +274,15 @@ class RunPaths:
         return order
 
     def write_minder_order(self, name: str, **fields: Union[str, float]) -> None:
-        """Write an order for the minder, with the fields of shapes.MinderOrder, and wake the
-        minder. Raises OSError if the disk is full and no space was reserved for this order."""
+        """Write the order `name` for the minder, and wake the minder. `fields`: see
+        shapes.MinderOrder. Raises OSError if the disk is full and no space was reserved for this
+        order."""
         try:
             write_json(self.minder_order_file(name), fields)
         except OSError:
             text = json_text.encode(fields).ljust(_ORDER_BYTES)
-            # One write() writes the whole order; readers ignore an order that is not complete.
+            # All bytes are written by a single write(). Should it write only some of them, the JSON
+            # is incomplete, and readers ignore such an order.
             with open(self.minder_order_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ORDER_BYTES])
         self.wake_minder()
@@ -310,16 +312,18 @@ class RunPaths:
         try:
             os.write(fifo, b"!")
         except OSError:
-            pass  # the pipe is full, so the minder wakes anyway
+            pass  # the pipe is full of earlier bytes, and these wake the minder too
         finally:
             os.close(fifo)
 
     def open_firewall_fifo(self) -> Optional[int]:
-        """Return a descriptor. As long as it is open, the run's firewall stays in place (see
-        minder/firewall.py). Return None if the run has no firewall on this host."""
+        """Open the FIFO of the run's firewall for writing, and return the descriptor. The firewall
+        stays in place as long as the descriptor is open (see minder/firewall.py). Return None if
+        the run has no firewall on this host."""
         path = self.file(layout.FIREWALL_FIFO)
         try:
-            # A FIFO without a reader cannot be opened for writing. This descriptor is the reader.
+            # A FIFO can be opened for writing only while it has a reader. This descriptor is the
+            # reader.
             reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         except FileNotFoundError:
             return None

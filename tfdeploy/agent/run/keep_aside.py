@@ -21,8 +21,9 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def rename_keep_aside(paths: RunPaths, keep: List[str]) -> None:
-    """Rename the `keep` folders that hold a file. Of the hosts that share the workdir, only the
-    first one renames them. Raises OSError."""
+    """Rename those `keep` folders that hold a file. If several hosts share the workdir, only the
+    first host that gets here renames them. The other hosts copy its record of the new names. Raises
+    OSError."""
     with keep_links.acquire_keep_lock(paths.workdir, paths.job):
         names = _read_sharing_host_renames(paths)
         if names is not None:
@@ -49,10 +50,10 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
 
 
 def restore_keep_if_aborted(paths: RunPaths) -> None:
-    """Undo `rename_keep_aside` if the launch was rolled back: give the folders their old names
+    """If the launch was rolled back, undo `rename_keep_aside`: give the folders their old names
     again. A second call changes nothing. Raises OSError.
 
-    Of several hosts that share the workdir, only the host whose tasks end last does this.
+    If several hosts share the workdir, only the host whose tasks end last does this.
     """
     names = _read_renames(paths)
     if not names or not _was_rolled_back(paths):
@@ -95,17 +96,16 @@ def _restore_folder_name(paths: RunPaths, path: str, renamed_folder: str) -> Non
     root = layout.keep_dir(paths.workdir, paths.job, "")
     folder, before = root + path, root + renamed_folder
     if not os.path.lexists(before):
-        return  # an earlier call has put the folder back
+        return  # an earlier call has already restored the folder's old name
     if os.path.lexists(folder) and not keep_links.remove_if_empty(folder):
         os.rename(folder, keep_links.unused_name("", "%s.undone-%s" % (folder, paths.run)))
     os.rename(before, folder)
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
-    """Return whether the launch was rolled back. This is so if the run was not committed on this
-    host, or if this host or another host with the same workdir was ordered to abort the run. The
-    other hosts are checked because one of them may have failed after this host had received the
-    commit."""
+    """Return whether the launch was rolled back: the run was not committed on this host, or a host
+    with this workdir was ordered to abort the run. An order for any of these hosts counts, because
+    another host may have failed after this host had received the commit."""
     aborted = any(
         host.minder_order("abort") is not None
         for host in (paths, *_list_sharing_host_folders(paths))

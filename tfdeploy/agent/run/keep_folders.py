@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 # The name of the file in which TensorFlow records the newest checkpoint of a folder.
 RECORD = "checkpoint"
-# If the `checkpoint` record of a folder is replaced while the folder is listed, the folder is
-# listed again. Limits how many times it is listed.
+# A folder is listed at most this many times. It is listed again if its `checkpoint` record was
+# replaced during the listing.
 TRIES = 20
-FileRow = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
+FileRow = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, target if it is a link
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")
 _WORKER_FOLDER = re.compile(r"workertemp_\d+\Z")
 _MOST_BYTES = 1 << 20  # how many bytes of a `checkpoint` record are read
-_MOST_STEPS = 1 << 53  # largest number that counts as a step
+_MOST_STEPS = 1 << 53  # a larger number in a checkpoint's name is not a step
 
 
 def describe_keep_folders(
@@ -73,7 +73,8 @@ def _parse_step(checkpoint: str) -> Optional[int]:
 
 
 def check_keep_paths(paths: Any) -> List[str]:
-    """Return the paths. Raises VerbError bad_name if one of them leads out of the code's folder."""
+    """Return `paths` as a list. Raises VerbError bad_name if one of the paths leads out of the
+    code's folder."""
     for path in paths or []:
         if not is_safe_relative_path(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code folder" % (path,))
@@ -93,8 +94,9 @@ class KeepFolderSummary(NamedTuple):
 
 
 def scan_keep_folder(folder: str) -> KeepFolderSummary:
-    """Count the files below `folder` and their bytes, and find the newest ones. TensorFlow's
-    temporary folders of workers other than the chief are left out."""
+    """Count the files below `folder` and their bytes, and find the newest file and the newest
+    `checkpoint` record. TensorFlow's temporary folders of workers other than the chief are left
+    out."""
     latest, recorded, record, files, size = None, -1.0, None, 0, 0
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _WORKER_FOLDER.match(name)]
@@ -102,7 +104,7 @@ def scan_keep_folder(folder: str) -> KeepFolderSummary:
             try:
                 stats = os.lstat(os.path.join(base, name))
             except OSError:
-                continue  # the program deleted an old checkpoint meanwhile
+                continue  # the program has deleted the file meanwhile, such as an old checkpoint
             changed = stats.st_mtime
             files, size = files + 1, size + stats.st_size
             latest = max(latest or 0.0, changed)
@@ -130,8 +132,8 @@ def list_keep_rows(workdir: str, job: str, keep: List[str]) -> List[FileRow]:
 
 
 def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[FileRow]:
-    """Return a row for each of the paths. If a `checkpoint` record changes while the paths are
-    listed, list them again. List them at most TRIES times."""
+    """Return a row for each of the paths that `paths()` yields. If a `checkpoint` record changes
+    while the paths are listed, call `paths()` again, at most TRIES times in all."""
     rows: List[FileRow] = []
     for _ in range(TRIES):
         rows = [row for row in (make_row(root, path) for path in paths()) if row is not None]
@@ -142,8 +144,9 @@ def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[File
 
 def walk_files(root: str, top: str) -> Iterator[str]:
     """Yield the path of each file and link below `top`, relative to `root`. In each folder, the
-    `checkpoint` record comes first, and the other files are listed only after it. So a caller that
-    reads each path before it asks for the next one also gets the files that the record names."""
+    `checkpoint` record comes first. Only when the caller asks for the next path are the other files
+    of the folder listed. So a caller that reads the record at once also gets all files that the
+    record names."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         if RECORD in names:
             yield os.path.relpath(os.path.join(folder, RECORD), root)

@@ -3,9 +3,9 @@
 the program has put in its place is moved into `keep`.
 
 A program may replace the link by `rm -rf logs; mkdir logs`. The files that it then writes would
-stay in cwd/, which no later launch reads. Nothing is deleted: if there are now two folders, the
-older one stays in `keep` too, under a name with the date. Each step is one rename, so that the next
-call can continue after a process was killed.
+stay in cwd/, which no later launch reads. Nothing is deleted: if the keep folder holds files
+already, the older of the two folders stays in `keep` under a name with the date. Each step is one
+rename. So if a process is killed between two steps, the next call can continue.
 """
 
 from __future__ import annotations
@@ -26,21 +26,25 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import scan_keep_folder, walk_files
 from tfdeploy.agent.run.liveness import is_live
 
-# How long to wait for the lock; another task of the host may be moving large folders.
+# How long to wait for the lock of the keep folders. Another task may hold the lock for long, while
+# it moves large folders.
 WITHIN_S = 60.0
 _ARRIVING = ".tfdeploy-arriving"  # name in `keep` of an unfinished copy from another file system
 
 
 def restore_keep_links(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Restore the links to `keep` that a program has replaced or removed. If it has replaced a link
-    by a file or folder, move that into `keep` first. Return a sentence for the task's log about
-    each link. Does nothing if the run is not committed, because a failed launch must not replace
-    the checkpoints of an earlier run."""
+    """Restore the links to `keep` that a program has replaced or removed. If the program has put a
+    file or folder in the place of a link, move that into `keep` first. Return a sentence for the
+    task's log about each link.
+
+    Does nothing if the run is not committed, because a failed launch must not replace the
+    checkpoints of an earlier run.
+    """
     if not paths.replaced_keep_links(keep) or not paths.is_commit_recorded():
         return []
     with acquire_keep_lock(paths.workdir, paths.job) as lock:
         if not lock.is_held():
-            # The lock cannot be acquired now. The links are restored when the next task ends.
+            # Another process holds the lock. The links stay replaced until the next task ends.
             return []
         return [_restore_link(paths, path) for path in paths.replaced_keep_links(keep)]
 
@@ -54,8 +58,9 @@ def log_restored_links(log: LogWriter, attempt: int, sentences: List[str]) -> No
 
 
 def restore_and_log_links(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """Restore the links for a task whose supervisor is dead or has ended, and report the changes in
-    the task's log. If `task` is "", the log of the first task is used."""
+    """Restore the replaced links to `keep` for a task whose supervisor is dead or has ended, and
+    report the changes in the task's log. If `task` is "", report them in the log of the first task.
+    """
     sentences = restore_keep_links(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
@@ -76,11 +81,12 @@ def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "")
 
 
 def acquire_keep_lock(workdir: str, job: str) -> FileLock:
-    """Acquire the lock under which keep folders are moved. Hosts that share the workdir use the
-    same lock.
+    """Acquire the lock under which keep folders are moved, and return it. Hosts that share the
+    workdir use the same lock.
 
-    The returned lock is not held if it was not free within WITHIN_S, or if the disk is full or
-    read-only.
+    A lock is returned even if it could not be acquired: another process may have held it for
+    WITHIN_S seconds, or the disk may be full or read-only. The caller asks `is_held()` if it
+    matters.
     """
     lock = FileLock(os.path.join(layout.locks_dir(workdir, job), "keep"))
     try:
@@ -117,8 +123,9 @@ def _make_parents(cwd: str, path: str) -> None:
 
 
 def _move_into_keep(source: str, target: str) -> str:
-    """Move what is at `source` to `target`, or beside `target` under a name with the date. Return a
-    text that says what was at `source` and where it is now."""
+    """Move what the program has put at `source` into `keep`: to `target` if it is a folder with
+    files that are newer than those of `target`, else beside `target` under a name with the date.
+    Return a text that says what was at `source` and where it is now."""
     try:
         kind = os.lstat(source).st_mode
     except FileNotFoundError:
@@ -156,8 +163,8 @@ def _move_aside_with_date(source: str, target: str) -> str:
 
 
 def unused_name(folder: str, preferred_name: str) -> str:
-    """Return `preferred_name`, with a number at its end if `folder` already has an entry of that
-    name."""
+    """Return `preferred_name`. If `folder` already has an entry of that name, append a number that
+    makes the name unique."""
     names = [preferred_name] + ["%s-%d" % (preferred_name, number) for number in range(2, 1000)]
     return next(name for name in names if not os.path.lexists(os.path.join(folder, name)))
 

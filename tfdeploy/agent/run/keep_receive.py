@@ -1,6 +1,6 @@
 """Receive the files of another host's keep folders. The files arrive in a separate folder and are
-then moved into `keep` together. The `checkpoint` records, which are the files in which TensorFlow
-names the newest checkpoint, are moved last.
+then moved into `keep` together. The `checkpoint` records are moved last. In these files, TensorFlow
+names the newest checkpoint of a folder.
 
 Nothing is deleted. If this host has a `checkpoint` record that the other host does not have, the
 record is renamed, so that TensorFlow does not use it.
@@ -42,14 +42,18 @@ def move_received_into_keep(
     paths_to_rename: List[str],
     links: List[Tuple[str, str]],
 ) -> List[str]:
-    """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each.
-    `paths_to_rename`: files that are renamed first, because TensorFlow must not use them or a
-    received file would replace them. `links`: (path, target) of links to make. A link with a target
-    outside its own folder is left out. A file in the place of a link is renamed. If files are
-    incomplete, move nothing and return their paths. Raises VerbError in_the_way."""
+    """Move the received files into `keep`. If some files are incomplete, move nothing and return
+    their paths. Raises VerbError in_the_way.
+
+    `files`: (path, size, mtime_ns) of each file.
+    `paths_to_rename`: existing files that are renamed first, either because TensorFlow must not use
+    them or because a received file takes their place.
+    `links`: (path, target) of the links to make. A link whose target leads out of the link's folder
+    is not made. A file that is in the place of a link is renamed.
+    """
     folder, root = incoming_folder(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
-        if not size:  # an empty file is not sent
+        if not size:  # the sender leaves out empty files, so they are made here
             _make_empty_file(os.path.join(folder, path), mtime_ns)
     missing = [
         path
@@ -102,20 +106,20 @@ def _make_empty_file(path: str, mtime_ns: int) -> None:
 
 
 def is_complete_file(path: str, size_bytes: int, mtime_ns: int) -> bool:
-    """Return whether there is a regular file of this size and time. The times are compared in whole
-    seconds."""
+    """Return whether there is a regular file of this size and modification time. The times are
+    compared in whole seconds."""
     try:
         file_stat = os.lstat(path)
     except OSError:
         return False
-    # An older rsync sets times in whole seconds.
+    # Old versions of rsync set only the whole seconds of a file's time.
     same_time = file_stat.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
     return stat.S_ISREG(file_stat.st_mode) and file_stat.st_size == size_bytes and same_time
 
 
 def _check_target_free(root: str, path: str) -> None:
-    """Check that no folder above the path is a link, and that the path is not a folder. Raises
-    VerbError in_the_way."""
+    """Raise VerbError in_the_way if the path is a folder, or if one of the folders above it is a
+    link."""
     steps = path.split("/")
     for end in range(1, len(steps)):
         folder = os.path.join(root, *steps[:end])

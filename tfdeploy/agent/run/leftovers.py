@@ -14,18 +14,18 @@ from tfdeploy.agent.host.atomic import remove_file, remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-# While a launch prepares a run, the file `uncommitted_mark_file` marks the run as uncommitted
-# (uncommitted.py). A second file, whose name has this suffix, tells the preparation to stop.
+# The end of the name of a file that tells a launch to stop preparing a run. The beginning of the
+# name is that of `uncommitted_mark_file`, which marks the run as uncommitted (uncommitted.py).
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
-_TEMPORARY_AGE_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
-_FOLDERS_S = 10.0  # how long to wait for acquire_folders_lock
+_TEMPORARY_AGE_S = 1.0  # younger temporary files stay: their writers may still be alive
+_FOLDERS_S = 10.0  # how long acquire_folders_lock waits for the lock
 
 
 def remove_secret_files(paths: RunPaths) -> None:
-    """Remove the files with the run's secrets, including temporary files that a killed process left
-    when it prepared the run."""
+    """Remove the files with the run's secrets. Also remove the temporary files with secrets, which
+    stay on the disk if a process is killed while it prepares the run."""
     for path in map(paths.file, SECRET_FILES):
         remove_temporaries(path)
         remove_file(path, if_possible=True)
@@ -36,16 +36,18 @@ def restore_keep_links(paths: RunPaths, task: str = "") -> None:
     `task`, or in that of the first task if `task` is ""."""
     part = paths.part()
     if paths.replaced_keep_links(part.keep):
-        # Imported here because it is seldom needed and would slow down the start of each minder.
+        # Imported only here, because these functions are seldom needed, and their import would slow
+        # down the start of each minder.
         from tfdeploy.agent.run import keep_links
 
         keep_links.restore_and_log_links(paths, part, task)
 
 
 def remove_partial_orders(paths: RunPaths) -> None:
-    """Remove incomplete orders. An order is a file by which a session tells the minder what to do.
-    The session writes the order to a temporary file first, which remains if the session ends in the
-    middle. A file younger than _TEMPORARY_AGE_S stays, because its writer may still be alive."""
+    """Remove incomplete orders for the minder. An order is a file by which a session tells the
+    minder what to do. The session writes it to a temporary file first. If the session dies before
+    it has renamed this file, the file remains. A file younger than _TEMPORARY_AGE_S stays, because
+    its writer may still be alive."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
@@ -86,8 +88,8 @@ def remove_run(paths: RunPaths) -> None:
     gone = os.path.join(paths.run_dir, gone)
     with acquire_folders_lock(paths):
         try:
-            # The folder is moved away by one rename, because the next launch with this run name may
-            # make its own folder at any moment.
+            # The folder is first renamed and then deleted. A rename is one step, so if a new launch
+            # with the same run name makes its own folder meanwhile, that folder is not deleted.
             os.rename(paths.host_dir, gone)
         except OSError:
             shutil.rmtree(paths.host_dir, ignore_errors=True)
@@ -98,8 +100,8 @@ def remove_run(paths: RunPaths) -> None:
         if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         remove_uncommitted_marks(paths)
-    # Try repeatedly, because a minder that ends because of the removal may still write to the
-    # folder.
+    # The minder ends because its folder is gone, but may still write to the renamed folder. So
+    # removing the folder may fail and is repeated.
     for _ in range(_TRIES):
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):
@@ -107,11 +109,12 @@ def remove_run(paths: RunPaths) -> None:
 
 
 def acquire_folders_lock(paths: RunPaths) -> FileLock:
-    """Acquire the lock under which folders of runs are made and removed. Hosts that share the
-    workdir use the same lock.
+    """Acquire the lock under which folders of runs are made and removed, and return it. Hosts that
+    share the workdir use the same lock.
 
-    The lock is always returned. It is not acquired if its file cannot be opened, or if another host
-    still holds it after _FOLDERS_S seconds: that host may be dead.
+    The lock is returned even if it could not be acquired, because its file cannot be opened or
+    another host has held it for _FOLDERS_S seconds. The caller then continues without the lock,
+    because that host may be dead.
     """
     lock = FileLock(layout.folders_lock_file(paths.workdir, paths.job))
     try:

@@ -8,7 +8,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import has_live_agent_process, is_live
 from tfdeploy.agent.run.task_processes import find_task_processes
 
-_ENDED = ", which has ended; tfdeploy frees the port once all hosts of the run know it"
+_ENDED = ", which has ended; tfdeploy frees the port once all hosts of the run know of the end"
 
 
 def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
@@ -18,10 +18,13 @@ def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunP
 
 
 def list_port_owners(workdir: str, inventory_name: str, except_run: str = "") -> Dict[int, str]:
-    """Return {port: owner} for the ports of all live runs on this host, from the runs' plans, and
-    for the mesh ports of runs whose minder informs other hosts that the run has ended. Plans are
-    read because /proc says too little: a port that a minder holds appears there as a socket of some
-    Python process, or not at all."""
+    """Return {port: owner} for the ports of all live runs on this host, as the plans of the runs
+    name them. Also return the mesh port of each run that has ended, but whose minder still informs
+    other hosts about the end.
+
+    The plans are read because /proc does not name the run: there, a port that a minder holds is a
+    socket of some Python process, or is not listed at all.
+    """
     owners: Dict[int, str] = {}
     for job in jobs_with_runs(workdir):
         runs = runs_of_this_machine(workdir, job, inventory_name)
@@ -39,9 +42,9 @@ def list_port_owners(workdir: str, inventory_name: str, except_run: str = "") ->
 
 
 def has_live_processes(paths: RunPaths) -> bool:
-    """Return True if the run has not ended on this host and at least one of its processes is alive.
-    This may be the minder, a supervisor or a process of a task. Processes of tasks are searched
-    too, because they may be alive although the minder and the supervisors were killed."""
+    """Return True if the run has not ended on this host and at least one of its processes is alive:
+    the minder, a supervisor or a process of a task. The processes of tasks are searched too,
+    because they may have survived when the minder and the supervisors were killed."""
     return paths.state().phase != "ended" and (
         has_live_agent_process(paths) or bool(find_task_processes(paths, paths.tasks())[0])
     )

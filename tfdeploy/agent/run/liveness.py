@@ -9,8 +9,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def is_live(paths: RunPaths) -> bool:
-    """Return whether the run has not ended, belongs to this boot, and has a live minder or
-    supervisor."""
+    """Return whether the run has not ended and has a live minder or supervisor. A run that was
+    started before this machine's last boot is not live."""
     state = paths.state()
     is_current = state.phase != "ended" and state.boot_id in (None, boot_id())
     return is_current and has_live_agent_process(paths)
@@ -28,6 +28,6 @@ def was_committed(paths: RunPaths) -> bool:
 
 
 def is_committed_without_live_process(paths: RunPaths) -> bool:
-    """Return whether the run was committed and has not ended on this host, although neither its
-    minder nor a supervisor is alive. See serve/run/minder_start.py."""
+    """Return True if the run was committed and has not ended on this host, but its minder and all
+    its supervisors are dead, for example after a reboot."""
     return paths.state().phase != "ended" and not is_live(paths) and was_committed(paths)

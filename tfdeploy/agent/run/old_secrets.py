@@ -12,8 +12,9 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def remove_other_runs_secrets(paths: RunPaths) -> None:
-    """Remove the secrets of the job's other runs on this host, except runs that are alive. Called
-    when the run of `paths` is committed, because the other runs can then no longer be resumed."""
+    """Remove the secrets of the job's other runs on this host. Runs that are alive keep theirs.
+    Called when the run of `paths` is committed, because the other runs can then no longer be
+    resumed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
@@ -26,8 +27,8 @@ def remove_other_runs_secrets(paths: RunPaths) -> None:
 
 
 def list_secret_files(paths: RunPaths) -> List[str]:
-    """Return the paths of the files with the run's secrets, including temporary files that a killed
-    process left when it prepared the run."""
+    """Return the paths of the files with the run's secrets. They include the temporary files with
+    secrets, which stay on the disk if a process is killed while it prepares the run."""
     names = list_names(paths.host_dir)
     return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_PARTIAL)]
 

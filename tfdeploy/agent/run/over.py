@@ -21,21 +21,21 @@ from tfdeploy.agent.run.file_origin import is_own_file, read_origin
 from tfdeploy.agent.run.find import all_host_folders
 from tfdeploy.agent.run.folder import RunPaths
 
-# An interrupted operation may leave incomplete files and folders in a workdir. Their names begin
-# with one of these texts.
+# The beginnings of the names of incomplete files and folders in a workdir. An interrupted operation
+# may leave such entries.
 INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
-# Incomplete files and folders in a run's own folder have names that begin with one of these texts.
+# The same for incomplete files and folders in a run's own folder.
 INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + ("gone-",)
-SESSION_PREFIXES = (".tensorboard-",)  # these entries are removed when their session ends
+SESSION_PREFIXES = (".tensorboard-",)  # a session that makes such an entry removes it at its end
 RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the names in the folder of a complete run
 _STILL_INFORMS = "its minder is still telling other hosts that the run has ended"
 
 
 class RunRemovalState(NamedTuple):
-    """The state of one run. `ended_time`: when the run ended, in UTC seconds; None if the run has
-    not ended, or if no host has complete files of the run. `blocking_reason`: why the run may not
-    be removed, or "". `may_be_alive`: whether a process of the run is alive, or may be alive on
-    another host."""
+    """Whether a run may be removed. `ended_time`: when the run ended, in UTC seconds. None if the
+    run has not ended, or if no host has complete files of the run. `blocking_reason`: why the run
+    may not be removed, or "". `may_be_alive`: whether a process of the run is alive on this host or
+    may be alive on another host."""
 
     ended_time: Optional[float]
     blocking_reason: str
@@ -66,14 +66,14 @@ def find_removal_state(
 
 
 def is_incomplete_name(name: str) -> bool:
-    """Return whether tfdeploy gives this name to an incomplete entry. Such a name begins with a
-    dot; names that users choose do not."""
+    """Return whether `name` is one that tfdeploy gives to incomplete files and folders. Such a name
+    begins with a dot. Names that users choose never do."""
     return name.startswith(INCOMPLETE_PREFIXES) or (name.startswith(".") and name.endswith(".tmp"))
 
 
 def find_runs_with_processes(workdir: str, job: str) -> Set[str]:
-    """Return the runs of the job that have a live process on this host. The environment of each
-    process names its run. One search covers all runs."""
+    """Return the names of the job's runs that have a live process on this host. A single search
+    finds the runs of all these processes, because each process has its run in its environment."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     environments = (
         processes.read_environment(pid)
@@ -86,7 +86,7 @@ def find_runs_with_processes(workdir: str, job: str) -> Set[str]:
 
 
 def find_unknown_paths(folder: str) -> List[str]:
-    """Return the paths in a run's folder that tfdeploy has not made."""
+    """Return the paths directly in a run's folder that were not made by tfdeploy."""
     return [
         os.path.join(folder, name)
         for name in list_names(folder)

@@ -18,12 +18,12 @@ from tfdeploy.agent.run.leftovers import restore_keep_links
 def reap_task(
     paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
 ) -> bool:
-    """Kill the task's processes and write its status. `attempt`, `round_number`: the number of the
-    attempt that ends, and of its round. They are needed because the supervisor of this attempt may
+    """Kill the task's processes and write its status. `attempt`, `round_number`: the numbers of the
+    attempt that ends and of its round. They are needed because the supervisor of this attempt may
     have died before it wrote a status.
 
     Return False if the caller must try again: the supervisor is alive, a process could not be
-    killed, or the disk is full. Raises OSError, also if the run's folder was removed.
+    killed, or the disk is full. Raises OSError, for example if the run's folder was removed.
     """
     paths.make_task_dir(task)
     # No supervisor can start while this process holds the lock.
@@ -52,9 +52,9 @@ def reap_task(
 
 
 def _estimate_lifetime_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
-    """Return the seconds from the attempt's start to the last line in its log: the attempt lived at
-    least that long. Return None if that is not known. The result may be wrong if the host's clock
-    was set in between."""
+    """Return how many seconds the attempt lived at least: from its start to the last line in its
+    log. Return None if one of these times is unknown. If somebody adjusts the host's clock during
+    the attempt, the result may be wrong."""
     try:
         last = clock.to_run_clock(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime
@@ -65,8 +65,8 @@ def _estimate_lifetime_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[f
 
 
 def record_gave_up(paths: RunPaths, task: str, reason: str) -> bool:
-    """Record in the status of an ended task that the task does not restart any more, for `reason`.
-    Return False if the caller must try again."""
+    """Record in the status of an ended task that the task is not restarted again. `reason` says
+    why. Return False if the caller must try again."""
     with FileLock(paths.supervisor_lock(task)) as lock:
         if not lock.acquire():
             return False

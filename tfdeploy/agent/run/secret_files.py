@@ -19,7 +19,8 @@ from tfdeploy.agent.host.atomic import list_names, read_json
 from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.folder import RunPaths
 
-# How many paths are used for the code of each job, and the same for its data. Others are ignored.
+# At most this many paths are used for the code of each job, and as many for its data. Further paths
+# are ignored.
 MOST_PATHS = 1000
 
 
@@ -52,7 +53,8 @@ def _checked_path(path: object) -> str:
 
 
 def existing_paths(folder: str, paths: List[str]) -> Iterator[str]:
-    """Yield those of `paths` at which `folder` has a file. Links are not followed."""
+    """Yield those of `paths` at which `folder` has a regular file. A link does not count, nor does
+    a path through a link."""
     return (path for path in paths if _is_file(folder, path))
 
 
@@ -70,7 +72,7 @@ def releases_with_secrets(
 
 
 def paths_in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
-    """Return the absolute paths of all secret files in the job's folder."""
+    """Yield the absolute paths of all secret files in the job's folder."""
     for release, paths in releases_with_secrets(workdir, job, secret.code[job]):
         yield from (os.path.join(layout.release_dir(workdir, job, release), path) for path in paths)
     folder = os.path.join(layout.job_dir(workdir, job), "data")
@@ -81,7 +83,8 @@ def paths_in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
 
 
 def paths_in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
-    """Return the absolute paths of the secret files in the run's folder and in its release."""
+    """Yield the absolute paths of the secret files in the run's working directory (cwd/) and in its
+    release."""
     if not secret.code[job]:
         return
     yield from paths_in_cwd(workdir, job, run, secret)

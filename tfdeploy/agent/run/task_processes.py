@@ -29,7 +29,7 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-    # The ids of processes, and the process table in which they were found.
+    # The ids of the found processes, and the table of all processes from which they were taken.
     FoundProcesses = Tuple[Set[int], Dict[int, processes.Process]]
 
 # This environment variable contains the path of the run's folder on the host. The path
@@ -39,9 +39,8 @@ _PATIENCE_S = 5.0  # how long processes may take to end after KILL
 
 
 def environment_markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
-    """Return the environment variables by which every process of the run on this host is
-    recognised. If `task` is given, return those by which the processes of this task are
-    recognised."""
+    """Return the environment variables by which the processes of the run on this host are
+    recognised. If `task` is given, only the processes of this task have all of these variables."""
     variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         variables["TFDEPLOY_TASK_ROLE"], variables["TFDEPLOY_TASK_INDEX"] = task.split(":")
@@ -77,8 +76,8 @@ def read_minder(paths: RunPaths) -> Optional[processes.Identity]:
 def _find_alive(
     boot_id: Optional[str], pid: Optional[int], start_ticks: Optional[int]
 ) -> Optional[processes.Identity]:
-    """Return the identity of the process that the arguments describe. Return None if the process is
-    not alive, or if one of the arguments is None."""
+    """Return the identity that the arguments describe if a process with this identity is alive.
+    Return None if it is dead, or if one of the arguments is None."""
     if boot_id is None or pid is None or start_ticks is None:
         return None
     identity = processes.Identity(boot_id, pid, start_ticks)
@@ -86,7 +85,7 @@ def _find_alive(
 
 
 def write_own_identity(lock: FileLock) -> None:
-    """Write the identity of this process into the lock file `lock`. The process is a supervisor and
+    """Write the identity of this process into the lock file `lock`. Called by a supervisor that
     holds the lock."""
     identity = processes.read_identity(os.getpid())
     if identity is not None:
@@ -114,8 +113,8 @@ def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses
 
 
 def _find_orphans(paths: RunPaths, process_by_pid: Dict[int, processes.Process]) -> Set[int]:
-    """Return the processes that the minder has adopted from dead supervisors. These are all
-    children of the minder that are not processes of the agent."""
+    """Return the ids of processes of tasks whose supervisors are dead. The minder has adopted such
+    processes: they are all children of the minder that are not processes of the agent."""
     minder = read_minder(paths)
     if minder is None:
         return set()
@@ -129,9 +128,10 @@ def _find_orphans(paths: RunPaths, process_by_pid: Dict[int, processes.Process])
 
 
 def _is_agent_process(paths: RunPaths, process: processes.Process) -> bool:
-    """Return whether a process belongs to the agent and not to a task. The command line of such a
-    process contains the run's folder. Return True also if the process has ended meanwhile."""
-    # A supervisor that is being started has no command line for a moment.
+    """Return whether a process belongs to the agent and not to a task. Processes of the agent are
+    recognised by the run's folder in their command line. Return True also if the process has ended
+    meanwhile, so that it is not taken for a process of a task."""
+    # For a moment, a supervisor that is being started has no command line.
     command_line = processes.await_command_line(process)
     if command_line is None:
         return True
@@ -156,8 +156,8 @@ def end_task_processes(paths: RunPaths, tasks: Iterable[str], grace_s: float) ->
 def end_leftover_processes(
     workdir: str, job: str, run: str, grace_s: float
 ) -> Optional[List[Answer]]:
-    """End the processes of a run whose folder was removed, including its supervisors. Return the
-    survivors, or None if there were no processes."""
+    """End the processes of a run whose folder was removed. The run's supervisors are ended too.
+    Return the survivors, or None if there were no processes."""
     if not find_processes_by_environment(workdir, job, run)[0]:
         return None
     return _end_processes(lambda: find_processes_by_environment(workdir, job, run), grace_s)
@@ -166,9 +166,9 @@ def end_leftover_processes(
 def find_processes_by_environment(
     workdir: str, job: str, run: Optional[str] = None
 ) -> FoundProcesses:
-    """Return the ids of the live processes of a run in this workdir, and the process table. The
-    processes are found only by their environment. If `run` is None, processes of all runs of the
-    job are returned."""
+    """Return the ids of the live processes of a run in this workdir, and the process table. If
+    `run` is None, return the processes of all runs of the job. Processes are recognised only by the
+    variables in their environment."""
     above, markers = layout.runs_dir(workdir, job), {"TFDEPLOY_TASK_JOB": job}
     if run is not None:
         above, markers[wire.MARKER] = layout.run_dir(workdir, job, run), run

@@ -1,9 +1,9 @@
-"""Record which runs on this host are uncommitted: a launch has begun to prepare such a run, and the
-run is neither committed nor ended.
+"""Record which runs on this host are uncommitted. A run is uncommitted from the moment at which its
+launch begins to prepare it, until it is committed or has ended.
 
-Each of these runs has a small file, which is written before the run's folder is made. After `serve`
-was killed or the power failed, this file tells the next session that the run is incomplete. See
-serve/run/ending.py.
+Each uncommitted run has a small file, which is written before the run's folder is made. If `serve`
+is killed or the power fails, the next session finds this file and knows that the run is incomplete.
+See serve/run/ending.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfdeploy.agent.run.folder import RunPaths
 def mark_uncommitted(paths: RunPaths) -> None:
     """Write the file that marks a run as uncommitted. Raises OSError."""
     check_owners(paths.workdir, layout.UNCOMMITTED)
-    leftovers.remove_uncommitted_marks(paths)  # an earlier launch may have left files
+    leftovers.remove_uncommitted_marks(paths)  # left by an earlier launch with this run name
     make_private_folder(layout.uncommitted_marks_dir(paths.workdir))
     write_json(paths.uncommitted_mark_file, own_file_origin())
 
@@ -34,8 +34,9 @@ def is_uncommitted(paths: RunPaths) -> bool:
 
 
 def request_abort(paths: RunPaths, plan_digest: str) -> None:
-    """Write a file that makes the preparation of this run stop at its next step and remove what it
-    has made. Does no harm if the run is not being prepared. Raises OSError."""
+    """Write a file that stops the preparation of this run at its next step. The preparation then
+    removes what it has made. The file does no harm if the run is not being prepared. Raises
+    OSError."""
     write_bytes(
         paths.uncommitted_mark_file + leftovers.ABORT, plan_digest.encode("ascii", "replace")
     )

@@ -1,8 +1,8 @@
-"""Find the releases, environments and data sets that a cleanup must keep, because they are used by
-a run that has not ended on all its hosts.
+"""Find the releases, environments and data sets that a cleanup must keep, because a run uses them
+that has not ended on all its hosts.
 
-In a shared workdir, such a run may belong to another host. A run of which some files are damaged
-may still be alive. So whatever its readable files name counts as used too.
+In a shared workdir, such a run may belong to another host. A run with damaged files may still be
+alive too. So what its readable files name counts as used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def releases_in_use(workdir: str, job: str) -> Iterator[str]:
-    """Yield the names of the releases that unended runs of the job use. Raises OSError if a run
-    cannot be read, because that run may use any release."""
+    """Yield the names of the releases that the job's unended runs use. Raises OSError if a run
+    cannot be read, because it is then unknown which release that run uses."""
     return (str(part.get("release")) for part in _parts_of_unended_runs(workdir, job, read_json))
 
 
 def path_prepends_in_use(workdir: str, job: str) -> Iterator[str]:
-    """Yield the folders that come first on PATH for the tasks of the job's unended runs."""
+    """Yield the folders that the job's unended runs put at the front of PATH for their tasks."""
     for part in _parts_of_unended_runs(workdir, job, _read_or_none):
         for task in _list_or_empty(part.get("tasks")):
             paths = _list_or_empty(task.get("path_prepend")) if isinstance(task, dict) else []
@@ -48,8 +48,8 @@ def has_unreadable_run(workdir: str, job: str) -> bool:
 
 
 def data_sets_in_use(workdir: str, job: str) -> Optional[Set[str]]:
-    """Return the data sets that unended runs of the job read, or None if that is not known for one
-    of these runs. Raises OSError."""
+    """Return the names of the data sets that the job's unended runs read. Return None if the plan
+    of one of these runs does not say which it reads. Raises OSError."""
     names: Set[str] = set()
     for run in run_names(workdir, job):
         folders = host_folders(workdir, job, run)

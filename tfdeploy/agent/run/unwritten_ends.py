@@ -1,6 +1,6 @@
 """Find tasks that have ended, but whose supervisor cannot record the end because the disk is full,
-broken or read-only. After a short wait for the supervisor, such a task counts as lost. Changes
-nothing."""
+broken or read-only. This module waits a few seconds for the supervisor. After that, it reports the
+task as lost. It writes nothing."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ PATIENCE_S = 3.0  # how long a supervisor may take to write the end of its task
 REASON = (
     "its process is gone, and its end could not be recorded: is the disk full, broken or read-only?"
 )
-# Attempts for whose end this process has already waited: (folder, task, attempt).
+# (folder, task, attempt) of the attempts for whose end this process has already waited. It does not
+# wait for the same attempt twice.
 _awaited: Set[Tuple[str, str, int]] = set()
 
 
 def resolve_unwritten_end(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
-    """Return the current status of a task whose supervisor is alive. The status is `lost` if the
-    task's process has ended and no status says how it ended."""
+    """Return the current status of a task whose supervisor is alive. If the task's process has
+    ended, but the supervisor has not recorded the end, the returned status is `lost`."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status
     which = (paths.host_dir, status.task, status.attempt)

@@ -29,9 +29,9 @@ def make_cwd(
     data_set_by_link: Dict[str, str],
     raise_if_unwanted: Callable[[], None],
 ) -> None:
-    """Make the run's working directory, unless it exists. Raises OSError. `raise_if_unwanted` is
-    called before each file is copied. It raises an error if the directory is no longer needed, and
-    this function then raises the same error."""
+    """Make the run's working directory, unless it exists. `raise_if_unwanted`: is called before
+    each file is copied, and raises an error if the directory is no longer needed. This error is
+    passed on to the caller. Raises OSError."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -41,8 +41,9 @@ def make_cwd(
         )
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
-            # The mode is not checked: a program may have made the folder writable for others, but
-            # the folders above it are private.
+            # The mode of the keep folder is not checked. A program may have made the folder
+            # writable for others, but they cannot reach it, because the folders above it are
+            # private.
             if os.path.lexists(target):
                 check_made_by_us(target, paths.workdir)
             make_private_folder(target)
@@ -62,9 +63,8 @@ def make_cwd(
 
 
 def _data_link_target(folder: str, path: str) -> str:
-    """Return the target of a link to a data set. The target is the folder of the data set. But if
-    the folder contains only one file and this file has the same name as the link, the target is
-    this file."""
+    """Return the path to which a link to a data set points. This is the folder of the data set. If
+    that folder contains a single file, with the same name as the link, this file is the target."""
     file = os.path.join(folder, os.path.basename(path))
     return (
         file if os.path.isfile(file) and os.listdir(folder) == [os.path.basename(path)] else folder
@@ -72,8 +72,8 @@ def _data_link_target(folder: str, path: str) -> str:
 
 
 def _replace_by_link(root: str, path: str, target: str, fill_target: bool = False) -> None:
-    """Replace `path` below `root` by a link to `target`. With `fill_target`, if the target is
-    empty, first move the files that are at `path` into the target."""
+    """Replace `path` below `root` by a link to the folder or file `target`. With `fill_target`, if
+    the folder `target` is empty, the files that are at `path` are moved into it first."""
     link = os.path.join(root, path)
     make_private_folder(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):
@@ -109,9 +109,9 @@ def _copy_tree(source: str, target: str, raise_if_unwanted: Callable[[], None]) 
 
 
 def _copy_file(source: str, target: str, try_reflink: bool) -> bool:
-    """Copy the content, time and executable bit of a file. `try_reflink`: try to share the file's
-    blocks (reflink). Return False if sharing is impossible, so that it is not tried for the next
-    file."""
+    """Copy the content, time and executable bit of a file. `try_reflink`: first try to make a copy
+    that shares the blocks of the original on the disk (a reflink). Return whether the next file
+    should be tried in this way too: False once the file system has refused."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
         if try_reflink:
