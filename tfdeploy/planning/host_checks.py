@@ -16,6 +16,7 @@ from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.options import Options
+from tfdeploy.planning.source.entry_point import Command, chooses_python, named_interpreter
 from tfdeploy.planning.source.source import Program
 from tfdeploy.text.nexts import command_on_host, install_command
 from tfdeploy.text.units import format_binary_bytes, format_roughly, version_numbers
@@ -62,13 +63,14 @@ def check_host(
     program: Program,
     options: Options,
     usual_python: str | None,
-    named_python: str,
+    command: Command,
 ) -> None:
     """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
 
-    `usual_python`: the result of `most_used_python`. `named_python`: the interpreter that the
-    command names; "" stands for that of the inventory.
+    `usual_python`: the result of `most_used_python`. `command`: the job's command, which may name
+    another interpreter than the inventory does.
     """
+    named_python = named_interpreter(command)
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
         broken = next((each for each in facts.problems if "does not run Python" in each), None)
@@ -91,7 +93,7 @@ def check_host(
             f"free {format_binary_bytes(needed - free)} there, or set `workdir:` of {name} to a "
             "folder on a larger disk"
         )
-    elif program.imports_tensorflow and facts.tensorflow is None:
+    elif program.imports_tensorflow and facts.tensorflow is None and not chooses_python(command):
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
         other = (
             _as_on_most_hosts(None if usual_python == facts.python else usual_python)

@@ -12,7 +12,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import HostPlan, Notes, Plan
-from tfdeploy.planning.source.entry_point import named_interpreter
+from tfdeploy.planning.source.entry_point import chooses_python, named_interpreter
 from tfdeploy.planning.source.source import Program
 from tfdeploy.text.names import fold_names, group_equal
 
@@ -58,6 +58,8 @@ def notes(job: Job, facts: FactsByHost) -> Notes:
 
 def python_summary(plan: Plan) -> str:
     """Return a text that says which Python runs on which hosts, and why."""
+    if chooses_python(plan.command):
+        return f"chosen by {plan.command[0]} on each host"
     named = named_interpreter(plan.command) and "the command names it"
     same = group_equal(
         {host.host: (host.python, named or _python_origin(host)) for host in plan.hosts}

@@ -48,7 +48,6 @@ from tfdeploy.planning.program import (
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.seats import probed_hosts, requested_roles
 from tfdeploy.planning.source import source, syntax
-from tfdeploy.planning.source.entry_point import named_interpreter
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import SharedByTasks, host_plan, task_plan
 from tfdeploy.planning.versions import legacy_keras, numpy_changes
@@ -195,7 +194,7 @@ def _read_and_check_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedPr
             program,
             inputs.options,
             usual,
-            named_interpreter(job.command),
+            job.command,
         )
     checks.refuse_missing_module(job, used, inputs.options.files)
     syntax.refuse_unparsable(job, program, used.values())

@@ -13,6 +13,11 @@ Command = tuple[str, ...]  # the words of a command line
 PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _INTERPRETER = re.compile(r"~?/([^{}]*/)?python[\d.]*\Z")
+# Programs that choose the Python of the command after them.
+_CHOOSERS = ("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pixi", "pdm", "hatch")
+_IN_CODE = re.compile(
+    r"[^~/{}][^{}]*/python[\d.]*\Z"
+)  # a Python in the code, such as venv/bin/python
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
@@ -64,6 +69,12 @@ def named_interpreter(command: Command) -> str:
     the inventory.
     """
     return command[0] if command and _INTERPRETER.match(command[0]) else ""
+
+
+def chooses_python(command: Command) -> bool:
+    """Return whether the program's Python is unknown before the start, as with `uv run train.py`."""
+    first = command[0] if command else ""
+    return posixpath.basename(first) in _CHOOSERS or bool(_IN_CODE.match(first))
 
 
 def python_target(command: Command) -> tuple[str, bool]:
