@@ -2,7 +2,7 @@
 record.py provides), without importing `typing`. The import would add about 4 ms to the start of
 every process on a host."""
 
-# Type checkers treat this name as True.
+# Type checkers assume that a variable with this name is True, so only they see the imports below.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
-"""Encode a set of numbers as a bitmap: the numbers of rows in a listing, or of pieces in a segment
-of a broadcast. Each number has one bit; number 0 is the lowest bit of the first byte.
+"""Encode a set of numbers as a bitmap, for example the numbers of some rows in a listing, or of
+some pieces in a segment of a broadcast. Each number has one bit; number 0 is the lowest bit of the
+first byte.
 
-In JSON, bitmaps are sent as packed text. Between hosts, they are sent as raw bytes.
+JSON contains a bitmap as the compressed text that `pack` returns. Between hosts, a bitmap is sent
+as raw bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ Bitmap = Union[bytes, bytearray]
 
 
 def make_bitmap(numbers: Iterable[int], count: int) -> bytearray:
-    """Return a bitmap of `count` bits. The bits whose numbers are in `numbers` are set."""
+    """Return a bitmap of `count` bits, in which the bit of each number in `numbers` is set."""
     bitmap = bytearray((count + 7) // 8)
     for number in numbers:
         bitmap[number >> 3] |= 1 << (number & 7)

@@ -12,8 +12,8 @@ from importlib.machinery import SourceFileLoader
 
 
 def recompile_truncated_bytecode() -> None:
-    """From now on, when this process imports a module whose bytecode is truncated, compile its
-    source."""
+    """Change how this process imports modules from now on: if the bytecode of a module is
+    truncated, Python deletes the bytecode file and compiles the source of the module."""
     original_get_code = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]
@@ -21,7 +21,7 @@ def recompile_truncated_bytecode() -> None:
             return original_get_code(self, fullname)
         # The errors that `marshal` raises for truncated bytecode.
         except (EOFError, TypeError, ValueError):
-            # Imported only here, because it is seldom needed.
+            # The function is imported only here, because few processes find truncated bytecode.
             from importlib.util import cache_from_source
 
             try:

@@ -1,10 +1,10 @@
 """Defines Call, the argument of every verb. A verb is a function that the control machine calls on
 this host; docs/agent-protocol.md describes the verbs.
 
-A module of verbs ends in `VERBS = {"name": function}`, which `server` reads. The decorators
-`requires_job_lock` and `audited` mark such functions. A verb returns a JSON value, or raises
-VerbError. A verb that answers with a stream sends items by `call.item`, and returns when
-`call.cancelled` is set.
+A module of verbs ends in `VERBS = {"name": function}`, which serve/server.py reads. Some verbs are
+decorated with `requires_job_lock` or `audited`. A verb returns a JSON value, or raises VerbError. A
+verb that answers with a stream calls `call.item` for each item, and returns when `call.cancelled`
+is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tfdeploy.agent.errors import VerbError, is_safe_name
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-# Name of the advice in model/answers/failures.py for a file system that has no file locks.
+# If a file system has no file locks, the control machine shows the advice with this name. Its text
+# is in model/answers/failures.py.
 NO_LOCKS = "local_workdir"
 
 
@@ -33,15 +34,16 @@ class SessionContext:
         self.agent_dir = agent_dir
         self.closing_functions: Dict[str, Callable[[], None]] = {}
         self.begun_releases: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
-        # audit_log.py uses these two fields. They tell which entries this session has written, and
-        # how many entries it could not write.
+        # These two fields are for audit_log.py: the entries that this session has written, and the
+        # number of entries that it could not write.
         self.recorded_actions: List[object] = []
         self.unrecorded_actions = 0
 
 
 class Call:
-    """One call of a verb. `blob`: the bytes that follow its arguments. `item`: sends an item of a
-    stream. `cancelled`: set once the caller no longer wants the answer."""
+    """One call of a verb. `blob`: the bytes that the caller has sent after the arguments. `item`: a
+    function that sends an item of a stream. `cancelled`: set once the caller no longer wants the
+    answer."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Call:
         self.blob = blob
         self.item = item or (lambda header, blob: None)
         self.cancelled = cancelled or threading.Event()
-        # Names of the secrets that the call delivers, for the audit log.
+        # Names of the secrets that this call brings to the host. The audit log records these names.
         self.secrets: List[str] = []
 
     @property
@@ -105,7 +107,9 @@ class Call:
     def _typed_argument(self, key: str, default: object, kind: Any) -> Any:
         value = self.args.get(key) or default
         if not isinstance(value, kind):
-            raise VerbError("bad_argument", "%s %.200r has the wrong type" % (key, value))
+            raise VerbError(
+                "bad_argument", "the argument %s has the wrong type: %.200r" % (key, value)
+            )
         return value
 
 
@@ -113,7 +117,7 @@ def checked_name(value: object, key: str = "") -> str:
     """Return the value, which must be a name that is safe in a path. `key`: the name of the
     argument, for the error message. Raises VerbError bad_name."""
     if not is_safe_name(value):
-        what = "%s %.200r is not a name that tfdeploy uses" % (key, value)
+        what = "%s %.200r is not a valid name: use letters, digits, _ . and -" % (key, value)
         raise VerbError("bad_name", what.lstrip())
     return str(value)
 

@@ -22,8 +22,8 @@ def is_safe_name(value: object) -> bool:
 
 
 def is_safe_relative_path(path: object) -> bool:
-    """Return whether `path` is a relative path that does not lead out of its folder. Links in the
-    folder are not checked."""
+    """Return whether `path` is relative and, as text, does not lead out of its folder. Links inside
+    the folder are not checked; they may lead out of it."""
     if not isinstance(path, str) or "\0" in path:
         return False
     return not any(name in ("", ".", "..") for name in path.split("/"))

@@ -67,7 +67,8 @@ def compress(content: bytes) -> bytes:
 
 def decompress(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
     """Return the content that `compress` has compressed. Raises WireError if the blob is invalid,
-    or if its content is longer than `most_bytes`; then the rest is not unpacked."""
+    or if its content is longer than `most_bytes`. No more than `most_bytes` are unpacked, so a blob
+    cannot use up the memory."""
     return decompress_first(blob, most_bytes)[0]
 
 
@@ -97,7 +98,9 @@ def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
         return None
     header_bytes, blob_bytes = _HEAD.unpack(head)
     if header_bytes > MAX_HEADER_BYTES or blob_bytes > MAX_BLOB_BYTES:
-        raise WireError("not a frame: its head states %d + %d bytes" % (header_bytes, blob_bytes))
+        raise WireError(
+            "not a frame: its lengths are too large: %d + %d bytes" % (header_bytes, blob_bytes)
+        )
     text, blob = stream.read(header_bytes), stream.read(blob_bytes)
     if len(text) < header_bytes or len(blob) < blob_bytes:
         return None

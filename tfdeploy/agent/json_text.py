@@ -11,9 +11,9 @@ import sys
 
 from tfdeploy.agent.annotations import Any, Union
 
-# The stack size of each thread that parses JSON. It is less than the usual 8 MiB, so that many
-# stacks fit into limited memory. But a stack of 1 MiB is too small for the depth of nested JSON
-# that Python 3.12 and 3.13 allow: the process would be killed by SIGSEGV.
+# The stack size of each thread that parses JSON. The usual 8 MiB would use too much memory if there
+# are many threads. But 1 MiB is too small for Python 3.12 and 3.13: their parsers accept JSON that
+# is nested so deeply that the stack overflows and the process dies of SIGSEGV.
 THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 

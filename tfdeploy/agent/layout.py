@@ -28,8 +28,8 @@ from tfdeploy.agent.annotations import List
 UNCOMMITTED = ".indoubt"
 # The file with the plan of a run. run/shown_plan.py reads and writes it.
 PLAN = "plan.json"
-# Names of files of a run on one host. run/folder.py reads and writes most of these files. Other
-# modules read and write ASIDE, DECIDED, and the locks, logs and pipes of processes.
+# Names of files of a run on one host. run/folder.py reads and writes most of these files. The other
+# ones are ASIDE, DECIDED, and the locks, logs and pipes of processes.
 ASIDE = "aside.json"  # used by run/keep_aside.py
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = (
     "part.json",
@@ -59,14 +59,14 @@ STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = (
     "supervisor.lock",
     "supervisor.log",
 )
-NO_PART = "none"  # the entry in parts_dir for tasks that read no part; an empty folder
-# The folder for rsync's --partial-dir. Its files are partial; an interrupted sync continues with
-# them.
+NO_PART = "none"  # name of an empty folder in parts_dir, for tasks that read no part
+# The folder in which rsync keeps incomplete files (its option --partial-dir). The next sync
+# continues with these files.
 PARTIAL = ".tfdeploy-partial"
 
 
 class HostPartMissing(ValueError):
-    """This host takes no part in the run, or its files of the run were removed."""
+    """This host takes no part in the run, or the run's files on this host were removed."""
 
 
 def job_dir(workdir: str, job: str) -> str:
@@ -122,9 +122,9 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 
 def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
-    """Return the folder that contains the parts of a data set with `split`. For each part that a
-    task of this host reads, the folder has an entry with the part's number as its name. For tasks
-    that read no part, the folder has the entry NO_PART."""
+    """Return the folder that contains the parts of a data set with `split`, as far as tasks of this
+    host read them. The entry of a part is named by the part's number. The folder also has the entry
+    NO_PART, an empty folder for tasks that read no part."""
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 

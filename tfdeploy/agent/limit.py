@@ -25,8 +25,8 @@ class TokenBucket:
         return True
 
     def acquire_on_credit(self, count: int) -> float:
-        """Take `count` tokens, even if the bucket does not contain so many. Return the number of
-        seconds until the bucket has gained the missing tokens."""
+        """Take `count` tokens, even if the bucket contains fewer. Return the number of seconds
+        until the bucket has gained the missing tokens; the caller must wait so long."""
         self._refill()
         self._tokens -= count
         return max(0.0, -self._tokens / self._rate)

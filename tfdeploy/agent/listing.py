@@ -99,8 +99,8 @@ class Listing:
         return self._sizes
 
     def has_own_content(self, index: int) -> bool:
-        """Return whether the row is a file with content of its own. This is not true for a hard
-        link to a file in an earlier row."""
+        """Return whether the row is a file with content of its own. A hard link to a file in an
+        earlier row has no content of its own."""
         return self._kinds[index] == ord(FILE) and index not in self._same
 
     def is_sparse(self, index: int) -> bool:
@@ -131,9 +131,11 @@ class Listing:
     def select_files(self, file_bitmap: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
         """Return (new listing, indices). The new listing contains the files that are marked in
         `file_bitmap`, the hard links to these files, and all links and folders. `indices`: for each
-        row of the new listing, its index in this listing. The new listing keeps all folders,
-        because programs take class names from folder names, and some part of a data set may have no
-        file of a class."""
+        row of the new listing, its index in this listing.
+
+        Folders without a marked file are kept too: many programs use the names of the folders as
+        the names of the classes, and must see all classes in each part of a data set.
+        """
         chosen, rows, new_indices = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
@@ -284,8 +286,7 @@ def _parse_targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 
 def _check_rows(listing: Listing) -> None:
     """Check all rows, and compute the totals of the listing. Raises BadListing, for example if a
-    path leads out of the folder. Each path must be sorted after the previous path, so no path can
-    occur twice."""
+    path leads out of the folder. The paths must be sorted, and no path may occur twice."""
     # The path of the previous row, with "/" at its end if that row is a folder.
     before = b""
     for index, row in enumerate(listing):
@@ -305,8 +306,8 @@ def _check_rows(listing: Listing) -> None:
             raise BadListing("row %d leads out of the folder" % index)
         if before and sort_key(row.path) <= sort_key(before):
             raise BadListing("row %d must be sorted after the previous row" % index)
-        # Because of the order of the rows, the previous row must be the folder that contains this
-        # row, or something in that folder.
+        # The rows are sorted, so the previous row must be the folder that contains this row, or
+        # must itself be in that folder.
         parent, slash, _ = row.path.rpartition(b"/")
         if not before.startswith(parent + slash):
             raise BadListing("row %d is in no folder of the listing" % index)
@@ -346,8 +347,8 @@ def rows_in(folder: str) -> Iterator[Row]:
 
 
 def list_file(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
-    """Return a listing that contains one file. Its path in the listing is the name of the file.
-    Raises SpecialFile, OSError."""
+    """Return a listing that contains only the file `path`. In the listing, the path of the file is
+    its name without folders. `visit` is called for the file. Raises SpecialFile, OSError."""
     listing, (top, name) = Listing(), os.path.split(os.fsencode(path))
     file_stat = os.lstat(path)
     row = _make_row(top, name, file_stat, listing, {})
@@ -358,8 +359,8 @@ def list_file(path: str, visit: Visit = lambda path, file_stat: None) -> Listing
 
 def walk_entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
     """Yield (relative path, lstat result) for all entries in a folder and below it, in the order of
-    `walk`. Only the names of entries are kept in memory, because os.scandir would need a gigabyte
-    for a million files. Raises OSError."""
+    `walk`. Raises OSError. The function uses os.listdir, which returns only names: the entries that
+    os.scandir returns would need a gigabyte for a million files."""
     partial = os.fsencode(PARTIAL)
     levels = [(b"", iter(sorted(os.listdir(top))))]
     while levels:

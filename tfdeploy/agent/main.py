@@ -30,12 +30,12 @@ def main(argv: List[str]) -> int:
     if not argv or argv[0] not in MODULES:
         sys.stderr.write("usage: (%s) ...\n" % "|".join(MODULES))
         return 2
-    # To the agent, file names are bytes. With the encoding of an old locale, Python would change
-    # them.
+    # The agent treats file names as bytes. If Python used the encoding of an old locale, it would
+    # change some of these names. So Python is started again with UTF-8.
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
-    # From here on, truncated bytecode is handled. The modules above are imported without this
-    # handling, but their bytecode is too short to be truncated.
+    # Modules that are imported from here on may have truncated bytecode. The bytecode of the
+    # modules above cannot be truncated, because it is shorter than a disk block.
     recompile_truncated_bytecode()
     from tfdeploy.agent.ownership import UntrustedPath, explain
 

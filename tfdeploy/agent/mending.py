@@ -1,9 +1,9 @@
 """Describe a problem with the owner or mode of a file that ownership.py has found, and choose the
 advice for the user.
 
-This module also runs on hosts that have no agent yet. There, a program contains the source of
-seen.py and then the source of this module. So this module imports nothing else of tfdeploy except
-names for annotations.
+This module also runs on hosts on which the agent is not installed yet. There, tfdeploy starts
+Python with a program that consists of the source of seen.py and the source of this module. So this
+module imports nothing else of tfdeploy except names for annotations.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def _advise_set_aside(path: str) -> Tuple[str, Dict[str, object]]:
 
 
 def _is_mapped(uid: int) -> bool:
-    """Return True if a file with this uid may be the user's own file, because some file servers
-    change uids. This is so if the user's home has this uid, or if the uid is the one for unknown
-    owners."""
+    """Return whether a file with this uid may be the user's own file, although the uid is another
+    one: some file servers change uids. The answer is True if the user's home has the same uid, or
+    if the uid stands for unknown owners."""
     try:
         return uid in OVERFLOW_UIDS or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:

@@ -23,8 +23,8 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.metric_patterns import search
 
 if TYPE_CHECKING:
-    # metric -> (number of the line, 0 or 1, value). The second number is 0 if a pattern of the job
-    # has found the value, and 1 if Keras has printed it.
+    # metric -> (number of the line, source, value). `source` is 0 if a pattern of the job has found
+    # the value, and 1 if the value is from a line of Keras or of TensorFlow's hooks.
     Found = Dict[str, Tuple[int, int, float]]
 
 LARGEST = 1e308  # The largest value of a metric. Processes that read samples reject larger numbers.
@@ -33,8 +33,9 @@ MOST_STEPS = 10**13  # the largest possible step: a million steps per second for
 # jump ahead.
 MOST_STEPS_PER_S = 10**9
 MATCHED_CHARS = 512  # how many characters of a line are read; the rest is ignored
-MOST_NAMES = 32  # how many metrics are read from one line that Keras prints
-# Metrics for the progress that Keras's `fit` prints, for example `Epoch 3/40` or `12/938`.
+MOST_NAMES = 32  # at most this many metrics are read from one line that Keras prints
+# Names of metrics for the progress that Keras's `fit` prints: epochs from `Epoch 3/40`, batches
+# from `12/938`.
 EPOCH, EPOCHS, BATCH, BATCHES = "epoch", "epochs", "batch", "batches"
 
 CPP_PREFIX = re.compile(
@@ -45,8 +46,8 @@ CPP_PREFIX = re.compile(
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # the prefix of TensorFlow before 1.0
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# None of these patterns can match the same text in two ways. If one could, its time would grow with
-# the square of the line's length.
+# No pattern can match the same text in two ways. With such a pattern, the time of a search would
+# grow with the square of the line's length.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")
@@ -92,8 +93,8 @@ def parse_number(text: Optional[str]) -> Optional[float]:
 
 
 def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
-    """Return the same as `parse_number`, but return NaN and infinity too, so that a loss that has
-    become NaN is shown."""
+    """Return the same as `parse_number`, except that the texts NaN and infinity are returned as
+    numbers too. So users see when a loss has become NaN."""
     value = parse_number(text)
     if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
@@ -101,8 +102,9 @@ def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
 
 
 def texts_to_match(lines: Iterable[str]) -> List[str]:
-    """Return, for each line, the text in which metrics are searched. This text is what the program
-    itself has printed, cut to MATCHED_CHARS characters. A number that would be cut is left out."""
+    """Return, for each line, the text in which metrics are searched: only what the program itself
+    has printed, and at most MATCHED_CHARS characters. If the cut would fall within a number, the
+    whole number is left out."""
     return [strip_cpp_message(_shortened(last_progress_state(line))) for line in lines]
 
 
@@ -120,8 +122,11 @@ def find_metric(
     metrics: Found,
 ) -> None:
     """Add the newest number that the pattern finds to `metrics`. `texts`: the newest line first.
-    The found number replaces one that Keras printed for this metric, unless Keras's line is newer.
-    `is_possible(metric, number)` returns False if the number cannot be a value of the metric."""
+    `is_possible(metric, number)` returns False if the number cannot be a value of the metric.
+
+    `metrics` may already contain a number that Keras printed for this metric. The newer of the two
+    numbers is kept; if both are from one line, the pattern's number is kept.
+    """
     for line, text in enumerate(texts):
         value = _parse_number_or_nan(search(pattern, text)) if text else None
         if value is not None and is_possible(name, value):
@@ -130,7 +135,7 @@ def find_metric(
 
 
 def find_standard_metrics(texts: List[str]) -> Found:
-    """Return the newest numbers in the forms that Keras and TensorFlow's hooks print."""
+    """Return the newest metrics from the lines that Keras and TensorFlow's hooks print."""
     metrics: Found = {}
     for line, text in enumerate(texts):
         if "/" in text:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 RATE = "/sec"  # the suffix of rates, for example in global_step/sec
 LOSS, ACCURACY = "loss", "accuracy"
-# A tag that was not written for this many seconds belongs to an earlier attempt. TensorFlow 1
-# writes tags every 120 s.
+# While a program trains, TensorFlow 1 writes its tags at least every 120 s. So if a tag was not
+# written for this many seconds, an earlier attempt has written it.
 STALE_AFTER_S = 300.0
 _LOSS = re.compile(
     r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy|xentropy)(?:_\d{1,2})?\Z"
@@ -85,8 +85,9 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
 
 
 def select_progress(scalars: Scalars) -> EventProgress:
-    """Return step, loss and accuracy from the event files in the folder to which the training
-    writes. If it writes to several folders, the one with the highest step is used."""
+    """Return step, loss and accuracy from the event files of one folder: the folder to which the
+    training writes, or the only folder. If the training writes to several folders, the folder with
+    the highest step is used. The folders of an evaluation are ignored."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _EVALUATION.search(folder)]
     if not trains and len(folders) != 1:
@@ -121,13 +122,14 @@ def _counts_steps(scalar: Scalar) -> bool:
 
 
 def _value_of_best_matching_tag(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
-    """Return the value of the tag whose last name matches the pattern. If several tags match, use
-    the tag with the fewest folders; among those, the tag with the shortest last name. Return None
-    if no tag matches, or if this choice is ambiguous."""
+    """Return the value of the tag whose last part (the text after the last "/") matches the
+    pattern. If several tags match, use the tag with the fewest parts; among these, the tag with the
+    shortest last part. Return None if no tag matches, or if two tags are equally good."""
     values = []
     for each in scalars:
         parts = each.tag.split("/")
-        # The examples of PyTorch write tags such as `Loss/train`.
+        # In a tag such as `Loss/train`, which the examples of PyTorch write, the name of the metric
+        # is the part before the last.
         last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]
         if pattern.match(last) and not _EVALUATION.search(each.tag):
             values.append(((len(parts), len(last)), each.value))

@@ -1,9 +1,9 @@
 """Define the regular expressions that find step and loss if a job does not define its own. The
 hosts and the control machine use the same expressions.
 
-A wrong number is worse than none, so an expression matches a number only if the line is
-unambiguous. It matches no part of another number (`step 1.5`, `2026-11-23`), no time (`step 250
-ms`), no setting (`max step 1000`, `--step=5`), and no loss of other data (`validation loss 0.3`).
+A wrong number is worse than no number, so an expression matches only if the line is unambiguous. It
+does not match a part of another number (`step 1.5`, `2026-11-23`), a time (`step 250 ms`), a
+setting (`max step 1000`, `--step=5`), or the loss of a validation (`validation loss 0.3`). But
 `step 100.0` is a step, because `get_variable("global_step", [])` makes a float. If a line contains
 a step and a global step, the global step is used.
 
@@ -47,7 +47,7 @@ _NO_STEP = (
     "save ",
     "eval ",
     "test ",
-    # as in --step=5 and 49ms/step
+    # These two reject `--step=5` and `49ms/step`.
     "-",
     "s/",
 )
@@ -64,7 +64,7 @@ _NO_LOSS = (
     "target ",
     "packet ",
     "-",
-    # PyTorch's examples print these words before the loss of a test
+    # PyTorch's examples print these words before the loss of a test.
     "test set ",
     "test set: average ",
     "test set: avg ",
@@ -109,8 +109,8 @@ LOCAL_STEP = (
 OTHER_STEPS = {"local_step": LOCAL_STEP, "global_step": GLOBAL_STEP}
 STEP_COUNTERS = ("step", *OTHER_STEPS)
 
-# A line that contains none of these words (in lower case) cannot match. To search for the words
-# first is much faster.
+# A line that contains none of these words cannot match. The words are searched first (in the line
+# in lower case), because this is much faster than to match the expression.
 _WORDS: Dict[str, Tuple[str, ...]] = {
     STEP: ("step", "iter"),
     LOSS: ("loss", "cost"),
@@ -127,11 +127,12 @@ def is_builtin_pattern(pattern: Pattern) -> bool:
 
 
 def compile_metrics(regex_by_metric: Mapping[str, str]) -> Dict[str, Pattern]:
-    """Compile the expressions of a plan. Some are left out: those that do not compile or have no
-    group, and expressions of a job with more than MOST_CHARS characters."""
+    """Compile the expressions of a plan. Expressions that do not compile or have no group are left
+    out, and so are expressions of a job that are longer than MOST_CHARS."""
     patterns = {}
     with warnings.catch_warnings():
-        # Warnings of `re`, for example about `[[a`, would appear in the middle of the output.
+        # Python warns about some expressions, for example about `[[a`. The warnings are ignored,
+        # because they would be printed into the middle of the output.
         warnings.simplefilter("ignore")
         for name, text in regex_by_metric.items():
             if text in _WORDS:

@@ -40,28 +40,30 @@ if TYPE_CHECKING:
 else:
     _ByName = dict
 
-# All limits are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
-# that is read from its beginning has many lines at once. The budget grows by SECOND_CPU_S every
-# second, up to BURST_CPU_S. One call uses at most SECOND_CPU_S, or LINE_CPU_S times the number of
-# its lines, whichever is more.
+# All limits are seconds of CPU time. Each task has a budget for matching its lines. The budget is
+# BURST_CPU_S at first, because a log that is read from its beginning has many lines at once. Every
+# second the budget grows by SECOND_CPU_S, but never beyond BURST_CPU_S. One call may use
+# SECOND_CPU_S, or LINE_CPU_S for each of its lines if that is more.
 SECOND_CPU_S = 0.02
 BURST_CPU_S = 1.0
-# A pattern is too slow if one call takes at least CALL_CPU_S and also at least half of LINE_CPU_S
-# per line. Such a pattern is stopped. When the budget is used up, the pattern that has taken the
-# most time is stopped too, if it has taken at least LINE_CPU_S per line.
+# A pattern is stopped as too slow if in one call it takes both at least CALL_CPU_S and at least
+# half of LINE_CPU_S for each line. When the budget is used up, the pattern that has taken the most
+# time since the budget was last full is stopped too, if it has taken at least LINE_CPU_S for each
+# line.
 CALL_CPU_S = 0.01
 LINE_CPU_S = 0.0002
-# With a smaller budget than this, no line is read, because a timer of less than a microsecond would
+# If less than this is left of the budget, no line is read: a timer of less than a microsecond would
 # never fire.
 _LEAST_CPU_S = 0.001
 # A pattern that was stopped for this many tasks is stopped for all tasks.
 TASKS_STOPPED = 3
-# CPU time that belongs to no pattern, such as the time to find Keras's metrics, has this name.
+# CPU time that belongs to no pattern, such as the time to find Keras's metrics, is counted under
+# this name.
 _KERAS = ""
 
 
 class CpuLimitReached(Exception):
-    """The CPU time that was allowed is used up."""
+    """Raised when a call has used up the CPU time that it was allowed."""
 
 
 class MetricPatterns(_ByName):
@@ -77,8 +79,7 @@ class MetricPatterns(_ByName):
 
 
 def compile_patterns(regex_by_metric: Mapping[str, str]) -> MetricPatterns:
-    """Compile the expressions of a plan. The same expressions are left out as in
-    compile_metrics."""
+    """Compile the expressions of a plan. Unusable expressions are left out, see compile_metrics."""
     return MetricPatterns(compile_metrics(regex_by_metric))
 
 
@@ -89,8 +90,9 @@ class MetricReader:
     def __init__(self, patterns: MetricPatterns) -> None:
         self._patterns = patterns
         self._stopped: Set[str] = set()
-        self._most_s = CALL_CPU_S  # limits the CPU seconds of one pattern in the current call
-        # CPU seconds that were left at the time `_refilled_at` (monotonic seconds)
+        # at most this many CPU seconds for one pattern in the current call
+        self._most_s = CALL_CPU_S
+        # The CPU seconds that were left when `_refilled_at` (monotonic seconds) was set.
         self._budget_s = BURST_CPU_S
         self._refilled_at = time.monotonic()
         # How many CPU seconds each metric has used, and how many lines were read, since the budget
@@ -186,9 +188,9 @@ _deadline: Optional[float] = None
 
 
 def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
-    """Call `work`. Must be called in the main thread. Raises CpuLimitReached when `work` has used
-    `cpu_s` seconds of CPU time. Garbage is not collected during the call, because a CpuLimitReached
-    that is raised in a finalizer would be lost."""
+    """Call `work`, and raise CpuLimitReached in it when it has used `cpu_s` seconds of CPU time.
+    Must be called in the main thread. During the call, Python's garbage collection is off, because
+    a CpuLimitReached that is raised in a finalizer would be lost."""
     global _deadline
     signal.signal(signal.SIGVTALRM, _raise_if_too_slow)
     collects = gc.isenabled()
@@ -197,7 +199,8 @@ def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
     try:
         work()
-        # Set to None before `finally`, so that CpuLimitReached cannot interrupt the cleanup there.
+        # The limit ends before the `finally` block, so that CpuLimitReached cannot interrupt the
+        # cleanup there.
         _deadline = None
     finally:
         _deadline = None
@@ -207,8 +210,8 @@ def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
 
 
 def _raise_if_too_slow(signum: int, frame: Any) -> None:
-    """Raise CpuLimitReached if this thread has used its CPU time. The timer counts the time of all
-    threads, so the signal may come too early; in this case the timer is set again."""
+    """Raise CpuLimitReached if the main thread has used its CPU time. The timer counts the time of
+    all threads, so the signal may come too early; in this case the timer is set again."""
     if _deadline is None:
         return
     left_s = _deadline - time.thread_time()

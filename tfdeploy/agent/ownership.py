@@ -36,8 +36,8 @@ _FLAGS = {
     stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW,
     stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK,
 }
-# If a file changed less than this many nanoseconds ago, another change may not be visible in the
-# file's time, because file systems have coarse clocks.
+# File systems have coarse clocks, so two changes of a file within this many nanoseconds may leave
+# the same time in it.
 _RACY_NS = 2_000_000_000
 
 
@@ -102,8 +102,8 @@ def make_workdir(workdir: str) -> None:
     except FileExistsError:
         return
     about = os.lstat(workdir)
-    # This process has just created the folder. If another user owns it now, the file server changes
-    # owners.
+    # This process has just created the folder. So if another user seems to own it, the file server
+    # changes the owners of files.
     if about.st_uid != os.geteuid():
         os.rmdir(workdir)
         raise UntrustedPath("mapped", workdir, workdir, about)
@@ -115,8 +115,8 @@ def has_agent(workdir: str, name: str) -> bool:
     if is_agent_unchanged(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    # The stamps (seen.read_file_stamps) are read before the files. If a file changes after that,
-    # its stamp will differ at the next start.
+    # The stamps (one line of inode, size and time for each file, see seen.read_file_stamps) are
+    # read before the files. If a file changes after that, its stamp will differ at the next start.
     stamps = _reliable_stamps(folder)
     try:
         content = _read_agent(workdir, name)
@@ -160,8 +160,8 @@ def agent_name(content_by_path: Dict[str, bytes]) -> str:
 
 
 def _reliable_stamps(folder: str) -> str:
-    """Return the stamps of the agent's files. Return "" if a file has changed so recently that its
-    stamp is not reliable."""
+    """Return the stamps of the agent's files (see seen.read_file_stamps). Return "" if a file has
+    changed so recently that another change might not be visible in its stamp."""
     try:
         stamps_text = read_file_stamps(folder, (0, os.geteuid()))
     except OSError:
@@ -263,8 +263,9 @@ def _is_trusted(uid: int) -> bool:
 
 
 def is_outside_container(uid: int) -> bool:
-    """Return whether the uid stands for a user outside of this container, for whom the container
-    shows the overflow uid. This is used only for folders above the workdir."""
+    """Return whether this uid of a folder may be the overflow uid, which a container shows for all
+    users outside of the container. The uid then says nothing about the owner. Only folders above
+    the workdir may have such a uid."""
     if uid not in OVERFLOW_UIDS:
         return False
     with open("/proc/self/uid_map") as mapping:

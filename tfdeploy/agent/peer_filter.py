@@ -1,9 +1,9 @@
-"""Build a program of classic BPF that distinguishes the run's hosts from strangers by the source
-address of their connections. The functions have no side effects.
+"""Build a program of classic BPF that looks at the source address of each new connection to a port,
+and so distinguishes the hosts of the run from strangers. The functions have no side effects.
 
-Several sockets may listen on the port; the kernel numbers them. For each new connection, the kernel
-runs the program, and the program returns the index of the socket that gets the connection. Only
-connections from the given addresses and from loopback get the index of the task's socket.
+Several sockets may listen on the port, and the kernel gives each of them an index. For each new
+connection, the kernel runs the program, which returns the index of the socket that gets the
+connection. Only connections from the given addresses and from loopback get the task's socket.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import struct
 
 from tfdeploy.agent.annotations import Any, Dict, Iterable, List, Tuple, Union
 
-# SKF_NET_OFF: an offset from here on is relative to the start of the IP header
+# SKF_NET_OFF: an offset of _NETWORK + N means the byte N of the IP header.
 _NETWORK = 0xFFF00000
 _LOAD_BYTE, _LOAD_WORD, _AND, _SHIFT_RIGHT = 0x30, 0x20, 0x54, 0x74
 _JUMP, _JUMP_IF_EQUAL, _RETURN = 0x05, 0x15, 0x06
-_FARTHEST = 255  # how many instructions a conditional jump can skip
+_FARTHEST = 255  # a conditional jump can skip at most this many instructions
 _SOURCE = {4: 12, 6: 8}  # IP version -> offset of the source address in the IP header
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 
@@ -46,8 +46,8 @@ def is_loopback(address: Address) -> bool:
 
 
 def admitted_networks(addresses: Iterable[str]) -> List[Network]:
-    """Return the smallest list of networks that contain exactly these addresses and loopback.
-    Raises ValueError if an address is invalid."""
+    """Return networks that together contain exactly these addresses and loopback, as few networks
+    as possible. Raises ValueError if an address is invalid."""
     given: Dict[int, List[Any]] = {4: [], 6: []}
     for each in (*LOOPBACK, *map(parse_address, addresses)):
         network = ipaddress.ip_network(each)
@@ -84,14 +84,14 @@ def pack(instructions: Iterable[Instruction]) -> bytes:
 def _match_networks(
     admitted: List[Network], word_index: int, peers_value: int, others_value: int
 ) -> List[Instruction]:
-    """Return instructions that compare the source address with the networks `admitted`. The
-    comparison begins at the 32-bit word `word_index` of the address. On a match the instructions
-    return `peers_value`, otherwise `others_value`."""
+    """Return instructions that search the source address in the networks `admitted`. The
+    instructions return `peers_value` if a network contains the address, otherwise `others_value`.
+    They compare only the 32-bit word `word_index` of the address and the words after it."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (word_index + 1)
-    # prefix length -> for each network with this prefix length, the word `word_index` of its
-    # address. The networks whose prefix continues in the next word are in `longer` instead.
+    # {prefix length: for each network with this prefix length, the word `word_index` of its
+    # address}. Networks with a prefix that is longer than this word are in `longer` instead.
     shorter: Dict[int, List[int]] = {}
     for network in admitted:
         word = _address_word(network, word_index)

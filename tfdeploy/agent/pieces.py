@@ -2,9 +2,10 @@
 and the hosts compute the same pieces and hashes. Only read_piece and read_extent read files; the
 other functions have no side effects.
 
-A file of at least PIECE_BYTES begins a new piece. Several smaller files are packed into one piece,
-each as a whole. SEGMENT pieces form a segment. The leaf of a piece is its SHA-256. The root of a
-segment is the SHA-256 of a fixed prefix and then the leaves of its pieces in order.
+A file of at least PIECE_BYTES begins a new piece, and is cut into as many pieces as necessary.
+Smaller files are not cut; several of them share one piece. SEGMENT pieces form a segment. The leaf
+of a piece is its SHA-256. The root of a segment is the SHA-256 of a fixed prefix and then the
+leaves of its pieces in order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tfdeploy.agent import bitmap
 from tfdeploy.agent.annotations import Any, Callable, Iterator, List, Sequence, Tuple
 
 PIECE_BYTES = 256 << 10
-SEGMENT = 256  # how many pieces form a segment
+SEGMENT = 256  # at most this many pieces form a segment
 LEAF_BYTES = 32
 
 Extent = Tuple[int, int, int]  # number of the file, offset in the file, length in bytes
@@ -76,12 +77,12 @@ class Pieces:
         return min(SEGMENT, self.count - segment * SEGMENT)
 
     def full_bitmap(self, segment: int) -> int:
-        """Return the bitmap of all pieces of the segment."""
+        """Return the bitmap in which all pieces of the segment are marked."""
         return (1 << self.count_pieces(segment)) - 1
 
     def stripe_bytes(self, stripe_count: int) -> List[int]:
-        """Return for each stripe how many bytes it has. Piece number p belongs to stripe p %
-        stripes."""
+        """Return how many bytes each stripe has. The piece with the number p belongs to the stripe
+        p % `stripe_count`."""
         totals = [0] * stripe_count
         for number, piece in enumerate(self):
             totals[number % stripe_count] += piece_bytes(piece)

@@ -23,7 +23,7 @@ else:
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata
 
-    _MISSING = object()  # stands for a field without a value
+    _MISSING = object()  # marks a field for which no value was given
 
     def field(default_factory, metadata=None):
         return _Made(default_factory, metadata or {})

@@ -1,8 +1,8 @@
-"""Check whether the agent's files are unchanged since all of them were last checked, so that a
-start need not read all files again.
+"""Check quickly at each start whether the agent's files are the same as at the last full check. If
+they are, the start need not read all files again.
 
 The source of this module is compiled at each start, before anything else. So it is short, and
-imports nothing from tfdeploy except names for annotations. ownership.py checks all files and
+imports nothing from tfdeploy except names for annotations. ownership.py does the full check and
 reports what is wrong. Any change of a file changes its ctime, and no program can set a ctime.
 """
 
@@ -63,7 +63,7 @@ def read_file_stamps(agent_folder: str, trusted_uids: Tuple[int, int]) -> str:
                 except FileNotFoundError:
                     if counts:
                         raise
-                    continue  # it was a temporary file
+                    continue  # the entry was a temporary file of another process, and is gone
                 if about.st_uid not in trusted_uids or about.st_mode & OTHERS_WRITE:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):

@@ -1,11 +1,12 @@
 """Define the types of JSON objects in small files and in messages between minders (a minder is the
-process that manages a run on one host). Only annotations may use these types. The gang of a run is
-the set of its tasks that must restart together. This module does not define the records of wire.py.
+process that manages a run on one host). Only annotations may use these types. The records in
+wire.py are not defined here.
 
 No process of the agent loads this module, because `typing` would add about 4 ms to each start. A
 module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). In a
-class with total=False, keys may be missing; the comment on a key says why. "Added in 0.1.0" names
-the version that added a key, which files of older runs do not contain. Times are UTC seconds.
+class with total=False, keys may be missing; the comment on a key says why. "Added in 0.1.0" means
+that files of older runs do not contain the key. Times are UTC seconds. The gang of a run is the set
+of its tasks that must restart together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, TypedDict
 
 Unchecked = Dict[str, Any]  # a JSON object that has not been checked yet
-# The answer of a verb, or an object in such an answer. Its exact type is in model/answers/ or
+# What a verb answers, or an object in such an answer. Its exact type is in model/answers/ or
 # model/facts.py.
 Answer = Dict[str, Any]
 # A word in the command or environment of a task. It is a text, or a list that wire.resolve_word
@@ -32,7 +33,9 @@ class _Abort(TypedDict):
 class Abort(_Abort, total=False):
     """Why the run ends."""
 
-    host: str  # the host that ended the run; written always, but readers do not require it
+    # The host that ended the run. All versions write this key, but readers accept an object without
+    # it.
+    host: str
     grace_s: float  # written only if an operator has given a grace time
 
 
@@ -48,8 +51,8 @@ class _EndingDetails(TypedDict, total=False):
     reason: str
     # The number of the attempt. Added in 0.1.0; a missing key means 1.
     attempt: int
-    # How many starts of the gang, including the first, there had been when the attempt began. Added
-    # in 0.1.0; a missing key means 1.
+    # The number of the gang's latest start when this attempt began; the first start has the number
+    # 1. Added in 0.1.0; a missing key means 1.
     round: int
     # True if the task does not start again. Added in 0.1.0; a missing key means true.
     final: bool
@@ -78,15 +81,16 @@ class _FailedStarts(TypedDict):
 
 
 class FailedStarts(_FailedStarts, total=False):
-    """The starts that have failed since the last good start."""
+    """The starts of a task, or of the gang, that have failed since the last attempt that lived for
+    ten minutes."""
 
     error: str  # TaskStatus.error of the last failed start; left out if it is ""
     same: int  # how many starts in a row failed with `error`; missing if `error` is missing
-    first: str  # how the first of these starts ended, in words. Added in 0.1.0.
+    first: str  # how the first of these failed starts ended, in words. Added in 0.1.0.
 
 
 class _GangRound(FailedStarts):
-    n: int  # number of the round; the first restart begins round 2
+    n: int  # number of this start of the gang; the first restart is number 2
     time: float  # the time of the death that caused the restart
     task: str  # the name of the task whose death caused the restart
 
@@ -94,7 +98,9 @@ class _GangRound(FailedStarts):
 class GangRound(_GangRound, total=False):
     """A restart of the whole gang (the tasks that restart together). Added in 0.1.0."""
 
-    reason: str  # how the task died, in words; written always, but readers do not require it
+    # How the task died, in words. All versions write this key, but readers accept an object without
+    # it.
+    reason: str
 
 
 class _RestartCount(FailedStarts):
@@ -104,8 +110,8 @@ class _RestartCount(FailedStarts):
 class RestartCount(_RestartCount, total=False):
     """How often starts of one task have failed, as stored in state.json. Added in 0.1.0."""
 
-    # How many starts of the gang, including the first, there had been when this attempt began.
-    # Added in 0.1.0.
+    # The number of the gang's latest start when this attempt began; the first start has the number
+    # 1. Added in 0.1.0.
     round: int
     how: str  # how this attempt ended, in words. Added in 0.1.0.
 
@@ -119,10 +125,12 @@ class SharedState(TypedDict):
     # The last restart of the gang. This key and the keys below were added in 0.1.0, so older files
     # do not contain them.
     round: Optional[GangRound]
-    # host -> [number of the gang's restart, the stage of it that the host has reached]
+    # host -> [n, stage]: the host has reached this stage of start number n of the gang
     stands: Dict[str, List[int]]
     decided: Optional[float]
-    unminded: Dict[str, List[float]]  # host -> [n, since], see shared_state.KnownRunState
+    # host -> [n, since]: an odd n means that the host has had no minder since this time, see
+    # shared_state.KnownRunState
+    unminded: Dict[str, List[float]]
 
 
 class Health(TypedDict):
@@ -166,7 +174,7 @@ class Certificates(TypedDict):
 
 
 class FileOrigin(TypedDict, total=False):
-    """The machine that has written a file. state.json contains these keys too."""
+    """Identifies the machine that has written a file. state.json contains these keys too."""
 
     boot_id: str
     hostname: str
@@ -176,20 +184,21 @@ class FileOrigin(TypedDict, total=False):
 
 
 class MinderAnswer(TypedDict, total=False):
-    """What a new minder reports about its start. It contains one of the keys `ok`, `port` and
-    `firewall`."""
+    """What a new minder reports about its start. Exactly one key is present: `ok`, or what has
+    failed (`port` or `firewall`)."""
 
     ok: bool
-    port: int  # the port that another process has taken
+    port: int  # a port of the run that another process has taken
     firewall: str  # why the firewall could not be created
 
 
 class ShownPlan(TypedDict):
-    """Those keys of plan.json that a host reads. The control machine reads all keys, see
+    """The keys of plan.json that a host reads. The control machine reads all keys, see
     model/plan_files.py."""
 
     operator: str  # "unknown" if the plan names no operator
-    created: object  # The host returns this value unchanged to the control machine.
+    # The host does not use this value. It returns the value unchanged to the control machine.
+    created: object
     data: Optional[List[str]]  # names of data sets; None if the plan does not list them
 
 
@@ -200,7 +209,7 @@ class _AuditEntry(TypedDict):
     operator: Optional[str]  # user@machine, as the operator's machine has stated it
     command: Optional[str]  # random id of the operator's command line that has caused the call
     key: Optional[str]  # fingerprint of the SSH key that was used
-    key_by: Optional[str]  # which side stated the key: "sshd" or "operator"
+    key_by: Optional[str]  # who has named the SSH key: "sshd" or "operator"
     verb: str  # the verb of the operator's command line
     job: Optional[str]
     run: Optional[str]
@@ -219,7 +228,8 @@ class AuditEntry(_AuditEntry, _From, total=False):
     missed: int  # how many entries before this entry, in the same session, could not be written
 
 
-# --- samples: each of these objects is one line of a file `samples` (layout.SAMPLES)
+# --- samples: each of these objects is one line of a file `samples` (layout.SAMPLES). The clock of
+# the run is this host's clock, corrected by HostPart.ahead_s.
 
 
 class _Sample(TypedDict):
@@ -232,15 +242,17 @@ class TaskSample(_Sample, total=False):
     attempt: int
     cpu: float  # how many CPU cores the task has used on average since the previous sample
     memory: int  # bytes of memory that the task's processes occupy
-    # metric -> value, for metrics that the task has printed or written to event files since the
-    # previous sample
+    # metric -> its newest value, for metrics that the task has printed or written to event files
+    # since the previous sample
     printed: Dict[str, float]
-    # When the step was written, by the clock of the run. Only in the file NEWEST_SAMPLES, and only
-    # if the step is from event files.
+    # When the newest step was written, by the clock of the run. Only in the file NEWEST_SAMPLES,
+    # and only if the step is from event files.
     step_time: float
-    # step counter -> when it was last printed, by the clock of the run. Only in NEWEST_SAMPLES.
+    # name of a step counter -> when the counter was last printed, by the clock of the run. Only in
+    # NEWEST_SAMPLES.
     step_times: Dict[str, float]
-    # metric -> "nan", "inf" or "-inf". Only in NEWEST_SAMPLES.
+    # metric -> "nan", "inf" or "-inf", for metrics whose newest value is no finite number. Only in
+    # NEWEST_SAMPLES.
     not_finite: Dict[str, str]
     # Metrics that are no longer read, because their patterns take too long. Only in NEWEST_SAMPLES.
     stopped: List[str]
@@ -265,14 +277,14 @@ class NewestSamples(TypedDict):
 
 class LockHolder(TypedDict, total=False):
     """The content of a lock file, as the operator's machine has sent it. Hosts do not check these
-    values; the machine that reads them does."""
+    values. An operator's machine checks them when it reads a lock."""
 
     user: object
     machine: object
     pid: object
     time: object
     operation: object
-    # The name of this machine in the inventory of the operator who holds the lock. It distinguishes
+    # The name of this host in the inventory of the operator who holds the lock. It distinguishes
     # cloned machines. Added in 0.1.0.
     of_host: str
 
@@ -289,7 +301,7 @@ class DataMarker(TypedDict):
     v: int
     time: float
     name: str
-    id: str  # a random id, which is equal on all hosts that share the folder
+    id: str  # a random id; hosts that share the folder read the same id
 
 
 class DataRecord(TypedDict):
@@ -298,13 +310,14 @@ class DataRecord(TypedDict):
     v: int
     time: float
     digest: str
-    # "" if the data was sent by an older version or by rsync, which do not record it
+    # Listing.attributes_digest of the data. "" if the data was sent by an older version or by
+    # rsync, because these do not record the digest.
     attributes: str
     parts: Optional[DataParts]  # None if the data set is not split into parts
 
 
 class DataParts(TypedDict):
-    """The part to which each file of a data set with `split` belongs."""
+    """Which part each file of a data set with `split` belongs to."""
 
     count: int  # how many parts there are on all hosts together
     # For each row, in the order of listing.walk: the number of its part, or NO_PART. Each number

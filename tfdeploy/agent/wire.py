@@ -2,8 +2,8 @@
 status files. VERSION is the common version of these records. On a host, the minder is the process
 that manages a run, and a supervisor is the parent process of a task.
 
-A record travels as the JSON of its fields. A reader ignores fields that it does not know, so the
-agent and tfdeploy understand each other even if one of them is older.
+A record is sent as a JSON object with its fields. A reader ignores fields that it does not know, so
+the agent and tfdeploy understand each other even if one of them is older.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-# --- words
+# --- names of states, phases and environment variables
 
 RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
@@ -37,8 +37,8 @@ OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 # alive on the host.
 PHASES = ("prepared", "started", "committed", "ending", "ended")
 
-# Limits the length of shared_state.KnownRunState as JSON. This is enough for a thousand tasks with
-# long reasons in any language.
+# The longest JSON text of shared_state.KnownRunState. It has room for a thousand tasks with long
+# reasons in any language.
 MAX_KNOWN_BYTES = 1 << 22
 
 # The environment variable that contains the id of the run. Every process of a task has it.
@@ -87,7 +87,7 @@ def summarize_ending(
     return (outcome or "lost").replace("_", " ")
 
 
-# --- values
+# --- conversion of records
 
 
 def to_wire(value: Any) -> Any:
@@ -125,9 +125,9 @@ def hash_path(path: str) -> bytes:
 
 
 def resolve_word(word: PlanWord, texts: List[str]) -> str:
-    """Return a word of a plan as text. `word` is a text or a list. The items of a list are joined;
-    an item is a text, or a number that stands for the text with this index in `texts`. Raises
-    ValueError."""
+    """Return the text of a word in a command or environment of a plan. `word` is a text, or a list
+    of texts and numbers, which are joined. A number stands for the text with this index in `texts`.
+    Raises ValueError."""
     if isinstance(word, str):
         return word
     try:
@@ -146,14 +146,14 @@ class TaskSpec:
     task: str  # "worker:0"
     role: str
     index: int
-    # The command, as words for resolve_word. argv[0] is a program: a path in which ~ is already
-    # replaced, or a name that is searched on PATH.
+    # The command and its arguments; resolve_word turns them into texts. The first is the program: a
+    # path in which ~ is already replaced, or a name that is searched on PATH.
     argv: List[PlanWord]
-    # These variables are added to the environment of the agent. The folders `path_prepend` below
-    # are put at the beginning of PATH.
+    # Variables that the task gets in addition to those of the agent. The folders in `path_prepend`
+    # below are put at the beginning of PATH.
     env: Dict[str, PlanWord]
-    # The port that the plan gives to the task. The task is up once one of its processes listens on
-    # this port. None if the task does not listen.
+    # The port that the plan gives to the task, or None if the task does not listen. The task is up
+    # once one of its processes listens on this port.
     port: Optional[int] = None
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -162,13 +162,13 @@ class TaskSpec:
     log_max_bytes: int = 1 << 30
     path_prepend: List[str] = field(default_factory=list)
     serves: bool = False  # True if the task is a server; see Peer, which has the same field
-    # The task's port if the program binds it exclusively, otherwise None. The minder holds this
-    # port until just before each start of the task.
+    # The task's port if the program binds it exclusively, otherwise None. While the task is not
+    # alive, the minder holds this port, and releases it just before the task starts.
     own_port: Optional[int] = None
     runtime: bool = True  # True if tfdeploy's runtime is put on the PYTHONPATH of the task
     cwd: str = ""  # the folder inside the code in which the task starts; "" means the top folder
-    # Traits of the mode of training, for tfdeploy's runtime. None if an older version made the
-    # plan, see runtime/task.py.
+    # Traits of the mode of training, which tfdeploy's runtime reads, see runtime/task.py. None if
+    # an older version made the plan.
     traits: Optional[List[str]] = None
 
 
@@ -192,14 +192,14 @@ class Peer:
     # True for a server, which never ends by itself. It is ended after all other tasks have ended.
     # If it exits by itself, even with code 0, this is a failure.
     serves: bool = False
-    # What follows if the task dies. If "alone", only this task restarts; if "gang", the whole gang
-    # restarts (the tasks that must restart together); if "", the run fails.
+    # What happens if the task dies: "alone" (only this task restarts), "gang" (all tasks of the
+    # gang restart) or "" (the run fails).
     on_death: str = ""
     gang: bool = False  # True if the task belongs to the gang, the tasks that restart together
     # the task's address for other hosts, with the port; "" if the task does not listen
     address: str = ""
-    # True if the port is TaskSpec.own_port. Such a port is not tested by a connection while the
-    # task runs.
+    # True if the port is TaskSpec.own_port. While the task runs, such a port is not tested by a
+    # connection.
     own_port: bool = False
 
 
@@ -208,13 +208,14 @@ class MeshHost:
     host: str
     address: str
     port: int
-    # All addresses of this host, without ports. [] in a run of an older version.
+    # All addresses of this host, without ports. Empty if an older version launched the run.
     addresses: List[str] = field(default_factory=list)
 
 
 @record
 class HostPart:
-    """The part of a plan that one host carries out. It is written to part.json, without secrets."""
+    """The part of a plan that one host carries out. It is written to part.json; secrets are left
+    out."""
 
     run: str
     job: str
@@ -235,12 +236,12 @@ class HostPart:
     parts: Dict[str, List[int]] = field(default_factory=dict)
     finish_grace_s: float = 60.0
     stop_grace_s: float = 20.0
-    # The time after which a prepared run that was not started is aborted.
+    # A prepared run is aborted if it is not started within this time.
     start_within_s: float = 60.0
-    # The time after which a started run that was not committed is aborted.
+    # A started run is aborted if it is not committed within this time.
     commit_within_s: float = 60.0
-    # How many restarts of a task or of the gang are allowed. The count starts again after an
-    # attempt that lived for ten minutes.
+    # How many restarts of a task or of the gang are allowed. After an attempt that lived for ten
+    # minutes, the count begins again at zero.
     restart_max: int = 0
     # the first and the longest pause before a restart, in seconds
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
@@ -249,16 +250,16 @@ class HostPart:
     # What to do about a stall. "report": only report it. "restart": also end the task that causes
     # it, as if it had failed.
     stall_action: str = "report"
-    # By how many seconds this host's clock is ahead of the clocks of the other hosts, as the launch
-    # has measured it. 0 if the difference may be an error of the measurement.
+    # How many seconds this host's clock is ahead of the clocks of the other hosts. The launch
+    # measures this. 0 if the measured difference is so small that it may be an error.
     ahead_s: float = 0.0
     # The host whose `keep` folders are copied to all hosts of the gang before the gang restarts. If
     # None, no `keep` folders are copied.
     supply_from: Optional[str] = None
-    # If a host refuses connections to the mesh's port for this time, it counts as a host without a
+    # A host that refuses connections to the mesh's port for this time counts as a host without a
     # minder.
     unminded_after_s: float = 60.0
-    # If a host has no minder for this time, its tasks are lost for good.
+    # If a host has no minder for this time, its tasks are lost and do not come back.
     restart_wait_s: float = 3600.0
     # if True, a task that fails twice with the same error before its first step does not restart
     same_error_ends: bool = False
@@ -294,7 +295,8 @@ class TaskStatus:
     outcome: Optional[str] = None  # one of OUTCOMES; None until state is "ended" or "lost"
     exit_code: Optional[int] = None
     signal: Optional[int] = None
-    reason: Optional[str] = None  # "killed, out of memory", "stopped: the deciding task succeeded"
+    # such as "killed, out of memory" or "stopped: the deciding task succeeded"
+    reason: Optional[str] = None
     pid: Optional[int] = None
     # Field 22 of /proc/PID/stat. Together with pid and boot_id it identifies the process.
     start_ticks: Optional[int] = None
@@ -308,8 +310,8 @@ class TaskStatus:
     health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
-    # how many starts of the gang (the tasks that restart together), including the first, there had
-    # been when this attempt began
+    # The number of the gang's latest start when this attempt began; the first start has the number
+    # 1. The gang is the tasks that restart together.
     round: int = 1
     # Why the task has restarted, in words. The process that reads a status sets this field.
     began_again: Optional[str] = None
@@ -336,40 +338,41 @@ class HostRunState:
     ended: Optional[float] = None
     stop_requested: bool = False  # True if an operator has asked to stop the run
     abort_reason: Optional[str] = None
-    first_death: Optional[Death] = None  # one task's death, because of which the run failed
+    first_death: Optional[Death] = None  # the task death that has made the run fail
     # task -> how it ended, for tasks of all hosts, as far as this host knows
     ended_tasks: Dict[str, Ending] = field(default_factory=dict)
     minder_pid: Optional[int] = None
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
-    # Files that the program left in cwd/ when it ended, except those in `keep` folders.
+    # Files that the program left in its working directory cwd/ when it ended. Files in `keep`
+    # folders do not count.
     left_files: List[str] = field(default_factory=list)
     # The machine's own name. It distinguishes hosts that share a workdir.
     hostname: Optional[str] = None
     # An id of this boot of this machine or container. It distinguishes clones of a machine, see
     # run/find.py.
     place: Optional[str] = None
-    # event (prepared, started, decided, ...) -> when it happened, in monotonic seconds of the boot
-    # `boot_id`
+    # event, such as prepared, started or decided -> when it happened, in monotonic seconds since
+    # the boot `boot_id`
     marks: Dict[str, float] = field(default_factory=dict)
     health: Dict[str, Health] = field(default_factory=dict)  # stalled task -> what is wrong
-    # task -> its failed starts, for tasks whose starts failed recently
+    # task -> how many of its starts have failed, for tasks whose starts failed recently
     restarts: Dict[str, RestartCount] = field(default_factory=dict)
     round: Optional[GangRound] = None  # the last restart of the gang
     # task that will restart soon -> why, in words
     again: Dict[str, str] = field(default_factory=dict)
-    # A start of the gang, by number: the last one for which this host has the `keep` folders of the
+    # The number of the last start of the gang for which this host has the `keep` folders of the
     # host HostPart.supply_from.
     supplied: int = 1
-    # task -> why its port is open to everybody although the run is protected
+    # task -> why its port is open to everybody although the run's ports are protected
     open_ports: Dict[str, str] = field(default_factory=dict)
     # Older versions write this list of addresses instead of `admitted`. The list does not say which
     # host stated which address as its own.
     learned: List[str] = field(default_factory=list)
     # for each address that was admitted during the run: the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)
-    # host -> an address from which it has connected, but which it has not stated as its own
+    # host -> an address from which this host has connected without having stated it as its own
     not_admitted: Dict[str, str] = field(default_factory=dict)
-    # host without a minder of the run -> since when (UTC seconds)
+    # host that has no minder of the run -> since when, in UTC seconds
     unminded: Dict[str, float] = field(default_factory=dict)
     version: int = VERSION
