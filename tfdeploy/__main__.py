@@ -1,5 +1,5 @@
-"""Run `python -m tfdeploy` like the command `tfdeploy`, which imports nothing from the current
-folder.
+"""Make `python -m tfdeploy` the same as the command `tfdeploy`, which imports nothing from the
+current folder.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 # imported in place of a standard module. With -I or -P, Python does not add the current folder.
 try:
     current = os.getcwd()
-except FileNotFoundError:  # it was removed
+except FileNotFoundError:  # the current folder was removed
     current = ""
 if sys.path[:1] == [current]:
     del sys.path[0]

@@ -78,14 +78,14 @@ F = TypeVar("F", bound=CommonFlags)
 _LOG = logging.getLogger("tfdeploy")
 # Without a handler, the logging module would print warnings on stderr.
 _LOG.addHandler(logging.NullHandler())
-# Held during a launch. Otherwise one of two simultaneous launches on the same hosts could take a
-# port that the other has found free in its probe and not taken yet.
+# A launch holds this lock, so that the launches of one process run one after the other. Two at once
+# could choose the same port of a host, because each would still find the port free.
 _launching = threading.Lock()
 
 
 @contextmanager
 def _log_printed_messages() -> Iterator[None]:
-    """Log the messages that the command line would print."""
+    """Within the `with` block, log messages that tfdeploy would print on a command line."""
     token = message_sink.set(_LOG.warning)
     try:
         yield
@@ -94,7 +94,7 @@ def _log_printed_messages() -> Iterator[None]:
 
 
 class _LogTerminal(Terminal):
-    """Logs the text that a view writes."""
+    """A terminal for PlainView whose `write` logs the text at level INFO instead of printing it."""
 
     def write(self, text: str) -> None:
         _LOG.info("%s", text.rstrip("\n"))
@@ -189,7 +189,7 @@ def launch(
     """Start a run on all its hosts, and return it once all its tasks are up.
 
     `job`, `inventory`: the path of a file, or the value that `load` returned. If None, the file is
-    searched for as on the command line. `command`: the command to run in place of the job's. Before
+    searched for as on the command line. `command`: a command to run in place of the job's. Before
     TfdeployError or KeyboardInterrupt is raised, everything that was started is stopped.
     """
     flags, request = _make_launch_request(locals())
@@ -297,8 +297,8 @@ class Run:
         """Return the selected lines of all tasks, sorted by time.
 
         `follow`: True to wait for new lines until all tasks have ended. A line of more than 1 MiB
-        comes in pieces. Raises UsageError at once. If a host does not answer, the lines of the
-        other hosts come first, and then the error of this host is raised.
+        is split. The call raises UsageError for wrong arguments. If a host does not answer, the
+        iterator yields the lines of the other hosts, and then raises the error of this host.
         """
         flags = _make_flags(logs_flags.Flags, locals())
         failed: dict[str, TfdeployError] = {}
@@ -355,7 +355,7 @@ class Run:
 
     @_log_printed_messages()
     def stop(self, *, grace: float | str | None = None, now: bool = False) -> StopAnswer:
-        """Stop the run: TERM, `grace`, KILL, and a check that no process of it is left.
+        """Stop the run: send SIGTERM, and SIGKILL after `grace`. `now`: the same as `grace=0`.
 
         Raises SurvivorsLeft if processes are left, and the error of hosts that did not answer.
         """
@@ -400,9 +400,9 @@ class Run:
         return answer
 
     def watch(self, every: float = 2.0) -> None:
-        """Draw the table of tasks every `every` seconds until the run ends.
+        """Print the table of tasks, and again every `every` seconds until the run ends.
 
-        A notebook shows the table in the cell. Ctrl-C ends the drawing, and the run goes on.
+        In a notebook, the new table replaces the old one. Ctrl-C ends only `watch`, not the run.
         """
         from tfdeploy.ui.status_table import draw_tables
 
@@ -459,14 +459,15 @@ def _make_launch_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, La
 
 
 def _make_event_logger(fleet: SshFleet) -> Emit:
-    """Return a function that logs events. From now on, the fleet also logs why a host must wait."""
+    """Return a function that logs events. From now on, `fleet` also logs why it retries a host."""
     view = PlainView(_LogTerminal(sys.stderr, None, False))
     fleet.on_notice = make_wait_warner(view)
     return view
 
 
 def _make_flags(record: type[F], values: Mapping[str, Any]) -> F:
-    """Return the flags of a verb. Texts are read as on the command line. Raises UsageError."""
+    """Return a verb's flags as a `record`. Texts are parsed as on the command line. `values`:
+    {flag: value}. Raises UsageError."""
     known = {
         each.name: _read_flag_value(each, values[each.name])
         for each in fields(record)
@@ -478,7 +479,7 @@ def _make_flags(record: type[F], values: Mapping[str, Any]) -> F:
 def _read_flag_value(field: Any, value: Any) -> Any:
     options = field.metadata.get("options", {})
     if isinstance(value, Job):
-        # The search for the inventory begins in the folder of the job file.
+        # The search for the inventory begins in the folder of the job file, so return its path.
         return str(Path(value.folder, Path(value.source).name))
     if isinstance(value, Inventory):
         return None
@@ -489,8 +490,8 @@ def _read_flag_value(field: Any, value: Any) -> Any:
     if value not in options.get("choices", (value,)):
         raise unknown_choice_error(value, options["choices"], field.name)
     read = options.get("type")
-    # A whole number is converted to text and parsed, so that a number out of range is refused. The
-    # exception is `moment`: the number 30 means UTC seconds, but the text "30" means 30 s ago.
+    # A whole number is parsed as text, so that a number out of range is refused. A time (`moment`)
+    # is an exception: the number 30 means UTC seconds, but the text "30" means 30 s ago.
     if read and (isinstance(value, str) or (isinstance(value, int) and read is not moment)):
         try:
             return read(str(value))

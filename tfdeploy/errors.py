@@ -11,7 +11,7 @@
      |    +-- BadAnswer      1    the host's answer is invalid or does not fit the request
      +-- RunFailed           1    the run failed, or did not start completely
      +-- SurvivorsLeft       5    stop could not end all processes
-     +-- Interrupted       130    Ctrl-C before the point of no return
+     +-- Interrupted       130    Ctrl-C ended a transfer of files
 
 Any other exception that reaches the command line is a bug: exit code 70, with its traceback.
 `worst_exit_code` reduces several results to one exit code. This module also runs on hosts, so it
@@ -37,7 +37,7 @@ class TfdeployError(Exception):
         self.next = next
 
     def as_json(self) -> Dict[str, Any]:
-        """Return the JSON form of the error, as documented.
+        """Return the JSON form that docs/error-codes.md describes.
 
         It is {"error": {"code", "what", "where", "next"}}.
         """
@@ -78,10 +78,10 @@ class HostUnreachable(TfdeployError):
         next: Optional[str] = None,
         retries: int = 3,
     ) -> None:
-        """Create the error. If `next` is None, the error gets a text that says how to test the
-        connection to the host `where`, and how to leave this host out.
+        """Create the error. `where`: the host's name. If `next` is None, the error tells the user
+        how to test the connection to the host, and how to run the command without the host.
 
-        `retries`: how many more times a verb that retries should try to connect.
+        `retries`: how many more attempts to connect may help. Only some verbs retry.
         """
         self.retries = retries
         again = (
@@ -97,7 +97,7 @@ class HostFailed(TfdeployError):
 
 
 class AgentError(HostFailed):
-    """The agent answered with an error. `code` is one of the words of docs/agent-protocol.md."""
+    """The agent answered with an error. docs/error-codes.md lists the values of `code`."""
 
     def __init__(
         self,
@@ -116,14 +116,15 @@ class AgentError(HostFailed):
 
 
 def has_code(error: object, *codes: str) -> bool:
-    """Return True if `error` is an agent's error with one of these codes."""
+    """Return True if `error` is an AgentError whose `code` is one of `codes`."""
     return isinstance(error, AgentError) and error.code in codes
 
 
 class BadAnswer(HostFailed):
     """The host gave an invalid answer.
 
-    The answer has the wrong shape, or names something that was not requested.
+    The answer has other fields or types than the verb's answer, or names something that was not
+    requested.
     """
 
     def __init__(self, what: str, *, where: Optional[str]) -> None:
@@ -161,8 +162,8 @@ _SEVERITY = (0, 1, 3, 4, 5)
 def worst_exit_code(results: Iterable[object]) -> int:
     """Return one exit code for several results; 0 if all of them succeeded.
 
-    A result is an error, an exit code, or anything else, which counts as success. Of several exit
-    codes, 130 takes precedence, then 2, 5, 4, 3 and 1.
+    A result is an error or an exit code. Any other object counts as success. Of several exit codes,
+    130 takes precedence, then 2, 5, 4, 3 and 1.
     """
     errors = [each.exit_code if isinstance(each, TfdeployError) else each for each in results]
     codes = [code for code in errors if isinstance(code, int)]

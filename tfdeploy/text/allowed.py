@@ -1,8 +1,8 @@
-"""Check the texts of the inventory, of the job file and of hosts against allow-lists. Pure.
+"""Check the texts of the inventory, of the job file and of hosts against allow-lists.
 
 Each text is checked before it becomes part of a command of ssh or rsync, is sent to a host, or is
-used as a path on this machine. No check allows a leading `-`. A text that is only shown becomes one
-printable line.
+used as a path on this machine. No check allows a leading `-`. A text that is only shown needs no
+check: `to_printable_line` makes it harmless. All functions are pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-# the names of hosts, jobs, roles, data sets and releases
+# Matches the name of a host, job, role, data set or release.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)

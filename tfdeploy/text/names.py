@@ -1,10 +1,9 @@
 """Fold lists of names (n1 n2 n3 n7 -> n[1-3,7]), expand ranges (rack[1-2]n[1-3,7]), and find the
 names that match patterns: `worker`, `worker:[0-2,5]`, `n*`, `gpu[03-10]`, separated by commas.
-Pure.
 
---task, --host, --limit and --exclude all use the syntax of patterns. Brackets are always ranges of
+--task, --host, --limit and --exclude all use the syntax of patterns. Brackets always hold ranges of
 numbers, never sets of characters. The number of names that ranges stand for is limited, so that a
-typing error cannot produce a million hosts.
+typing error cannot produce a million hosts. All functions are pure.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from tfdeploy.errors import UsageError
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)\Z", re.DOTALL)
 # Matches the address at the start of an error: "192.0.2.11:22: ".
 _PLACE = re.compile(r"^\S+:\d+:? ")
-_HOST = "\0"  # placeholder for a host's name
+_HOST = "\0"  # stands for the host's name while the errors of several hosts are compared
 T = TypeVar("T")
 V = TypeVar("V", bound=Hashable)
 
 
 def fold_names(names: Iterable[str]) -> str:
-    """Return the names as text such as 'n[01-16],big'. Numbered names that share the text around
-    the number become one range expression, in order of first appearance."""
+    """Return the names as text such as 'n[01-16],big'. Names that differ only in their number are
+    merged into one range. Names with a number come first, in order of first appearance."""
     stems: dict[tuple[str, str, int], list[str]] = {}
     plain = []
     for name in dict.fromkeys(names):
@@ -47,7 +46,8 @@ def fold_names(names: Iterable[str]) -> str:
 
 
 def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
-    """Return {key: its values}, for pairs (key, value), in order of first appearance."""
+    """Return {key: list of its values} for pairs (key, value). The keys and the values have the
+    order of the pairs."""
     groups: dict[V, list[T]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -55,15 +55,15 @@ def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
 
 
 def group_equal(content_by_name: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
-    """Return groups of names with equal content, in order of first appearance."""
+    """Return one pair (names, content) for each different content: the names that have it."""
     names_by_content = group_by_key((content, name) for name, content in content_by_name.items())
     return [(tuple(names), content) for content, names in names_by_content.items()]
 
 
 def fold_errors(error_by_host: Mapping[str, str]) -> dict[str, str]:
-    """Return {names of hosts, folded into one text: their error}. If the errors of several hosts
-    differ only in the host's own name and address, they are merged into one error without an
-    address. `error_by_host`: {host: error}."""
+    """Merge the errors that differ only in the host's own name and address. Return {text that names
+    the hosts, such as "n[1-3]": their error}. A merged error has no address. `error_by_host`:
+    {host: error}."""
     groups = group_equal(
         {host: replace_own_name(text, host) for host, text in error_by_host.items()}
     )
@@ -75,7 +75,8 @@ def fold_errors(error_by_host: Mapping[str, str]) -> dict[str, str]:
 
 
 def replace_own_name(error: str, host: str, replacement: str = _HOST) -> str:
-    """Return the error of a host without the host's address, and with `replacement` as its name."""
+    """Return the error of a host without the host's address, and with `replacement` in place of the
+    host's name."""
     own_name = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
     return own_name.sub(replacement, without_address(error))
 
@@ -114,10 +115,11 @@ def expand_ranges(text: str) -> tuple[str, ...]:
     spans = [_parse_spans(inner, text) for inner in pieces[1::2]]
     count = 1
     for choices in spans:
-        # Python refuses to convert a number of 5,000 digits to text, so the count is capped.
+        # The count is capped, because the message below shows it, and Python refuses to convert a
+        # number of 5,000 digits to text.
         count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))
     if count > MAX_NAMES:
-        what = f"{text!r:.200} stands for {count:,} names; at most {MAX_NAMES:,} are read"
+        what = f"{text!r:.200} stands for {count:,} names; at most {MAX_NAMES:,} are allowed"
         raise UsageError(what, next="write a smaller range")
     numbers = [
         [f"{n:0{width}}" for low, high, width in choices for n in range(low, high + 1)]
@@ -132,8 +134,8 @@ def expand_ranges(text: str) -> tuple[str, ...]:
 
 
 def _parse_spans(inner: str, text: str) -> list[tuple[int, int, int]]:
-    """Return (first, last, width) of each range between commas. If the width is 0, the numbers have
-    no leading zeros."""
+    """Return (first, last, width) of each range in `inner`, the text between two brackets. If the
+    width is 0, the numbers have no leading zeros. `text`: the whole pattern, for error messages."""
     spans = []
     for part in inner.split(","):
         match = _SPAN.match(part)
@@ -176,8 +178,8 @@ def match_names(
     """Return the `names` that the patterns match. `groups`: {name of a group: its members}. If a
     group and a name are equal, the name takes precedence.
 
-    `flag`, `kind` ("host", "task") and `of` (" of RUN") are for error messages. Raises UsageError
-    if a pattern is malformed or matches nothing.
+    `flag`, `kind` ("host" or "task") and `of` (" of RUN") are only for error messages. Raises
+    UsageError if a pattern is malformed or matches nothing.
     """
     parts = split_list(patterns)
     if not parts:
@@ -188,7 +190,7 @@ def match_names(
     for part in parts:
         try:
             fitting = _match_pattern(part, names, groups)
-        except UsageError as error:  # The pattern is malformed.
+        except UsageError as error:  # raised if the pattern is malformed
             raise UsageError(error.what, where=f"{flag} {patterns}", next=error.next) from None
         if not fitting:
             raise UsageError(
@@ -217,7 +219,7 @@ def _match_pattern(
 def _hint(
     pattern: str, names: Sequence[str], members_by_group: Mapping[str, Collection[str]], kind: str
 ) -> str:
-    import difflib  # imported here because a hint is rare
+    import difflib  # imported here, because few calls need a hint
 
     near = difflib.get_close_matches(pattern, [*names, *members_by_group], n=1)
     known = f"the {kind}s are {fold_names(names)}"

@@ -1,5 +1,7 @@
-"""Say what to type next for many hosts in few lines: commands that differ only in the host's name
-are merged. Pure."""
+"""Merge the hints of many hosts about what to type next into few lines.
+
+Commands that differ only in the host's name become one command. All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from collections.abc import Iterable, Mapping
 
 from tfdeploy.text.names import fold_names, group_equal
 
-_NAME = "\0"  # placeholder for the host's name
-# Where ssh finds a host: "-p 2222 ml@192.0.2.11".
+_NAME = "\0"  # stands for the host's name while the hints of several hosts are compared
+# Matches the part of an ssh command that names the host: "-p 2222 ml@192.0.2.11".
 _PLACE = re.compile(r"(?:-p \d+ )?[^\s`]+@[^\s`;]+")
 _BOUND = re.compile(
     r"(--(?:limit|exclude) |\bas root on )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])"
 )
-# {word that a user may type: tfdeploy's word for the same}. The two are spelled so differently that
-# a comparison of letters does not find tfdeploy's word.
+# {word that a user may type: tfdeploy's word with the same meaning}. The two words are spelled so
+# differently that difflib would not suggest one for the other.
 _MEANT = {
     **dict.fromkeys(("torch", "pytorch", "ddp", "torchrun", "horovod", "jax"), "plain"),
     **dict.fromkeys(("mwms", "multiworker", "allreduce"), "mirrored"),
@@ -29,18 +31,20 @@ _MEANT = {
 }
 CONVERT_INVENTORY = (
     "`mkdir -p inventories && tfdeploy inventory --output yaml > inventories/converted.yaml`, "
-    "set it there, and use -i inventories/converted.yaml"
+    "write the setting in this new file, and use -i inventories/converted.yaml"
 )
-# The maximum number of lines that say what to type next. If there are more texts, the last line
-# only names the hosts of the texts that are left out.
+# The maximum number of lines that `merge_next_commands` returns. If it would need more, the last
+# line only names the remaining hosts.
 MOST = 5
 
 
 def merge_next_commands(nexts: Mapping[str, str | None]) -> list[str]:
-    """Return what to type next, as at most MOST lines, in order of appearance. Hosts with the same
-    text share one line, which has all their names. If texts differ only in the host's address, only
-    the first is returned, followed by the names of the other hosts. `nexts`: {host: what to type
-    next for this host, or None}."""
+    """Return lines that say what to type next, at most MOST, in order of appearance. `nexts`:
+    {host: what to type next for this host, or None}.
+
+    Hosts with the same text share one line, which has all their names. If texts differ only in the
+    host's address, the line has the first text, followed by "do the same for" the other hosts.
+    """
     texts = {host: replace_host_name(text, host) for host, text in nexts.items() if text}
     groups = [
         (group_equal({name: texts[name] for name in alike}), alike)
@@ -59,16 +63,16 @@ def merge_next_commands(nexts: Mapping[str, str | None]) -> list[str]:
 
 
 def replace_host_name(text: str, host: str, mark: str = _NAME) -> str:
-    """Return the text in which the host's name after `--limit`, `--exclude` or `as root on` is
-    replaced by `mark`."""
+    """Return the text with `mark` in place of the host's name, wherever the name follows `--limit`,
+    `--exclude` or `as root on`."""
     return _BOUND.sub(
         lambda match: match[1] + mark if match[2] == host else match[0], text.replace(mark, "")
     )
 
 
 def insert_host_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """Return `text`, a result of `replace_host_name`, with the names of these hosts instead of
-    `mark`. In commands, the names are quoted for a shell."""
+    """Return `text`, a result of `replace_host_name`, with the names of `hosts` in place of `mark`.
+    In commands, the names are quoted for a shell."""
     names = fold_names(hosts)
     return text.replace(f"root on {mark}", f"root on {names}").replace(mark, shlex.quote(names))
 
@@ -80,8 +84,9 @@ def did_you_mean(word: str, known_words: Iterable[str], otherwise: str) -> str:
 
 
 def most_similar(word: str, known_words: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the most similar known word, or "" if none has a difflib ratio of `cutoff`."""
-    import difflib  # imported here because a hint is rare
+    """Return the most similar known word, or "" if none has a difflib ratio of `cutoff`. A term
+    of another tool is translated first."""
+    import difflib  # imported here, because few calls need a hint
 
     existing, meant = list(known_words), tfdeploy_term(word)
     near = difflib.get_close_matches(word, existing, 1, cutoff)
@@ -101,7 +106,8 @@ def command_on_host(host: str, *words: str) -> str:
 
 
 def root_command_on_host(host: str, user: str | None, *words: str) -> str:
-    """Return what to type to run `words` on a host as root. `user`: the inventory's user there."""
+    """Return what to type to run `words` on a host as root. `user`: the user with which tfdeploy
+    logs in to the host."""
     if user == "root":
         return command_on_host(host, *words)
     return f"as root on {host}: {words[0] if len(words) == 1 else shlex.join(words)}"

@@ -1,5 +1,4 @@
-"""Compile regular expressions that users wrote, with clear errors, and let Ctrl-C interrupt a
-match."""
+"""Compile the regular expressions of users, with clear errors, and let Ctrl-C end a slow search."""
 
 from __future__ import annotations
 
@@ -11,20 +10,20 @@ from typing import AnyStr, TypeVar
 
 from tfdeploy.agent.metric_patterns import MOST_CHARS
 
-# A line is long if it has more bytes or characters than this. Searching a long line may take long;
-# a line of a megabyte may take a minute.
+# A line is long if it has more bytes or characters than this. Searching a line of a megabyte may
+# take a minute.
 LONG_LINE = 4096
 Found = TypeVar("Found")
 
 
 def compile_user_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return the compiled expression. Raises ValueError that says what is wrong.
+    """Return the compiled expression. Raises ValueError, which says what is wrong.
 
     Warnings of `re`, as for `[[a]`, are suppressed, because they would appear in the middle of the
     output.
     """
     if len(text) > MOST_CHARS:
-        raise ValueError(f"it has {len(text):,} characters, but {MOST_CHARS:,} is the maximum")
+        raise ValueError(f"{len(text):,} characters are too many: the maximum is {MOST_CHARS:,}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -34,11 +33,11 @@ def compile_user_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 
 def search_interruptibly(longest_chars: int, search: Callable[[], Found]) -> Found:
-    """Call `search`, which searches lines of at most `longest_chars` characters, and return its
-    result. Call this in the main thread.
+    """Call `search` and return its result. Call this function in the main thread.
 
-    While long lines are searched, Ctrl-C ends the whole process, because `re` may not check for
-    signals before it has searched the whole line.
+    `longest_chars`: the length of the longest line that `search` reads. If this line is long,
+    Ctrl-C ends the whole process at once, without KeyboardInterrupt: Python would raise that only
+    after `re` has searched the whole line.
     """
     if (
         longest_chars <= LONG_LINE

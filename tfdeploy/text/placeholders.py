@@ -1,8 +1,8 @@
 """Check and fill the placeholders of `command` and `env`: {job_name}, {data.digits}. `{{` and `}}`
 stand for literal braces.
 
-Pure. config uses this module to check the names, and planning to fill in the values. This module
-knows the names, not their values. Every error is a UsageError that lists the known names.
+`config` uses this module to check the names, and `planning` uses it to fill in the values. All
+functions are pure. Every error is a UsageError that says how to correct the text.
 """
 
 from __future__ import annotations

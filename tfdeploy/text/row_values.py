@@ -1,9 +1,9 @@
-"""Write the values of rows identically in every view and with --json: times, outcomes and stalls as
-text. Build rows and other records from values that have fields of the same names.
+"""Write times, outcomes and stalls as text, so that every view and --json show the same text.
 
-Times on a command line are read here too: a duration before now, or a time of RFC 3339. In Python,
-the types of texts (IsoTime, Outcome, ...) are plain strings; a JSON Schema lists their allowed
-values or their format.
+This module also reads the times of a command line: a duration before now, or a time of RFC 3339.
+It also builds rows and other records from objects that have attributes of the same names. IsoTime,
+Outcome and similar types are plain strings in Python. A JSON Schema also shows their format or
+their allowed values.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def outcome_words(outcome: str, exit_code: int | None, signal: int | None) -> st
 
 
 def short_error(text: str) -> str:
-    """Return the error without the module of its class, so that it fits in a row: 'ValueError: no'
-    for 'errors.python.ValueError: no'."""
+    """Return the error without the module of its class, so that it fits in a row. For
+    example, 'errors.python.ValueError: no' becomes 'ValueError: no'."""
     return _MODULE.sub("", text)
 
 
@@ -67,8 +67,9 @@ def stall_words(
 ) -> str | None:
     """Return why a task is stalled and since when; None if it is not stalled.
 
-    `since`, `now`: UTC seconds. With `now`, the text says for how long instead of since when.
-    `last_known`: True if the task's host cannot be reached now, so that the reason may be outdated.
+    `since`, `now`: UTC seconds. If `now` is given, the text says for how long the task is stalled,
+    and not since when. `last_known`: True if the task's host cannot be reached now, so that the
+    reason may be outdated.
     """
     if reason is None:
         return None
@@ -96,7 +97,8 @@ EXAMPLES = "1h30m, 2026-11-22T10:00:00Z or 2026-11-22"
 def parse_moment(text: str, now: float | None = None) -> float:
     """Return the point in time in UTC seconds. `now`: the clock's time by default.
 
-    A time without an offset is local; a date alone is midnight, local time. Raises ValueError.
+    `text`: a duration, which means so long before `now`; or a date, with or without a time. A time
+    without an offset is local time. A date without a time means midnight. Raises ValueError.
     """
     match = _TIME.fullmatch(text)
     try:
@@ -111,7 +113,7 @@ def parse_moment(text: str, now: float | None = None) -> float:
         raise ValueError(f"{text!r} is neither a duration nor a time like {EXAMPLES}") from None
 
 
-# RFC 3339 in UTC, as iso_z returns it
+# A time as `iso_z` returns it: RFC 3339, in UTC.
 IsoTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 RunState = Annotated[str, Meta(extra_json_schema={"enum": list(RUN_STATES)})]
 TaskState = Annotated[str, Meta(extra_json_schema={"enum": list(TASK_STATES)})]
@@ -123,8 +125,8 @@ V = TypeVar("V")
 
 
 def copy_fields(record_type: type[V], copied_from: object = None, **overrides: Any) -> V:
-    """Return an instance of `record_type`, a TypedDict or a dataclass. Its fields keep their order,
-    but `error` comes last.
+    """Return an instance of `record_type`, a TypedDict or a dataclass. The order of its fields is
+    that of the type, but `error` comes last.
 
     A field that is not in `overrides` is copied from `copied_from`. If `copied_from` is None, such
     a field becomes None.

@@ -6,11 +6,11 @@ knows the type of the answer. `transport` checks every answer against that type.
 
 A record of `agent.wire` inside an answer is checked against a type that is built from the record's
 own fields, so this type and the record always have the same fields. The records themselves have no
-checks, because every process of the agent loads them.
+checks, because every process of the agent loads them, and hosts do not have msgspec.
 
-No other module converts JSON from a host. msgspec 0.22 inspects a class at its first use. It
-crashes the process if two threads do so at the same time, so a lock protects each use. In older
-releases, which pyproject.toml allows, msgspec's errors are not ValueErrors.
+No other module converts JSON from a host. A lock protects every call of msgspec: msgspec 0.22
+crashes the process if two threads use a class for the first time at the same moment.
+pyproject.toml also allows older releases, in which the errors of msgspec are not ValueErrors.
 """
 
 from __future__ import annotations
@@ -37,34 +37,37 @@ MOST_ROWS = 100_000  # the most rows of one list that a host sends
 LONGEST_PATH = 4096  # the most characters of a path
 _PLAIN = r"[^\x00-\x1f\x7f]"
 
-# This text may contain any characters, so only code in `ui` may show it.
+# A `Text` may contain any characters. Only code in `ui` may show it, because `ui` makes it
+# printable.
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Line = Annotated[str, Meta(max_length=4096, pattern=rf"\A{_PLAIN}*\Z")]
-# agent/call.py has the same pattern.
+# The function is_safe_name of agent/errors.py checks the same pattern on the host.
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")]
 TaskName = Annotated[str, Meta(pattern=r"\A[a-z]{1,32}:[0-9]{1,7}\Z")]
-# The text "" stands for "no name", because msgspec allows no union of two string types.
+# "" means that there is no task. One pattern allows both, because msgspec allows no union of two
+# string types.
 TaskNameOrNone = Annotated[str, Meta(pattern=r"\A([a-z]{1,32}:[0-9]{1,7})?\Z")]
 Code = Annotated[str, Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 AbsolutePath = Annotated[str, Meta(max_length=4096, pattern=rf"\A/{_PLAIN}*\Z")]
-# The caller must check that the path is one that it requested.
+# This type does not refuse `..`. The code that uses such a path must check that it has requested
+# this path.
 RelativePath = Annotated[str, Meta(min_length=1, max_length=4096)]
 NameOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8,128}\Z")]
-# the characters that PEP 440 allows
+# A version of a Python package, with the characters that PEP 440 allows.
 Version = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.+!_-]{0,63}\Z")]
-# a user's name, which may become part of a command
+# The name of a user on a host. It may become part of a command.
 Account = Annotated[str, Meta(pattern=r"\A[\w.@+$\\-]{1,128}\Z")]
 Variable = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]  # for numbers of bytes and files, and for pids
-# for nanoseconds and the free bytes of a disk; msgspec allows no larger bound
+# For nanoseconds and the free bytes of a disk. msgspec allows no larger upper limit.
 BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# UTC seconds. The limits are in the years 69 and 5138, so datetime can represent each time. NaN and
-# infinity are refused.
+# UTC seconds. The limits are times in the years 69 and 5138, so that datetime can represent every
+# allowed time. NaN and infinity are refused too.
 Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
 
 ShortText = Annotated[str, Meta(max_length=64)]  # for ids and digests
@@ -104,7 +107,7 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 class EmptyAnswer(Answer):
-    """The answer of verbs that only have an effect."""
+    """The answer of verbs that return no data."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class StreamingVerb(Generic[I_co, V_co]):
 
 
 def nullable_type(cls: type[V]) -> type[V | None]:
-    """Return the type of an answer that may be null."""
+    """Return the type `cls | None`, for a verb whose answer may be null."""
     either: Any = cls | None
     nullable: type[V | None] = either
     return nullable
@@ -183,7 +186,9 @@ class GangRound(msgspec.Struct):
 
 _Lines = Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)]
 _SHOWN: dict[str, Any] = {"run": Name, "task": TaskName, "host": Name}
-_NARROWER: dict[type[Any], dict[str, Any]] = {  # {record: {field: its allowed type}}
+# {record: {field: the type that a host's value must have}}, for the fields whose type hint allows
+# more than hosts may send.
+_NARROWER: dict[type[Any], dict[str, Any]] = {
     wire.TaskStatus: {
         **_SHOWN,
         "state": TaskState,
@@ -210,8 +215,8 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # {record: {field: its allowed t
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Scalar}
 
-# The type hints of the records in agent/wire.py contain names of `typing`. At run time, wire.py has
-# only stand-ins for these names. So the hints are resolved with the real names from this table.
+# {name: its real value} for the names in the type hints of agent/wire.py. At run time, wire.py
+# itself has only stand-ins for the names of `typing`.
 _NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(
     inner
 )
@@ -258,9 +263,8 @@ def decode(text: bytes | str, cls: type[V]) -> V:
 
 
 MAX_MESSAGE_CHARS = 300  # the most characters of an error message
-MOST_WEIGHT_BYTES = (
-    256 << 20
-)  # the most memory for one answer, as estimated by estimate_memory_bytes
+# The most memory that one answer may take, as estimated by estimate_memory_bytes.
+MOST_WEIGHT_BYTES = 256 << 20
 _VALUE_BYTES = 64  # memory of a small value in Python
 
 
@@ -279,8 +283,8 @@ def convert_untrusted(value: Any, cls: type[V]) -> V:
 
 
 def decode_untrusted(text: bytes, cls: type[V]) -> V:
-    """Return JSON text as an instance of `cls`, as `convert_untrusted` does, but without plain
-    Python values as an intermediate step. Raises InvalidJsonValue."""
+    """Return JSON text as an instance of `cls`. Raises InvalidJsonValue, and nothing else.
+    This is faster than parsing the JSON to plain Python values for `convert_untrusted`."""
     if estimate_memory_bytes(text) > MOST_WEIGHT_BYTES:
         raise InvalidJsonValue(
             f"the value would take more than {MOST_WEIGHT_BYTES >> 20} MiB of memory"
@@ -289,7 +293,8 @@ def decode_untrusted(text: bytes, cls: type[V]) -> V:
         with msgspec_lock:
             return msgspec.json.decode(text, type=cls, dec_hook=_decode_wire_record)
     except Exception as error:
-        # msgspec refuses surrogate escapes, which stand for names that are not UTF-8.
+        # Agents write a file name that is not UTF-8 with surrogate escapes. msgspec refuses these,
+        # so Python's own decoder reads such an answer.
         if type(error) is msgspec.DecodeError and b"\\ud" in text:
             return convert_untrusted(_parse_ascii_json(text), cls)
         raise _as_invalid_value(error) from error
@@ -306,8 +311,8 @@ def _as_invalid_value(error: Exception) -> InvalidJsonValue:
 
 def estimate_memory_bytes(text: bytes) -> int:
     """Estimate how much memory the JSON needs as Python values, in bytes. A small value needs much
-    more memory than its text. Commas and opening brackets are counted to estimate the number of
-    values."""
+    more memory than its text. So the number of values matters. It is estimated from the number of
+    commas and opening brackets."""
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
@@ -328,6 +333,6 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_json_constant)
 
 def _decode_wire_record(cls: type[Any], fields: Any) -> Any:
     """Return an instance of `cls`, a record of agent/wire.py, with these fields. msgspec calls this
-    as its decoding hook."""
+    function for every class that it does not know itself."""
     msgspec.convert(fields, checked_type_of(cls))  # type: ignore[arg-type]
     return wire.from_wire(cls, fields)

@@ -19,8 +19,8 @@ _DURATION = re.compile(
 )
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# (the shortest duration that is shown in the unit, the length of the unit, the unit). Both times
-# are in seconds. Days are used only from 2 days on: 47 h says more than 1 d.
+# (shortest duration that is shown in this unit, length of the unit, name of the unit), in seconds.
+# A duration of less than 2 days is shown in hours, because "47 h" is more precise than "1 d".
 _PARTS = ((172800, 86400, "d"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s"))
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
@@ -77,20 +77,20 @@ def format_binary_bytes(byte_count: int) -> str:
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:
-    """Return the numbers at the beginning of a version: "535.104.05" -> (535, 104, 5); () if it
-    begins with none."""
+    """Return the numbers at the beginning of a version: "535.104.05" -> (535, 104, 5). Return ()
+    if the version begins with no number."""
     match = re.match(r"\d+(\.\d+)*", version or "", re.ASCII)
     return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def format_roughly(seconds: float, *, parts: int = 1) -> str:
-    """Return a duration as '42 s', '12 min', '3 h', '2 d'. `parts=2` adds the rest in smaller
-    units: '3 h 12 min'."""
+    """Return a duration as '42 s', '12 min', '3 h', '2 d'. `parts=2` adds the remainder in
+    the next smaller unit: '3 h 12 min'."""
     whole = max(0, int(seconds))
     size, unit = next((size, unit) for least, size, unit in _PARTS if whole >= least)
     number, remainder = divmod(whole, size)
-    # A number of days is followed by the remaining hours, and a number of hours by the remaining
-    # minutes.
+    # After days, only whole hours are shown, and after hours, only whole minutes. A remainder that
+    # is smaller than that is left out.
     smallest = 3600 if unit == "d" else 60
     more = (
         f" {format_roughly(remainder)}" if parts > 1 and size > 60 and remainder >= smallest else ""
@@ -99,7 +99,7 @@ def format_roughly(seconds: float, *, parts: int = 1) -> str:
 
 
 def format_count(number: int, what: str) -> str:
-    """Return '1 host', '3 hosts'."""
+    """Return the number with the noun `what` in the singular or plural: '1 host', '3 hosts'."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
