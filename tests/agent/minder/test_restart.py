@@ -355,7 +355,7 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     assert decide_restart_actions(seen) == [
         GiveUpTask(
             "ps:0",
-            "killed by signal 9, and tasks that restart together do so at most 1000000 times",
+            "killed by signal 9, and a group of tasks restarts together at most 1000000 times",
         )
     ]
     status = TaskStatus(

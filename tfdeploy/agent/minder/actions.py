@@ -1,5 +1,6 @@
-"""Define the values that decide.py, restart.py and unminded.py receive from the minder (the agent's
-daemon for one run on one host), and the actions that these modules return to the minder.
+"""Define the input and the output of decide.py, restart.py and unminded.py. The input are values
+that the minder (the agent's daemon for one run on one host) has observed. The output are the
+actions that the minder then carries out.
 
 The gang consists of the tasks that restart together. A round is one start of the gang.
 """
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 class LocalTask(NamedTuple):
     """One task of this host, in its current state.
 
-    `quiet_s`: seconds since the task last logged a line of its own (0: unknown).
     `is_status_written`: False if the supervisor of the current attempt has not written a status
-    yet; the status on disk then belongs to the previous attempt. `awaited_tasks`: the tasks for
-    which this task waits, as TensorFlow has logged; empty if the task has logged anything else
-    since.
+    yet. The status on disk then belongs to the previous attempt.
+    `quiet_s`: seconds since the task last logged a line of its own, or 0 if that is unknown.
+    `awaited_tasks`: the tasks for which this task waits, according to messages of TensorFlow in its
+    log. Empty if the task has logged any other line since.
     """
 
     status: wire.TaskStatus
@@ -39,10 +40,11 @@ class LocalTask(NamedTuple):
 class HostRunView(NamedTuple):
     """Everything on which a decision depends.
 
-    `now` and the values of `time_by_event` are monotonic seconds. Keys of `time_by_event`:
-    "prepared", "started" and "decided" (when the run reached this state); "again TASK" (the
-    earliest restart of this task); "round N" (the earliest start of round N of the tasks that
-    restart together). `orders`: name -> content, for the control files of the run that exist.
+    `now` and the values of `time_by_event` are monotonic seconds.
+    `time_by_event` has these keys: "prepared" and "started" (when the run reached this state on
+    this host), "decided" (when the deciding task had succeeded), "again TASK" (the task must not
+    restart earlier), "round N" (round N of the gang must not start earlier).
+    `orders`: {name: content} of the orders for the minder that exist as files.
     """
 
     part: wire.HostPart
@@ -53,14 +55,14 @@ class HostRunView(NamedTuple):
     time_by_event: Dict[str, float]
     orders: Dict[str, MinderOrder]
     silence_s_by_host: Dict[str, float] = {}  # host -> seconds since its last message
-    # Task -> the result of restart.count_failure for its last death.
+    # Task -> how many of its starts have failed, up to its last death (see restart.count_failure).
     restart_counts: Dict[str, RestartCount] = {}
-    # The number of the last round for which this host has fetched the chief's `keep` folders. A
-    # round is a start of all tasks that restart together.
+    # The last round for which this host has fetched the chief's `keep` folders. A round is one
+    # start of all tasks that restart together. Nothing is fetched for round 1.
     fetched_keep_round: int = 1
     boot_id: Optional[str] = None
-    # True if all processes of the run on this host had died (for example because of a reboot), and
-    # no other host has answered since.
+    # True if this minder has replaced a dead one, has found no live supervisor of the run (for
+    # example after a reboot), and has not heard from another host since.
     rejoining: bool = False
     # host -> for how many seconds the host has refused all connections to its mesh port
     refusal_s_by_host: Dict[str, float] = {}
@@ -80,7 +82,7 @@ class StartTask(NamedTuple):
 
 class EndTask(NamedTuple):
     """Send SIGTERM to the processes of the task, and SIGKILL after `grace_s` seconds. decide.py
-    returns this action repeatedly until the task has ended."""
+    returns this action again in each step until the task has ended."""
 
     task: str
     reason: str
@@ -99,7 +101,7 @@ class ReapTask(NamedTuple):
 
 
 class GiveUpTask(NamedTuple):
-    """Record that the task does not restart any more, for `reason`."""
+    """Record that the task is not restarted again. `reason` says why."""
 
     task: str
     reason: str
@@ -122,17 +124,21 @@ class ReportStage(NamedTuple):
 
 
 class FetchKeepFolders(NamedTuple):
-    """Fetch the `keep` folders of the chief's host in the background, for round `round_number`. A
-    round is one start of all tasks that restart together. decide.py returns this action repeatedly
-    until the folders have arrived, but they are fetched only once."""
+    """Fetch the `keep` folders of the chief's host in the background, for round `round_number` of
+    the gang. decide.py returns this action in each step until the folders have arrived. Only the
+    first of these actions starts the transfer."""
 
     round_number: int
 
 
 class ReportMinderChange(NamedTuple):
-    """Tell all hosts that `host` has lost its minder (the agent's daemon for the run), or has one
-    again. `change_count`: how often either has happened on `host`; an odd number means that `host`
-    has no minder now. `without_minder_s`: for how many seconds `host` has had no minder."""
+    """Tell all hosts that `host` has lost its minder (the agent's daemon for the run), or that it
+    has a minder again.
+
+    `change_count`: how often `host` has lost or regained its minder. After an odd number of
+    changes, `host` has no minder.
+    `without_minder_s`: for how many seconds `host` has had no minder.
+    """
 
     host: str
     change_count: int
@@ -147,18 +153,18 @@ class ReportTasksLost(NamedTuple):
 
 
 class EnterPhase(NamedTuple):
-    """Record that the run on this host has reached the phase `phase`."""
+    """Record that the run has reached the phase `phase` on this host."""
 
     phase: str
 
 
 class CommitRun(NamedTuple):
-    """Tell all hosts that the run is committed: it continues even if the control machine is not
-    reachable any more."""
+    """Tell all hosts that the run is committed: from now on, it continues even if the control
+    machine cannot be reached."""
 
 
 class AbortRun(NamedTuple):
-    """Tell all hosts that the run ends. `kind` is one of shared_state.ABORT_KINDS."""
+    """Tell all hosts to end the run. `kind` is one of shared_state.ABORT_KINDS, such as "stop"."""
 
     kind: str
     reason: str

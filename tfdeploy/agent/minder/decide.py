@@ -1,8 +1,8 @@
 """Decide when the run starts and ends on this host. The input is the plan for this host, the shared
-state, the tasks of this host and the clock; the output is actions. Pure.
+state, the tasks of this host and the time. The output is actions.
 
-Decisions read no clock and no file, so each rule can be tested with one row of a table. Restarts of
-tasks are decided in restart.py.
+The functions here read no clock and no file, so that a test of a rule is one row of a table.
+restart.py decides which tasks restart.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
-NO_ANSWER = "a host lost all its processes of the run, and no other host answered it for a day"
-# If all processes of the run on a host have died, the host's next minder starts nothing until
-# another host answers. It waits at most this many seconds for an answer.
+NO_ANSWER = "all processes of the run on a host had died, and no other host answered it for a day"
+# If all processes of the run on a host have died, the run may be over without its knowledge. So the
+# host's next minder starts nothing until another host answers. After so many seconds without an
+# answer, it ends the run.
 REJOIN_S = 86400.0
 
 
 def decide(view: HostRunView) -> List[Action]:
-    """Return the actions to take now. Called after each change, and also regularly."""
+    """Return the actions that the minder must take now. The minder calls this after each change,
+    and also regularly."""
     if view.phase == "ended":
         return []
     conclusions = _decide_commit_or_abort(view)
@@ -51,8 +53,7 @@ def decide(view: HostRunView) -> List[Action]:
     reaping: List[Action] = [
         _make_reap_action(view, own) for own in view.local_tasks.values() if _is_orphaned(own)
     ]
-    # Do not wait until the tasks of dead supervisors are reaped, because a task that cannot be
-    # killed must not delay the others.
+    # The other actions follow in the same step: a task that cannot be killed must not delay them.
     return reaping + _decide_by_phase(view)
 
 
@@ -68,7 +69,8 @@ def _decide_by_phase(view: HostRunView) -> List[Action]:
     if view.phase == "committed" and _are_all_tasks_finished(view):
         return [EnterPhase("ended")]
     if view.rejoining:
-        # The run may be over. So nothing starts until another host has answered.
+        # The other hosts may have ended the run meanwhile. So nothing starts until one of them
+        # answers.
         return [AbortRun("abort", NO_ANSWER)] if _seconds_since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
@@ -87,8 +89,8 @@ def _decide_by_phase(view: HostRunView) -> List[Action]:
 
 
 def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
-    """Return the actions that commit or end the run. The reason for such an action may be a fact
-    that only this host knows; the action tells it to the other hosts."""
+    """Return the actions that commit or end the run, or [] if neither is due. Such an action tells
+    the decision and its reason to all hosts, because only this host may know the reason."""
     part, orders, known = view.part, view.orders, view.known
     if known.abort is not None:
         return []
@@ -157,7 +159,7 @@ def _are_all_tasks_finished(view: HostRunView) -> bool:
 def _end_aborted_run(view: HostRunView, abort: Abort) -> List[Action]:
     if _have_all_tasks_ended(view):
         return [EnterPhase("ended")]
-    # A stop that comes later may shorten the grace time.
+    # If an operator stops a run that is already ending, the shorter of the two grace times applies.
     graces = [abort.get("grace_s"), view.orders.get("stop", {}).get("grace_s")]
     grace_s = min((grace for grace in graces if grace is not None), default=view.part.stop_grace_s)
     actions: List[Action] = [] if view.phase == "ending" else [EnterPhase("ending")]
@@ -170,9 +172,9 @@ def _end_aborted_run(view: HostRunView, abort: Abort) -> List[Action]:
 
 
 def _end_tasks_after_success(view: HostRunView) -> List[Action]:
-    """Return the actions that end the remaining tasks of this host after the run has succeeded. A
-    task that is no server is ended once its grace time has passed. Servers are ended after all
-    other tasks of the run."""
+    """Return the actions that end the remaining tasks of this host, once the run has succeeded.
+    Servers are ended after all other tasks of the run. Any other task is ended `finish_grace_s`
+    seconds after the success, or later if it still logs: so long after its last own line."""
     part = view.part
     if run_success_time(part.peers, view.known) is None:
         return []
@@ -183,8 +185,8 @@ def _end_tasks_after_success(view: HostRunView) -> List[Action]:
         own = view.local_tasks[spec.task]
         if own.has_ended:
             continue
-        # A task is also ended if it waits for a task that has ended for good, because its
-        # TensorFlow session can never start.
+        # A task that waits for a task that has ended for good is ended at once: its TensorFlow
+        # session can never start.
         is_due = min(waited, own.quiet_s) >= part.finish_grace_s or any(
             _has_ended_for_good(view, task) for task in own.awaited_tasks
         )
@@ -194,8 +196,8 @@ def _end_tasks_after_success(view: HostRunView) -> List[Action]:
 
 
 def _counts_as_ended(view: HostRunView, peer: wire.Peer, waited_s: float) -> bool:
-    """Return True if the task `peer` has ended. A task of another host also counts as ended if that
-    host has been silent for so long that it must have ended the task by now."""
+    """Return True if the task `peer` has ended for good. A task of another host also counts as
+    ended if that host has been silent for so long that the task must be over by now."""
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
     return _has_ended_for_good(view, peer.task) or (
         peer.task not in view.local_tasks

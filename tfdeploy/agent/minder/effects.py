@@ -1,5 +1,5 @@
-"""Carry out the actions that decide.py returns, with one method for each kind of action. Decides
-nothing."""
+"""Carry out the actions that decide.py returns. There is one method for each kind of action.
+Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class ActionExecutor:
         )
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        # None until this host first fetches `keep` folders, which it does if all tasks of the gang
-        # restart together.
+        # Fetches `keep` folders for a restart of the gang. None until such a restart first needs
+        # them.
         self._keep: Optional[KeepFetch] = None
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
@@ -61,13 +61,13 @@ class ActionExecutor:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """Carry out an action. Return True if the action has changed something; the minder must
-        then take its next step at once. Raises OSError if the system refuses the action."""
+        """Carry out an action. Return True if the action has changed something, so that the minder
+        must take its next step without a pause. Raises OSError if the system refuses the action."""
         return self._methods[type(action)](action)
 
     def replace_and_share_state(self, known: KnownRunState) -> None:
-        """Set the shared state, write it to disk, and then send it to the other hosts. `known` must
-        contain everything in the current state."""
+        """Replace the shared state by `known`, write it to disk, and then send it to the other
+        hosts. `known` must contain everything that the current shared state contains."""
         self._store.replace_shared_state(known)
         self._store.save()
         self.send_state_and_tell_success()
@@ -93,15 +93,15 @@ class ActionExecutor:
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:
-            pass  # the disk is full; the programs will be ended after their grace time
+            pass  # The disk is full. The programs wait for the chief until they are ended.
 
     def keep_fetch_error(self) -> str:
-        """Return why the last try to fetch the chief's `keep` folders has failed; "" if it has not
+        """Return why the last try to fetch the chief's `keep` folders failed, or "" if no try has
         failed."""
         return "" if self._keep is None else self._keep.error
 
     def end_stalled_attempt(self, task: str, attempt: int, reason: str) -> None:
-        """If the attempt still runs, end it as failed."""
+        """End the attempt, which has stalled, if it still runs. Its outcome is then "failed"."""
         status = self._paths.status(task)
         if status.state == "running" and status.attempt == attempt:
             reason = "stalled: %s (stall.after is %g s)" % (reason, self._part.stall_after_s)
@@ -197,9 +197,10 @@ class ActionExecutor:
         self._store.save()
         self._store.journal(action.phase)
         if action.phase == "ended":
-            # `launch --fresh` has renamed the keep folders. If that launch was rolled back, the
-            # folders get their names back only now, because hosts that share the workdir must first
-            # see that the run has ended on this host.
+            # If `launch --fresh` was rolled back, the keep folders that it renamed get their old
+            # names back. The last of the hosts that share the workdir does this. It recognises by
+            # the saved phases of the others that it is the last, so this step comes after the phase
+            # is saved.
             leftovers.restore_keep_if_aborted(self._paths)
         return True
 

@@ -1,10 +1,10 @@
 """Create the run's nftables table on this host. The table exists as long as the run's minder (the
 agent's daemon for the run on this host) or the supervisor of a task lives.
 
-A process of nft reads its commands from a FIFO in the run's folder. The minder and the supervisors
-keep the writing end of the FIFO open (RunPaths.open_firewall_fifo). When the last of them ends, nft
-reaches the end of its input and ends too, and the kernel removes the table, because nft is its
-owner. This needs no signal.
+A process of nft owns the table and reads its commands from a FIFO in the run's folder. The minder
+and the supervisors keep the writing end of the FIFO open (RunPaths.open_firewall_fifo). When the
+last of them ends, even by SIGKILL, nft reaches the end of its input and ends too. The kernel then
+removes the table, because its owner is gone.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from tfdeploy.agent.host.network import nft, nft_program
 from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 
-WITHIN_S = 10.0  # limits the time to create the table at the start
-# Limits the time to create the table again. It is short, because the minder waits meanwhile.
+WITHIN_S = 10.0  # how long creating the table may take when the minder starts
+# How long creating a lost table again may take. Short, because the minder does nothing else
+# meanwhile.
 AGAIN_WITHIN_S = 2.0
-PAUSE_S = 5.0  # the pause between two tries to create the table again
-_POLL_S = 0.02  # the pause between two polls
+PAUSE_S = 5.0  # the pause between two tries to create a lost table again
+_POLL_S = 0.02  # the pause between two looks whether nft has done something
 _TRIES = 2  # The first try may fail because another program changes tables at the same moment.
 _QUIT = b"\nquit\n"
 
 
 def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
-    """Return which ports the firewall closes on this host, and who may still use them."""
+    """Return which ports the run's firewall closes on this host, and which addresses may still use
+    them."""
     own_minders = [minder for minder in part.mesh if minder.host == part.host]
     ports = [spec.port or spec.own_port for spec in part.tasks] + [
         minder.port for minder in own_minders
@@ -53,8 +55,8 @@ def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
 
 def _endpoints_of(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
     """Return the (address, port) pairs at which the minder and the tasks of another host listen.
-    This host may have some of these addresses too, because container bridges often have the same
-    address on many hosts."""
+    Some of these addresses may be addresses of this host too, because container bridges often have
+    the same address on many hosts. The caller leaves these out."""
     ports = {minder.port} | {
         int(peer.address.rpartition(":")[2])
         for peer in part.peers
@@ -68,8 +70,8 @@ def start_firewall(
 ) -> Firewall:
     """Create the run's table before any port listens. Raises FirewallRefused.
 
-    If a minder that replaces a dead one cannot create the table now, it continues without the table
-    and tries again later.
+    `takes_over`: True if this minder replaces a dead one. The run then continues without the table
+    if it cannot be created now, and the minder tries again later.
     """
     try:
         firewall = Firewall(paths, ports_to_close(paths, part))
@@ -87,11 +89,11 @@ def start_firewall(
 
 class Firewall:
     def __init__(self, paths: RunPaths, closed: nft.ClosedPorts) -> None:
-        """Create the FIFO, and check the addresses and ports. Raises OSError, and ValueError if an
-        address or a port is invalid."""
+        """Create the FIFO and check `closed`. Raises ValueError if `closed` contains an invalid
+        address or port. Raises OSError."""
         self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
-        # An invalid address is reported now, not only when the table is created again.
+        # The result is not used. This call reports an invalid address before the run starts.
         nft.build_table(closed)
         self._closed = closed
         self._command: List[str] = []
@@ -111,11 +113,11 @@ class Firewall:
         self._create_table(WITHIN_S)
 
     def recreate_lost_table(self) -> str:
-        """Create the table again if the nft process that owns it was killed. (Only root can kill
-        this process.) Return what happened, for the journal; "" if nothing happened.
+        """Create the table again if the nft process that owns it was killed, which only root can
+        do. Return a sentence for the journal that says what happened, or "" if nothing happened.
 
-        While there is no table, only the filters of the ports (if there are any) keep strangers
-        out.
+        Until the table exists again, only the filters of the run's sockets (if it has any) keep
+        strangers out.
         """
         now = time.monotonic()
         if self._held is None or self._is_nft_reading() or now < self._next_try:
@@ -128,8 +130,8 @@ class Firewall:
         return "the run's firewall table was removed, and has been created again"
 
     def restore_and_journal(self, journal: Callable[..., None]) -> None:
-        """Create the table again if it was removed, and record in the journal what happened. The
-        same text is not recorded twice in a row."""
+        """Create the table again if it was lost, and record in the journal what happened. A
+        sentence that repeats the previous one is not recorded."""
         event = self.recreate_lost_table()
         if event and event != self._noted:
             journal("firewall", why=event)
@@ -150,8 +152,8 @@ class Firewall:
             raise FirewallRefused(problem)
         for _ in range(_TRIES):
             log_begin = self._start_nft()
-            # The table gets a new name each time, because an old nft process may still run and own
-            # a table.
+            # An old nft process may still run and own a table of this run. So each table has a new
+            # name.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.build_table(self._closed._replace(name=name)).encode("ascii")
             problem = self._write_to_nft(text, deadline) or self._await_table(
@@ -159,16 +161,17 @@ class Firewall:
             )
             if not problem:
                 return
-            # An nft process that an earlier minder started may still read the FIFO, because
-            # supervisors hold the FIFO open. That nft process must end before the next try.
+            # The supervisors hold the FIFO open, so an nft process that an earlier minder started
+            # may still read it, and get the commands instead. That nft process must end before the
+            # next try.
             self._write_to_nft(_QUIT, deadline)
             while self._is_nft_reading() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         raise FirewallRefused("nft: " + problem)
 
     def _check_nft_command(self) -> str:
-        """Find the command line that starts nft, unless an earlier call has found it. Return "" if
-        nft can be started, else the reason why nft cannot be started."""
+        """Find a command line that starts nft, unless an earlier call has found one. Return "" if
+        nft can be started. Otherwise return why it cannot be started."""
         refused = ""
         if not self._command:
             command, refused = nft_program.find_working_command(nft_program.start_checks())
@@ -176,11 +179,12 @@ class Firewall:
         return refused
 
     def _start_nft(self) -> int:
-        """Start nft with the FIFO as its input. Return the position in the log at which its output
-        begins. nft does not end with this process.
+        """Start nft with the FIFO as its input. Return the position in the log file at which the
+        output of this nft begins. nft does not end when this process ends.
 
-        The command line of nft contains the run's folder. By this folder, the minder distinguishes
-        nft from orphaned processes of tasks, so that it ends only the orphans (task_processes.py).
+        The command line of nft contains the run's folder. By this folder, task_processes.py
+        recognises that nft is no orphaned process of a task and must not be ended with such
+        orphans.
         """
         read_descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         try:
@@ -201,7 +205,7 @@ class Firewall:
             os.close(read_descriptor)
 
     def _drain_fifo(self, read_descriptor: int) -> None:
-        """Discard data in the FIFO that an earlier nft did not read, so that the new nft does not
+        """Discard what an earlier nft has left unread in the FIFO, so that the new nft does not
         read it."""
         try:
             while os.read(read_descriptor, 1 << 16):
@@ -210,7 +214,7 @@ class Firewall:
             pass
 
     def _write_to_nft(self, text: bytes, deadline: float) -> str:
-        """Write the whole text to the FIFO. Return what went wrong, or ""."""
+        """Write the whole text to the FIFO. Return "", or what went wrong."""
         assert self._held is not None
         while text:
             try:
@@ -224,8 +228,8 @@ class Firewall:
         return ""
 
     def _await_table(self, table: str, log_begin: int, deadline: float) -> str:
-        """Wait until the table exists, then return "". Return the reason if nft reports an error,
-        ends, or takes too long."""
+        """Wait until the table exists, and return "". If nft reports an error, ends, or has not
+        created the table by the deadline, return a sentence that says so."""
         while True:
             if "flags owner" in self._list_tables("table", "inet", table):
                 return ""
@@ -242,9 +246,9 @@ class Firewall:
         return bool(re.search(pattern, self._list_tables("tables", "inet")))
 
     def _list_tables(self, *arguments: str) -> str:
-        """List tables with a separate nft process, and return its output. The nft process that owns
-        the table must not list tables: it could lose its netlink socket, and then the kernel would
-        remove the table."""
+        """Run `nft list` with these arguments in a separate process, and return its output. The nft
+        process that owns the table must not do this: it could lose its netlink socket, and the
+        kernel would then remove the table."""
         return StartedProgram(
             self._command + ["list", *arguments], env=nft_program.nft_environment()
         ).read_output()[1]
@@ -255,8 +259,8 @@ class Firewall:
             return log.read(1 << 16).decode("utf-8", "replace")
 
     def _is_nft_reading(self) -> bool:
-        """Return True if an nft process still reads the FIFO. If a FIFO has no reader, poll reports
-        an error."""
+        """Return True if an nft process has the FIFO open for reading. poll() reports an error for
+        a FIFO without a reader."""
         assert self._held is not None
         poll = select.poll()
         poll.register(self._held, 0)

@@ -1,5 +1,6 @@
 """Hold the ports of a run's tasks from the time when the run is prepared, so that no other program
-takes them. Also claim the mesh's port, on which the minder accepts connections of other minders."""
+takes them. Also bind the port of the mesh, on which the minder accepts connections of other
+minders."""
 
 from __future__ import annotations
 
@@ -16,14 +17,14 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
-# The longest wait for the port of the mesh (the connections between the minders). Connections of a
-# dead minder may still use this port for a while.
+# How long a minder that replaces a dead one waits for the port of the mesh (the connections between
+# the minders). Connections of the dead minder may still use this port for a moment.
 MESH_PORT_WAIT_S = 5.0
 
 
 class FirewallRefused(Exception):
-    """The run's nftables table cannot be created; the text says why. This class is defined here so
-    that a minder that needs no table does not load firewall.py."""
+    """The run's nftables table cannot be created. The text of the error says why. This class is not
+    in firewall.py, so that a minder that needs no table does not load that module."""
 
 
 class PortTaken(Exception):
@@ -34,8 +35,8 @@ class PortTaken(Exception):
 
 def hold_ports(part: wire.HostPart, may_be_bound: bool) -> List[socket.socket]:
     """Return one socket for each port of this host's tasks. The sockets are bound, so that no other
-    program can take these ports. `may_be_bound`: True if the tasks may have bound their ports
-    already. Raises PortTaken."""
+    program can take these ports. `may_be_bound`: True if tasks may already run and have bound their
+    ports. Raises PortTaken."""
     return [_hold_port(spec.port, may_be_bound) for spec in part.tasks if spec.port is not None]
 
 
@@ -43,8 +44,8 @@ def guard_ports(
     paths: RunPaths, part: wire.HostPart, may_be_bound: bool, state: wire.HostRunState
 ) -> Optional[GuardedPorts]:
     """Hold the ports of this host's tasks, and close them to strangers. Return None if the run does
-    not protect its ports. `state`: contains the addresses that an earlier minder has admitted.
-    Raises PortTaken."""
+    not protect its ports. `state`: the stored state of the run on this host. It names the addresses
+    that an earlier minder has admitted. Raises PortTaken."""
     if part.protect == "none":
         return None
     from tfdeploy.agent.host import descriptors
@@ -66,7 +67,8 @@ def guard_ports(
 
 
 def explain_open_ports(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
-    """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
+    """Return {task: why its port is open to everybody}. Tasks whose ports are protected are left
+    out."""
     addresses = guarded.find_unfiltered_listeners()
     reason = (
         "port %d is open to everybody: the task's program listens on %s only, so tfdeploy's filter "
@@ -84,30 +86,30 @@ def _hold_port(port: int, may_be_bound: bool) -> socket.socket:
         return sockets.hold_port(port, may_be_bound=may_be_bound)
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
-            # The task has bound the port exclusively. So no other process can take the port, and
-            # the minder need not hold it. An unbound socket is returned in place of one that holds
-            # the port.
+            # The task has bound the port exclusively. No other process can take it, so the minder
+            # need not hold it. The returned socket is not bound and only stands in for a bound one.
             return socket.socket()
         raise PortTaken(port) from error
 
 
 class ExclusivePorts:
-    """The ports that programs bind exclusively. While the task of such a port is not alive, the
-    minder holds the port; it releases the port just before the task starts."""
+    """The ports that programs bind exclusively, so that a task cannot share its port with the
+    minder. The minder holds such a port only while the task is not alive, and releases the port
+    just before the task starts."""
 
     def __init__(self, part: wire.HostPart) -> None:
         self._ports = {spec.task: spec.own_port for spec in part.tasks if spec.own_port is not None}
         self._held: Dict[str, socket.socket] = {}
 
     def hold_all(self) -> None:
-        """Hold all these ports. Called before any task has started. Raises PortTaken."""
+        """Hold the ports of all tasks. Called before any task has started. Raises PortTaken."""
         for task, port in self._ports.items():
             self._held[task] = _hold_port(port, may_be_bound=False)
 
     def sync_held_ports(self, local_tasks: Dict[str, LocalTask]) -> None:
-        """Hold the ports of the tasks that are not alive, and release the ports of the others. If
-        another process has taken the port of a task that is not alive, this method raises no error,
-        but the next start of the task will fail."""
+        """Hold the ports of the tasks that are not alive, and release the ports of the others. No
+        error is raised if another process has taken the port of a dead task. The next start of that
+        task then fails."""
         for task, port in self._ports.items():
             if local_tasks[task].is_supervised or local_tasks[task].status.state not in (
                 "pending",
@@ -125,16 +127,16 @@ class ExclusivePorts:
             self._held.pop(task).close()
 
     def close(self) -> None:
-        """Release all ports, and do not hold them again."""
+        """Release all ports. Later calls of sync_held_ports do not hold them again."""
         for task in self._ports:
             self.release(task)
         self._ports = {}
 
 
 def bind_mesh_port(port: int, takes_over: bool) -> socket.socket:
-    """Return the socket on which the mesh listens later. `takes_over`: True if this minder replaces
-    a dead one; then wait until the dead minder's connections no longer use the port. Raises
-    PortTaken."""
+    """Return a socket that is bound to the port of the mesh. `takes_over`: True if this minder
+    replaces a dead one. The function then waits until the dead minder's connections no longer use
+    the port. Raises PortTaken."""
     try:
         return sockets.bind_exclusively(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:

@@ -1,10 +1,11 @@
-"""Decide how long a minder (the agent's daemon for one run on one host) stays after the end of the
-run. It stays because hosts that are cut off from the network do not know yet how the run ended.
+"""Decide how long a minder (the agent's daemon for one run on one host) stays alive after the end
+of the run. It stays because hosts that are cut off from the network do not know yet how the run
+ended.
 
-During this time the minder only listens on the mesh's port, and seldom connects to other hosts. A
-host that is no longer cut off connects to this minder. The minder ends when all other hosts either
-know how the run ended, or refuse connections to the mesh's port (for example after a reboot). It
-ends after a day at the latest.
+During this time the minder listens on the mesh's port, so that a host that is no longer cut off can
+connect to it. The minder itself seldom connects to other hosts. The minder ends when each of the
+other hosts either knows how the run ended, or refuses connections to the mesh's port (for example
+after a reboot). It ends after a day at the latest.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import time
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run.folder import RunPaths
 
-# After the end of the run, the minder stays at most this many seconds. The limit depends on how far
-# the run came:
+# How many seconds the minder stays at most after the end of the run. The first limit whose comment
+# is true applies.
 DAY_S = 86400.0  # the run was committed
-UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on every host
+UNCOMMITTED_S = 60.0  # the run was started, but not committed, so it ends by itself on every host
 UNSTARTED_S = 20.0  # the run was never started on this host
-ROLLED_BACK_S = 1.0  # the control machine has rolled the run back; counted from the rollback
-SELDOM_AFTER_S = 60.0  # after this many seconds, the pauses become longer
-# The pause between two calls of `decide_stay_and_tick`: at first, and later. A change ends the
-# pause early.
+ROLLED_BACK_S = 1.0  # so long after the order to roll the run back, if that is earlier
+SELDOM_AFTER_S = 60.0  # when SELDOM_S replaces SOON_S
+# The pause between two calls of `decide_stay_and_tick`: SOON_S at first, later SELDOM_S. A change
+# ends the pause early.
 SOON_S, SELDOM_S = 0.25, 5.0
 
 
@@ -36,10 +37,10 @@ class MinderLinger:
         self.tick_s = SOON_S
 
     def decide_stay_and_tick(self) -> bool:
-        """Return True if the minder must not end yet. Also set `tick_s`, the pause before the next
+        """Return True if the minder must stay alive. Also set `tick_s`, the pause before the next
         call."""
         now = time.monotonic()
-        # The control machine may roll the run back at any time.
+        # The order to roll the run back may arrive at any time, so it is looked for in each call.
         if not self._committed and self._paths.minder_order("abort"):
             self._until = min(self._until, now + ROLLED_BACK_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:

@@ -1,10 +1,11 @@
-"""The minder is the process of one run on one host that holds the run's ports, talks to the other
-hosts, starts supervisors, and ends the run. It does not need the control machine.
+"""The minder is the process that manages one run on one host. It holds the run's ports, talks to
+the minders of the other hosts, starts supervisors, and ends the run. It does not need the control
+machine.
 
-In each step, the minder observes files, its children, the mesh and the clock, adds its observations
-to the shared state, decides (decide.py), acts (effects.py) and saves. The state is written to disk
-before the minder acts on it (unless the disk is full), so that a new minder can replace this one at
-any moment.
+The minder works in steps. In each step, it observes files, its children, the mesh and the clock,
+adds its observations to the shared state, decides (decide.py), acts (effects.py) and saves. The
+state is written to disk before the minder acts on it (unless the disk is full), so that a new
+minder can replace this one at any moment.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer, MinderOrder
 
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
-# The longest pauses between two steps of the minder's loop. The first value applies while the run
-# starts or ends, the second while its tasks train.
+# The longest pause between two steps of the minder's loop: the first value while the run starts or
+# ends, the second value while its tasks train.
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
@@ -72,10 +73,11 @@ class Minder:
         self.mesh: Optional[Mesh] = None
         self.firewall: Optional[Firewall] = None
         self.guarded: Optional[GuardedPorts] = None
-        # The contents of the launcher's control files `start` and `renew` when they were last read.
+        # The orders `start` and `renew` when they were last read. The launcher has written them. If
+        # they change, the launcher is alive.
         self.launcher: Tuple[Optional[MinderOrder], ...] = (None, None)
-        self.next_open = 0.0  # when to check again whether ports are open to everybody
-        self.refused = ""  # the last error of a step of the minder's loop, as text
+        self.next_open = 0.0  # when the next check for ports that are open to everybody is due
+        self.refused = ""  # the error of the last failed step, which is recorded only once
 
     # --- starting the minder
 
@@ -115,9 +117,9 @@ class Minder:
         return Mesh(self.part, certificates, listener, known, self.wake, answer, self.guarded)
 
     def _answer_question(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Answer another minder, which has asked for the signs of life of this host's tasks, or for
-        this host's `keep` folders. If OSError or ValueError is raised, the other minder tries
-        again."""
+        """Answer another minder. It asks either for the signs of life of this host's tasks, or for
+        this host's `keep` folders. Raises OSError or ValueError if that fails. The other minder
+        then tries again."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
         else:
@@ -140,8 +142,8 @@ class Minder:
             identity.start_ticks if identity else None,
         )
         if self.rebooted:
-            # The monotonic clock started again at the boot, so times from before the boot have no
-            # meaning.
+            # A boot restarts the monotonic clock, so the stored times from before the boot are
+            # meaningless.
             state.marks, state.health = {}, {}
         vars(state).update(own_file_origin())
         state.marks.setdefault("prepared", now)
@@ -153,7 +155,8 @@ class Minder:
         self.store.save()
 
     def wake(self) -> None:
-        """Wake the loop, so that it takes a step now. May be called from any thread."""
+        """End the pause of the minder's loop, so that the next step begins now. May be called from
+        any thread."""
         try:
             os.write(self.wake_writing, b"!")
         except OSError:
@@ -181,21 +184,22 @@ class Minder:
             leftovers.remove_uncommitted_marks(self.paths)
 
     def _was_never_started(self) -> bool:
-        """Return True if the run was prepared on this host, but was neither started nor rolled
-        back. No task has ever run then, so the folder of the run is useless."""
+        """Return True if the run was prepared on this host, but then neither started, stopped nor
+        rolled back. In this case no task has ever run, so the folder of the run is not needed."""
         ended = self.paths.minder_order("abort") or self.paths.minder_order("stop")
         return (
             self.state.started is None
             and not self.store.known.committed
             and not ended
-            # A later run with the same name may have replaced the folder.
+            # If another run with this name has replaced the folder, the lock is gone with the old
+            # folder.
             and self.lock.is_held()
         )
 
     def _try_step(self) -> bool:
-        """Take a step, and return whether it changed something. An error does not end the minder,
-        because there may be no other process that could start a new one. Instead, the next step
-        tries again."""
+        """Take a step, and return whether it changed something. If the step fails, the next step
+        tries again. An error must not end the minder, because there may be no other process that
+        could start a new one."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - a limit of the system, or a bug
@@ -208,7 +212,8 @@ class Minder:
         return changed
 
     def step(self) -> bool:
-        """Observe, decide, act and save once. Return False if this changed nothing."""
+        """Take one step: observe, decide, act and save. Return False if the actions changed
+        nothing."""
         self._reap_children()
         own_tasks = self.supervisors.observe_tasks("decided" in self.state.marks)
         self._merge_shared_state(own_tasks)
@@ -243,8 +248,8 @@ class Minder:
             self.sampling.start_if_dead(time.monotonic(), ended)
 
     def _merge_shared_state(self, own_tasks: Dict[str, LocalTask]) -> None:
-        """Add to the shared state how tasks of this host have ended, and what other minders and the
-        control machine have sent. Write nothing to disk."""
+        """Add two kinds of facts to the shared state: how tasks of this host have ended, and what
+        other minders and the control machine have sent. Write nothing to disk."""
         in_touch = self.mesh is None or self.mesh.has_heard_any_peer()
         known = self.store.known.join(forwarded_end.take_forwarded_run_end(self.paths, self.part))
         if self.mesh is not None:
@@ -268,13 +273,13 @@ class Minder:
         self.rejoining = self.rejoining and not in_touch
 
     def _record_stop_and_launcher_signs(self, view: HostRunView) -> None:
-        """Record that an operator has asked for a stop. Restart the time limit of the current phase
-        when the launcher writes a control file, which shows that the launcher is alive."""
+        """Record whether an operator has asked for a stop. If the launcher has written an order, it
+        is alive, so restart the time limit of the current phase."""
         if "stop" in view.orders:
             self.store.update_state(stop_requested=True)
         signs = view.orders.get("start"), view.orders.get("renew")
         if signs != self.launcher and view.phase in ("prepared", "started"):
-            # The launcher is alive and waits for other hosts. So the time limit starts anew.
+            # The launcher is alive and waits for other hosts, so this host must not give up yet.
             view.time_by_event[view.phase] = view.now
         self.launcher = signs
 
@@ -300,7 +305,7 @@ class Minder:
         )
 
     def _record_restart_reasons(self, view: HostRunView) -> None:
-        """Record in the status which tasks of this host will restart soon, and why."""
+        """Record in state.json which tasks of this host will restart soon, and why."""
         waiting = {
             task: reason
             for task, reason in self.state.again.items()
@@ -350,8 +355,7 @@ class Minder:
     # --- after the end of the run
 
     def _stay_until_peers_know(self, fifo: int) -> None:
-        """Keep the minder alive until the hosts with unfinished tasks know how the run has
-        ended."""
+        """Keep the minder alive until the other hosts know how the run has ended. See linger.py."""
         if self.mesh is None:
             return
         started = self.state.started is not None
@@ -359,8 +363,8 @@ class Minder:
         while linger.decide_stay_and_tick():
             self._wait_for_wakeup(fifo, linger.tick_s)
             self.effects.replace_and_share_state(self.store.known.join(self.mesh.current_state()))
-            # A stop order may arrive after the run has ended on this host. Hosts that were cut off
-            # until now must learn of this order.
+            # An operator may stop the run after it has ended on this host. Hosts on which the run
+            # has not ended, because they were cut off, learn of this order only from this minder.
             if self.paths.minder_order("stop") is not None and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
@@ -368,16 +372,16 @@ class Minder:
 
 
 def _daemonize() -> None:
-    """Continue in a child process that has its own session, so that the minder does not end with
-    the process that started it."""
+    """Continue in a child process with a session of its own, so that the minder survives the
+    process that started it."""
     if os.fork() > 0:
         os._exit(0)
     os.setsid()
 
 
 def main(argv: List[str]) -> int:
-    """Run the command `minder HOST_DIR [FD]`. The minder writes one JSON line to FD, which says
-    whether it holds all of its ports."""
+    """Run the command `minder HOST_DIR [FD]`. FD is the descriptor to which the minder writes one
+    line of JSON. The line says whether it holds all of its ports."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner("tasks")
@@ -407,7 +411,7 @@ def _report_start_result(descriptor: int, line: MinderAnswer) -> None:
     try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
     except BrokenPipeError:
-        # The launcher has died. Either another launcher continues, or this minder ends when its
-        # time limit has passed.
+        # The process that started the minder has died. Another launch may continue the run. If none
+        # does, this minder ends when its time limit has passed.
         pass
     os.close(descriptor)

@@ -1,15 +1,20 @@
-"""Decide which tasks restart, and the order of restarts within a gang (the tasks that must restart
-together). The input is the plan for this host, the shared state, the tasks of this host and the
-clock; the output is actions. The functions have no side effects.
+"""Decide which tasks restart, and in which order the tasks of a gang restart (the tasks that must
+restart together). The input is the plan for this host, the shared state, the tasks of this host and
+the time. The output is actions. The functions have no side effects.
 
 `decide_restart` alone decides whether and when a task restarts.
 
-A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together.
-One minder (the agent's daemon on a host) announces a new round, which is a start of the gang. Then
-every host ends its tasks of the old round and reports the stage CLEARED. After all hosts have
-reported CLEARED, each of them fetches the `keep` folders of the chief's host and reports SUPPLIED.
-Then the servers start. After all servers are up (SERVED), the other tasks start. So no process of
-the new round meets a process of the old round.
+A task that is in no gang restarts alone on its host after a pause. The tasks of a gang restart
+together, in a new round, which is a start of the gang:
+
+1. One minder (the agent's daemon on a host) announces the round.
+2. Every host ends its tasks of the old round and reports the stage CLEARED.
+3. After all hosts have reported CLEARED, each of them fetches the `keep` folders of the chief's
+   host and reports SUPPLIED.
+4. The servers start.
+5. After all servers are up (SERVED), the other tasks start.
+
+So no process of the new round meets a process of the old round.
 """
 
 from __future__ import annotations
@@ -47,28 +52,28 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
-# If an attempt lasted fewer seconds than this, the next pause is twice as long.
+# If an attempt lasted fewer seconds than this, the pause before the next attempt is doubled.
 QUICK_S = 10.0
-# If an attempt lasted more seconds than this, the count of failed starts begins again at zero.
+# If an attempt lasted at least this many seconds, the count of failed starts begins again at zero.
 REFILL_S = 600.0
-# The stages of a host in a restart of the gang: the host's old tasks have ended; the host has the
-# `keep` folders; the host's servers are up.
+# The stages of a host in a restart of the gang. CLEARED: the host's old tasks have ended. SUPPLIED:
+# the host has the `keep` folders. SERVED: the host's servers are up.
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
-# The longest time from SIGTERM to SIGKILL, for tasks that are ended because another task of their
-# gang has died.
+# If a task is ended because another task of its gang has died, it has at most this many seconds
+# between SIGTERM and SIGKILL.
 GANG_GRACE_S = 5.0
-# A program that does not set SO_REUSEADDR cannot listen on its port for this time (of Linux) after
-# the last connection to the port has closed. So the next attempt waits, and the error is no sign
-# that all attempts would fail.
+# A program that does not set SO_REUSEADDR gets "Address already in use" for up to 60 s (a constant
+# of Linux) after the last connection to its port has closed. So the pause before the next attempt
+# is at least that long. This error does not count as repeated, because it goes away.
 _ADDRESS_IN_USE, TIME_WAIT_S = "ddress already in use", 60.0
-# A task does not restart after this many attempts in a row that ended with the same error before
-# their first step. One more attempt would end in the same way.
+# A task gives up after this many attempts in a row that ended with the same error before their
+# first step. One more attempt would end in the same way.
 SAME_ERRORS = 2
 
 
 # What can follow an attempt that has ended. A gang is the tasks that restart together.
 LAST = "last"  # no restart, because the task has finished or has failed for good
-RUN_OVER = "run over"  # no restart, because the run ended before the task could restart
+RUN_OVER = "run over"  # no restart, because the run has ended
 GANG = "gang"  # all tasks of the gang restart, including this task
 # No restart, because the task has used up its restarts or would fail in the same way again.
 GIVE_UP = "give up"
@@ -79,10 +84,11 @@ NOW = "now"  # the task restarts now
 class RestartDecision(NamedTuple):
     """What follows an attempt that has ended. `kind` is one of the constants above, such as AT.
 
-    `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart.
-    `earliest_time`: if `kind` is AT, the earliest time of the restart (monotonic seconds). `round`:
-    if `kind` is GANG, the number of the round that begins when all tasks of the gang restart. If
-    they have begun to restart already, this is the current round.
+    `reason`: how the attempt ended. If `kind` is GIVE_UP, it also says why the task does not
+    restart.
+    `earliest_time`: only if `kind` is AT. The task must not restart earlier (monotonic seconds).
+    `round`: only if `kind` is GANG. The number of the round in which all tasks of the gang restart.
+    If this round has begun already, it is the current round.
     """
 
     kind: str
@@ -104,9 +110,13 @@ def decide_restart(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> RestartDecision:
-    """Return what follows the attempt that ended with `status`. `restart_count`: how many starts of
-    the task have failed, this attempt included, or None if this attempt is not counted yet.
-    `not_before`: the earliest time of a restart. `now` and `not_before` are monotonic seconds."""
+    """Return what follows the attempt that ended with `status`.
+
+    `restart_count`: how many starts of the task have failed, this attempt included. None if this
+    attempt is not counted yet.
+    `not_before`: the task must not restart earlier.
+    `now` and `not_before` are monotonic seconds.
+    """
     how, number = describe_ending(status), known.round_number
     if not _will_restart(part, peer, known, status):
         return RestartDecision(LAST, how)
@@ -131,7 +141,7 @@ def decide_restart(
         if number >= MAX_ROUND:
             return RestartDecision(
                 GIVE_UP,
-                "%s, and tasks that restart together do so at most %d times" % (how, MAX_ROUND),
+                "%s, and a group of tasks restarts together at most %d times" % (how, MAX_ROUND),
             )
         return RestartDecision(GANG, how, round=number + 1)
     return (
@@ -144,7 +154,8 @@ def decide_restart(
 def _will_restart(
     part: wire.HostPart, peer: wire.Peer, known: KnownRunState, status: wire.TaskStatus
 ) -> bool:
-    """Return True if the task restarts after this attempt, unless the run ends first."""
+    """Return True if this attempt is followed by another one. The end of the run, which may come
+    first, is not considered here."""
     if not known.committed or not _can_restart(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
@@ -159,9 +170,9 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _has_gang_member_finished(part: wire.HostPart, known: KnownRunState, peer: wire.Peer) -> bool:
-    """Return True if `peer` belongs to the gang (the tasks that restart together), and another task
-    of the gang has succeeded and will not run again. So `peer` cannot restart alone: its
-    TensorFlow session would wait for the other task for ever."""
+    """Return True if another task of the gang has succeeded and will not run again. `peer` then
+    cannot restart alone, because its TensorFlow session would wait for that other task for ever.
+    Return False if `peer` is in no gang."""
     endings = [
         (each, known.ended[each.task])
         for each in part.peers
@@ -188,9 +199,9 @@ def count_death(
     status: wire.TaskStatus,
     jitter: float = 0.0,
 ) -> RestartCount:
-    """Return the count of failed starts up to and including the death of the attempt that `status`
-    describes. `previous_count`: the task's count so far. If this death is already included in
-    `previous_count`, return `previous_count` unchanged."""
+    """Return the count of failed starts, including the attempt that `status` describes.
+    `previous_count`: the task's count so far. If it includes this attempt already, it is returned
+    unchanged."""
     if previous_count is not None and previous_count["attempt"] == status.attempt:
         return previous_count
     failures = failed_starts_before(peer, known, previous_count, status.attempt)
@@ -200,12 +211,13 @@ def count_death(
 def failed_starts_before(
     peer: wire.Peer, known: KnownRunState, previous_count: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
-    """Return the count of failed starts before `attempt`. It is the count of the whole gang if the
-    death of this task restarts the gang, else the task's own count (`previous_count`).
+    """Return the count of failed starts before `attempt`. If the death of this task restarts the
+    gang, this is the count of the whole gang. Otherwise it is the task's own count
+    (`previous_count`).
 
-    The task's own count keeps the last counted error only if `attempt` directly follows the attempt
-    with this error. An attempt between the two was not counted: it may have worked, and ended only
-    because another task died.
+    If `attempt` does not directly follow the last counted attempt, the error of that attempt is
+    left out of the result. The attempts between the two were not counted: they may have worked, and
+    ended only because another task died. So an error of `attempt` is no repetition.
     """
     if peer.on_death == "gang":
         return known.round
@@ -225,8 +237,8 @@ def count_failure(
     `previous_count`: the count before that. `jitter`: a random number from 0 to 1, which makes the
     pauses of different tasks differ.
 
-    Tasks that restart together have one count. So an error counts as repeated even if it first
-    occurred in another of these tasks, because they run the same program.
+    Tasks that restart together share one count, because they run the same program. So an error
+    counts as repeated even if it first occurred in another of these tasks.
     """
     lived_s = status.lived_s or 0.0
     count, quick = (
@@ -264,9 +276,9 @@ def count_failure(
 def make_gang_round(
     action: AnnounceRound, status: wire.TaskStatus, restart_count: RestartCount
 ) -> GangRound:
-    """Return the next round, which is a new start of all tasks that restart together. Its cause is
-    the death of the task `action.task`, which `status` describes. `restart_count`: the count of
-    failed starts that includes this death."""
+    """Return the next round of the gang. A round is a start of all tasks that restart together. Its
+    cause is the death of the task `action.task`, which `status` describes. `restart_count`: the
+    count of failed starts, including this death."""
     death = make_death(make_ending(status), action.task, status.host)
     reason = describe_death(death)[:MAX_TEXT]
     names = ("count", "quick", "delay_s", "error", "same")
@@ -281,9 +293,9 @@ def make_gang_round(
 
 
 def decide_restart_actions(view: HostRunView) -> List[Action]:
-    """Return the actions that restart or end tasks of this host, or that report which stage this
-    host has reached in a restart of the gang (the tasks that restart together). The run must be
-    committed. Return [] if the run has succeeded."""
+    """Return the actions that restart or end tasks of this host. Some actions only report which
+    stage this host has reached in a restart of the gang (the tasks that restart together). The run
+    must be committed. Return [] if the run has succeeded."""
     if run_success_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -299,8 +311,8 @@ def decide_restart_actions(view: HostRunView) -> List[Action]:
 
 
 def may_gang_restart(view: HostRunView) -> bool:
-    """Return True if a task of this host may restart together with tasks of other hosts (the gang).
-    Such a restart may need this host again, even if all tasks of this host have ended."""
+    """Return True if this host has a task of the gang (the tasks that restart together) that may
+    restart. The gang may then need this host again, even if all tasks of this host have ended."""
     return any(peer.gang and _can_restart(view.part, peer) for peer in _peers_on_own_host(view))
 
 
@@ -332,8 +344,8 @@ def _describe_gang_restart(view: HostRunView) -> str:
 
 
 def _decide_next_gang_restart_actions(view: HostRunView) -> List[Action]:
-    """Return the next actions of this host in a restart of the gang (the tasks that restart
-    together)."""
+    """Return the actions by which this host continues the restart of the gang (the tasks that
+    restart together). Return [] if there is no such restart, or if this host must wait."""
     part, number = view.part, view.known.round_number
     members = [
         (peer, view.local_tasks[peer.task]) for peer in _peers_on_own_host(view) if peer.gang
@@ -357,7 +369,8 @@ def _decide_next_gang_restart_actions(view: HostRunView) -> List[Action]:
         return [ReportStage(number, SERVED)]
     if view.now < view.time_by_event.get("round %d" % number, 0.0):
         return []
-    # Servers start at once. The other tasks start after all hosts have reported SERVED.
+    # Servers start as soon as all hosts are CLEARED. The other tasks start after all hosts have
+    # reported SERVED.
     return [
         StartTask(peer.task, own.status.attempt + 1, number)
         for peer, own in members
@@ -368,15 +381,15 @@ def _decide_next_gang_restart_actions(view: HostRunView) -> List[Action]:
 
 
 def _gang_stage(view: HostRunView, host: str) -> int:
-    """Return the stage that the host has reached in the current restart of the gang (the tasks that
-    restart together): CLEARED, SUPPLIED or SERVED, or 0 if it has not reached the first stage."""
+    """Return which stage the host has reached in the current restart of the gang (the tasks that
+    restart together): CLEARED, SUPPLIED or SERVED. Return 0 if it has reached none of them."""
     number = view.known.round_number
     at, stage = view.known.stands.get(host, (1, SERVED))
     return stage if at == number else SERVED if at > number else 0
 
 
 def restart_reasons(view: HostRunView) -> Dict[str, str]:
-    """Return task -> why the task will restart soon, for tasks of this host."""
+    """Return {task: why it will restart} for the tasks of this host that will restart soon."""
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task
@@ -399,8 +412,8 @@ def restart_reasons(view: HostRunView) -> Dict[str, str]:
 
 
 def _describe_awaited_hosts(view: HostRunView) -> str:
-    """Return a text that names the hosts for which a common restart of tasks still waits. Return ""
-    if the restart waits for no host, or if this host itself is not ready."""
+    """Return a text about the hosts for which the restart of the gang still waits. Return "" if it
+    waits for no host, or if this host itself has not ended its old tasks."""
     hosts = {peer.host for peer in view.part.peers if peer.gang}
     late = sorted(host for host in hosts if _gang_stage(view, host) < CLEARED)
     if view.part.host in late:

@@ -1,6 +1,6 @@
-"""Start the sampler, the process that records the resource use of this host and its tasks, when the
-run is committed. Restart the sampler if it dies, and end it when the run ends. The run does not
-depend on the sampler."""
+"""Start and end the sampler, which is the process that records the resource use of this host and
+its tasks. It starts when the run is committed, is started again if it dies, and ends with the run.
+The run does not depend on the sampler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfdeploy.agent.annotations import Mapping, Optional
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 AGAIN_S = 60.0  # the shortest pause between two starts of the sampler, in seconds
-END_S = 2.0  # limits the time that the sampler has for its last sample, in seconds
+END_S = 2.0  # how long the sampler may take for its last sample, in seconds
 
 
 class SamplerProcess:
@@ -24,17 +24,18 @@ class SamplerProcess:
         self._reads = True
 
     def start_if_dead(self, now: float, wait_status_by_pid: Mapping[int, int]) -> None:
-        """Start the sampler if it is not alive. `wait_status_by_pid`: pid -> wait status, for the
-        children that the minder has reaped."""
+        """Start the sampler if it is not alive. `wait_status_by_pid`: {pid: wait status} of the
+        children that the minder has just reaped, among which the sampler may be."""
         child = self._child
         if child is not None and child.pid in wait_status_by_pid:
-            # Popen must not wait for this process, because the minder has reaped it already.
+            # The minder has already reaped this process, so Popen must not wait for it.
             child.returncode = wait_status_by_pid[child.pid]
             if (
                 os.WIFSIGNALED(wait_status_by_pid[child.pid])
                 and os.WTERMSIG(wait_status_by_pid[child.pid]) == signal.SIGPROF
             ):
-                # A regular expression took too long, so the next sampler reads no output of tasks.
+                # SIGPROF ends a sampler whose regular expression takes too long. So the next
+                # sampler reads no output of tasks.
                 self._reads = False
             self._close_stdin()
         if self._wanted and self._child is None and now >= self._next:
@@ -42,7 +43,7 @@ class SamplerProcess:
             self._start_sampler()
 
     def end(self) -> None:
-        """End the sampler. Before it ends, it has END_S seconds to take its last sample."""
+        """End the sampler. It has END_S seconds to take its last sample, and is then killed."""
         child = self._child
         self._close_stdin()
         if child is None:

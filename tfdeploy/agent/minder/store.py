@@ -1,8 +1,8 @@
-"""Store the state of a minder (the agent's daemon for one run on one host) on disk before the
-minder acts on it, so that another minder can continue from this state.
+"""Store the state of a minder (the agent's daemon for one run on one host) on disk. The state is
+written before the minder acts on it, so that another minder can continue from there.
 
 The files are state.json, knowledge.json and the journal of the run on this host. A full disk does
-not stop the run, because a failed write is tried again.
+not stop the run: a write that failed is tried again later.
 """
 
 from __future__ import annotations
@@ -25,32 +25,36 @@ if TYPE_CHECKING:
 
 
 def remove_partial_files(paths: RunPaths) -> None:
-    """Remove temporary files that a minder left when it was killed while it wrote. Only the process
-    that holds the minder's lock may call this."""
+    """Remove the temporary files of a minder that was killed while it wrote. Only the process that
+    holds the minder's lock may call this function."""
     for path in (paths.known_file, paths.state_file):
         remove_temporaries(path)
 
 
 class StateStore:
-    """The state of a minder. `state`: the state of the run on this host; `update_state` changes its
-    fields, and after any other change `mark_unsaved` must be called. `known`: the state that all
-    hosts share; only `replace_shared_state` changes it, and it never loses information. `save`
-    writes `state` and `known` to disk."""
+    """The state of a minder.
+
+    `state`: the state of the run on this host. `update_state` changes its fields. After any other
+    change of `state`, `mark_unsaved` must be called.
+    `known`: the state that all hosts share. Only `replace_shared_state` changes it, and only by
+    adding facts.
+    `save` writes `state` and `known` to disk.
+    """
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
         self.state = paths.state()
         self.known = KnownRunState()
-        self.saved = True  # True if the files on disk contain the current state
+        self.saved = True  # whether the files on disk contain the current state
 
     def load(self) -> None:
-        """Load the state that an earlier minder has left. An invalid file is ignored, and this is
-        recorded in the journal."""
+        """Load the state that an earlier minder has left. An invalid file is ignored, and the
+        journal gets a line about it."""
         remove_partial_files(self.paths)
         mismatch = check_files.find_invalid_field(wire.HostRunState, wire.to_wire(self.state))
         if mismatch is not None:
-            # The file is invalid. The other hosts will send the shared facts again. The counts of
-            # restarts begin again at zero.
+            # The file is invalid, so its fields are reset. The other hosts will send the facts that
+            # they share. The counts of restarts begin again at zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
@@ -60,12 +64,12 @@ class StateStore:
             return
         try:
             self.known = shared_state.from_json(stored, self.part)
-        except ValueError as error:  # the other hosts will send their state again
+        except ValueError as error:  # nothing is lost: the other hosts will send these facts
             self.journal("forgot", why=str(error))
 
     def replace_shared_state(self, known: KnownRunState) -> None:
-        """Replace the shared state by `known`, which must contain everything in the current
-        state."""
+        """Replace the shared state by `known`, which must contain everything that the current
+        shared state contains."""
         if known == self.known:
             return
         if known.round_number != self.known.round_number and known.round is not None:
@@ -88,7 +92,7 @@ class StateStore:
             self.journal("minded again", host=host)
 
     def record_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
-        """Count the death of an attempt, and set the earliest time at which the task may restart. A
+        """Count the death of an attempt, and set the time before which the task must not restart. A
         second call for the same attempt changes nothing."""
         before = self.state.restarts.get(peer.task)
         following = restart.decide_restart(self.part, peer, self.known, status)
@@ -133,13 +137,14 @@ class StateStore:
         self.update_state(health=health_by_task)
 
     def update_state(self, **fields: Any) -> None:
-        """Set the given fields of `state`. Call `mark_unsaved` if the value of a field changes."""
+        """Set the given fields of `state`. If one of the values is new, the state is marked as
+        unsaved."""
         if any(value != getattr(self.state, name) for name, value in fields.items()):
             vars(self.state).update(fields)
             self.mark_unsaved()
 
     def mark_unsaved(self) -> None:
-        """Note that the files on disk do not contain the current state."""
+        """Remember that the files on disk are older than the current state."""
         self.saved = False
 
     def save(self) -> None:
@@ -151,8 +156,8 @@ class StateStore:
             self._write()
             self.saved = True
         except OSError:
-            # If the disk is full, try again later. If the run was purged (its folder removed),
-            # there is nothing to save.
+            # If the disk is full, a later call tries again. If the run's folder was removed, there
+            # is nothing to save any more.
             self.saved = not os.path.isdir(self.paths.host_dir)
 
     def journal(self, event: str, **fields: object) -> None:
@@ -162,9 +167,9 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """Write the state to disk. The fields that say how the run ends are computed only from
-        `known`, the state that all hosts share. So all hosts report the same end. Raises
-        OSError."""
+        """Write the state to disk. The fields that say how the run ends are first computed from
+        `known`, which all hosts share, and from nothing else. So all hosts report the same end.
+        Raises OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_fatal_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

@@ -1,5 +1,5 @@
-"""Start the supervisors of one run on this host, observe them, and make them end their tasks. A
-supervisor is the parent process of one task. This module decides nothing."""
+"""Start the supervisors of one run on this host, observe them, and order them to end their tasks. A
+supervisor is the parent process of one task. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Supervisors:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths = paths
         self._part = part
-        # Each supervisor inherits these sockets, so that a port stays guarded as long as any
-        # process has its socket.
+        # The sockets with the filters that guard the tasks' ports. Each supervisor inherits them,
+        # because a port stays guarded only as long as a process has its socket.
         self.guarded: Optional[GuardedPorts] = None
         self._readers: Dict[str, MessageReader] = {}
-        # Task -> the result of `_read_task_output`.
+        # Task -> the last result of `_read_task_output`.
         self._output: Dict[str, Tuple[float, Tuple[str, ...]]] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
-        # Task -> the attempt for which its supervisor was last started, and the round of that
-        # attempt. A round is one start of all tasks that restart together.
+        # Task -> (attempt, round) for which its supervisor was last started. A round is one start
+        # of all tasks that restart together.
         self._begun: Dict[str, Tuple[int, int]] = {}
 
     def start(self, task: str, attempt: int, round_number: int) -> bool:
@@ -43,7 +43,7 @@ class Supervisors:
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)
-        # The previous attempt may have left this file.
+        # The previous attempt may have left its order to stop, which must not stop this attempt.
         remove_file(self._paths.stop_file(task), if_possible=True)
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
@@ -80,9 +80,9 @@ class Supervisors:
                     child.returncode = code
 
     def observe_tasks(self, has_run_succeeded: bool = False) -> Dict[str, LocalTask]:
-        """Return task -> current state, for all tasks of this host. If `has_run_succeeded` is True,
-        this method also reads the tasks' new log lines, because a task that writes output gets a
-        longer grace time."""
+        """Return {task: current state} for all tasks of this host. If `has_run_succeeded` is True,
+        also read the tasks' new log lines: a task that still writes output gets more time before it
+        is ended."""
         now = time.monotonic()
         return {
             spec.task: self._observe_task(spec.task, now, has_run_succeeded)
@@ -90,8 +90,9 @@ class Supervisors:
         }
 
     def _observe_task(self, task: str, now: float, has_run_succeeded: bool) -> LocalTask:
-        # The lock must be checked before the status is read, because a supervisor writes its last
-        # status before it releases the lock.
+        # The lock is checked before the status is read. A supervisor writes its last status before
+        # it releases the lock, so if the lock is free, the status that is read then is the last
+        # one.
         child = self._children.get(task)
         is_supervised = is_locked(self._paths.supervisor_lock(task)) or (
             child is not None and child.returncode is None
@@ -102,7 +103,8 @@ class Supervisors:
             is_supervised or attempt > 1 or status.state == "pending"
         )
         if unwritten:
-            # Either the supervisor has not written a status yet, or it died before it wrote one.
+            # The supervisor of this attempt has not written a status: it has just started, or it
+            # died too early. So a status is made up here.
             state = "pending" if is_supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state
@@ -112,9 +114,10 @@ class Supervisors:
         return LocalTask(status, is_supervised, now - printed, not unwritten, waits)
 
     def _read_task_output(self, task: str, now: float) -> Tuple[float, Tuple[str, ...]]:
-        """Return (when the task last logged a line of its own, the tasks for which it waits). A
-        message of TensorFlow about waiting for another task is no line of the task's own. Lines
-        that were logged before the first call do not count. Times are in monotonic seconds."""
+        """Return (when the task last logged a line of its own, the tasks for which it waits).
+        TensorFlow's messages that it waits for another task are not lines of the task's own. Times
+        are in monotonic seconds. For lines that were logged before the first call, the time of that
+        call is returned."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
         messages = self._readers[task].read_new()
@@ -130,14 +133,14 @@ class Supervisors:
 def tell_supervisor_to_stop(
     paths: RunPaths, task: str, reason: str, grace_s: float, outcome: str = "stopped"
 ) -> None:
-    """Write the reason and the grace time to stop.json, then send SIGTERM to the supervisor if it
-    is alive. This may be called repeatedly."""
+    """Write the reason and the grace time to stop.json, and send SIGTERM to the supervisor if it is
+    alive. This function may be called again, for example with a shorter grace time."""
     order = paths.stop_order(task)
     if order is None or order["grace_s"] != grace_s:
         try:
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
-            pass  # the disk is full; SIGTERM ends the task even without a stop.json
+            pass  # the disk is full, but SIGTERM makes the supervisor end the task anyway
     supervisor = task_processes.read_supervisor(paths, task)
     if supervisor is not None:
         processes.send_signal(supervisor, signal.SIGTERM)

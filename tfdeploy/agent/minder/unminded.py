@@ -1,11 +1,12 @@
-"""Detect hosts on which the run no longer has a minder (the agent's daemon for the run on a host),
-because minder and supervisors were killed together or the host was rebooted. Pure.
+"""Detect hosts on which the run no longer has a minder (the agent's daemon for the run on a host).
+Either all processes of the agent were killed there, or the host was rebooted. The functions have no
+side effects.
 
-Such a host refuses connections to the mesh's port. A host that does not answer at all is only cut
-off from the network, and its tasks continue. When a host has lost its minder, the other hosts
-report this to each other. When it has a minder again, it reports this itself. If a host has no
-minder for the time `restart.wait`, its tasks count as lost, so that the gang (the tasks that
-restart together) does not wait for ever.
+A host without a minder refuses connections to the mesh's port. A host that does not answer at all
+is only cut off from the network, and its tasks continue. When a host has lost its minder, the other
+hosts report this to each other. When it has a minder again, it reports this itself. If a host has
+no minder for the time `restart.wait`, its tasks count as lost. Otherwise the gang (the tasks that
+restart together) would wait for ever.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ NO_MINDER = "no process manages the task"
 
 
 def decide_unminded_reports(view: HostRunView) -> List[Action]:
-    """Return reports about hosts whose minder (the agent's daemon for the run) has died, is back,
-    or has been missing for too long. Return [] if the run is aborted or has succeeded."""
+    """Return reports about other hosts whose minder (the agent's daemon for the run) has died or
+    has been missing for too long, and a report that this host has a minder again. Return [] if the
+    run is aborted or has succeeded."""
     part, known = view.part, view.known
     if known.abort is not None or run_success_time(part.peers, known) is not None:
         return []
@@ -53,14 +55,14 @@ def decide_unminded_reports(view: HostRunView) -> List[Action]:
 
 
 def unminded_mark(host: str) -> str:
-    """Return the key of an entry in HostRunState.marks. The entry is the time at which this host
-    learned that `host` has no minder (the agent's daemon for the run)."""
+    """Return the key under which HostRunState.marks stores the time at which this host learned that
+    `host` has no minder (the agent's daemon for the run)."""
     return "unminded " + host
 
 
 def unminded_hosts(known: KnownRunState) -> Dict[str, float]:
-    """Return host -> the time since which the host has had no minder (UTC seconds). Hosts with a
-    minder are left out."""
+    """Return {host: since when it has had no minder}, in UTC seconds. Hosts with a minder are left
+    out."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
@@ -70,7 +72,7 @@ def join_reported_facts(
     action: Union[ReportMinderChange, ReportTasksLost],
     now: float,
 ) -> KnownRunState:
-    """Return the shared state `known`, extended by the facts that `action` reports. `now`: UTC
+    """Return the shared state `known` together with the facts that `action` reports. `now`: UTC
     seconds."""
     if isinstance(action, ReportTasksLost):
         return known.join(KnownRunState(ended=make_lost_endings(part, known, action.host)))
@@ -80,8 +82,9 @@ def join_reported_facts(
 
 
 def make_lost_endings(part: wire.HostPart, known: KnownRunState, host: str) -> Dict[str, Ending]:
-    """Return task -> ending "lost", for the tasks of `host` that have no final ending. The lost
-    attempt is the next attempt after the last known ending, because it may have begun."""
+    """Return {task: ending} with the outcome "lost", for the tasks of `host` that have no final
+    ending. The ending is that of the attempt after the last one whose end is known, because that
+    attempt may have begun."""
     since = known.unminded[host][1]
     reason = (
         "%s, and its host has refused connections to the run's port for all of restart.wait (%s)"
