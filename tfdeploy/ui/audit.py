@@ -1,5 +1,6 @@
-"""Show the result of `tfdeploy audit`: tables of log entries, ports, secrets, versions, and of what
-runs have left behind. The input is the result as JSON."""
+"""Show the result of `tfdeploy audit` as tables: entries of the hosts' audit logs, ports, secrets,
+versions, and processes and files that no run needs any more. The input is the JSON of the
+result."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tfdeploy.ui.terminal import Terminal
 # How many characters of a key's fingerprint are shown. --json has the whole fingerprint.
 _KEY = len("SHA256:") + 12
 _NOTHING_LEFT = (
-    "nothing is left that no run needs: no process, no secret, no incomplete or foreign file "
+    "no run has left anything behind: no process, no secret, no incomplete or foreign file "
     "(live runs: `tfdeploy runs`; files of ended runs: `tfdeploy clean --dry-run`)"
 )
 Rows = Sequence[Mapping[str, Any]]
@@ -46,8 +47,8 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
 
 
 def _show_entries(terminal: Terminal, entries: Rows) -> None:
-    """Write the entries of the hosts' audit logs. A command has an entry on each of its hosts.
-    These entries become one row with all these hosts."""
+    """Write the entries of the hosts' audit logs. A command writes an entry on each of its hosts;
+    the table shows these entries as one row that names all the hosts."""
     hosts: dict[tuple[object, ...], dict[str, None]] = {}
     for row in entries:
         client_key = (row["key"] or "")[:_KEY]
@@ -84,7 +85,8 @@ def _show_versions(terminal: Terminal, versions: Mapping[str, Any]) -> None:
 
 
 def _show_section(terminal: Terminal, key_by_header: Mapping[str, str], rows: Rows) -> None:
-    """Write a table of the rows. `key_by_header`: {header: key of the rows}."""
+    """Write `rows` as a table. `key_by_header`: {header of a column: the key of its values in a
+    row}."""
     cells = [[row.get(key) for key in key_by_header.values()] for row in rows]
     _show_rows(terminal, list(key_by_header), cells)
 

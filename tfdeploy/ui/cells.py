@@ -1,5 +1,5 @@
-"""Build rows of styled text, each with an exact width. The rows are only values; the package rich
-draws them."""
+"""Build rows of styled text, each with an exact width. This module draws nothing: a row is a list
+of spans, which the package rich draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tfdeploy.ui.terminal import TASK_COLORS, task_color
 
 
 class Span(NamedTuple):
-    """A sanitised text and its style, by the names that the package rich uses; "" for no style."""
+    """A sanitised text and its style. `style`: as the package rich writes styles, such as "bold
+    red"; "" for no style."""
 
     text: str
     style: str = ""
@@ -54,7 +55,7 @@ def task_style(task: str) -> str:
 
 
 def merge_spans(chars: Iterable[Span]) -> Row:
-    """Return the spans as a row in which neighbours of the same style are one span."""
+    """Return the spans as a row. Neighbouring spans of the same style are joined into one span."""
     groups = groupby(chars, key=attrgetter("style"))
     return [Span("".join(char.text for char in same), style) for style, same in groups]
 

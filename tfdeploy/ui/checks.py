@@ -20,14 +20,16 @@ from tfdeploy.ui.terminal import Terminal
 # The maximum number of groups of links that are shown (a link is the connection from one host to
 # another). --json has all links.
 MOST_GROUPS = 30
-# A placeholder in a text, for the name of the host that the text is about.
+# In a text about a host, this placeholder replaces the host's name. So equal texts about different
+# hosts can be grouped.
 _HOST = "\0"
 _BOUND = re.compile(f"(--(?:limit|exclude) ){_HOST}")
 
 
 class _Problem(NamedTuple):
-    """A failed check of one or more hosts. `detail`: a text with a placeholder for the host's name,
-    and without its address, so that hosts with the same problem can be grouped."""
+    """A failed check that one or more hosts have in common. `detail`: the text of the check, with a
+    placeholder for the host's name and without the host's address, so that hosts with the same
+    problem can be grouped."""
 
     check: str
     level: str
@@ -58,7 +60,9 @@ def show_check_problems(
             terminal, each.subject, not each.ok, f"{each.why} ({_ports_text(each)})", [each.fix]
         )
     if (unshown := len(groups) - MOST_GROUPS) > 0:
-        terminal.write(f"and {unshown} more: `tfdeploy check --json` has all links\n")
+        terminal.write(
+            f"and {unshown} more groups of links: `tfdeploy check --json` has all links\n"
+        )
     if not quiet or problems or groups:
         terminal.write(_summary_line(terminal, hosts, links, problems))
 
@@ -99,7 +103,8 @@ def _show_problem(
 
 
 def _ports_text(group: LinkGroup) -> str:
-    """Return the first ports of the group as text. A few ports are enough to examine a firewall."""
+    """Return at most four ports of the group as text. Four ports are enough for an operator who
+    examines a firewall."""
     shown = ", ".join(map(str, group.ports[:4])) + (", ..." if len(group.ports) > 4 else "")
     return f"port {shown}" if len(group.ports) == 1 else f"ports {shown}"
 

@@ -12,7 +12,7 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
-# The maximum number of runs that a line names.
+# A line names at most this many runs; further runs are only counted.
 MOST_NAMES = 10
 
 
@@ -62,8 +62,9 @@ def explain_kept_items(items_by_host: Mapping[str, Iterable[CleanItem]]) -> list
 def explain_kept_records(unended: Sequence[str], elsewhere: Sequence[str], store: str) -> list[str]:
     """Return lines that say which run records of this machine are not removed, and why.
 
-    `unended`: runs that no host has and whose end is not recorded. `elsewhere`: runs with a host
-    that did not answer or was not asked. `store`: the folder of the records."""
+    `unended`: runs that no host knows any more, and whose end this machine has not recorded.
+    `elsewhere`: runs with at least one host that did not answer or was not asked. `store`: the
+    folder of the records."""
     lines = []
     if unended:
         names = list_first([*map(clean, unended)], MOST_NAMES)

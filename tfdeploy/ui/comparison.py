@@ -36,7 +36,7 @@ def show_comparison(
     if rows:
         show_rows(terminal, ["differs", "in", *runs], rows)
     else:
-        terminal.write("command, env, code, plan and versions are the same\n")
+        terminal.write("the runs have the same command, env, code, plan and versions\n")
     if left_out:
         terminal.write(
             f"and {format_count(len(left_out), 'more file')} of the code; --json has them all\n"
@@ -71,7 +71,7 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
             terminal.write_line(clean(line), _STYLES.get(line[:1], ""))
     unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - free_lines)
     if unshown:
-        terminal.write(f"\nand {unshown:,} more lines; --to FILE has them\n")
+        terminal.write(f"\nand {unshown:,} more lines; `--to FILE` writes all lines\n")
 
 
 def _format_final(row: Final | None) -> str:

@@ -18,8 +18,8 @@ _FORMULA = re.compile('(^|;)(?=[\\s"]*[-=+@\uff1d\uff0b\uff0d\uff20])')
 
 
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
-    """Return the table as text that ends with a line break. None becomes an empty cell. Numbers are
-    written as Python writes them, but whole numbers without a point."""
+    """Return the table as text that ends with a line break. None becomes an empty cell. Whole
+    numbers have no decimal point; other numbers are written as Python writes them."""
     return "".join(",".join(map(_csv_cell, row)) + "\r\n" for row in (headers, *rows))
 
 

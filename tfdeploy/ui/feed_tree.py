@@ -82,10 +82,10 @@ class _FeedTree:
     def lines(
         self, top: str, drawn: Collection[str], important_hosts: Collection[str], width: int
     ) -> list[str]:
-        """Return the lines of the subtree of `top`. Only hosts in `drawn` are shown; other hosts are
-        counted. The first line is a chain of hosts: `top`, its only shown child, the only shown
-        child of that host, and so on. The chain ends at a host that does not have exactly one shown
-        child. The lines of each shown child of that host follow."""
+        """Return the lines of the subtree of `top`. Only hosts in `drawn` are shown; other hosts
+        are counted. The first line is a chain of hosts: `top`, its only shown child, the only shown
+        child of that host, and so on. The chain ends at the first host that has no shown child, or
+        several. Then come the lines of each shown child of this last host."""
         row, hidden = [top], 0
         while True:
             below = self.children.get(row[-1], ())

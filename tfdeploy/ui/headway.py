@@ -39,8 +39,8 @@ class HostCountLine:
         self._write(f"{self.text} ...", is_permanent=self._terminal.width is None)
 
     def report_retry(self, reasons: dict[str, str]) -> None:
-        """Write that these hosts are asked once more. The line has only the reason of the first
-        host. `reasons`: {host: reason}."""
+        """Write that the hosts in `reasons` are asked once more. The line has only the reason of
+        the first of these hosts. `reasons`: {host: reason}."""
         first, why = next(iter(reasons.items()))
         others = f" and {format_count(len(reasons) - 1, 'more host')}" if len(reasons) > 1 else ""
         self._write(f"{self.text}; trying {first}{others} again: {clean(why)}", is_permanent=True)

@@ -15,14 +15,14 @@ def describe_state(row: TrustRow) -> str:
     places = ", ".join(each["place"] for each in recorded_host_keys(row))
     if row["state"] == "changed":
         return (
-            f"another key is on record at {places}: if the change is real, "
+            f"another key is on record at {places}: if the host really has a new key, "
             f"`tfdeploy trust --renew {row['host']}`"
         )
     if row["state"] == "revoked":
         return "the key is marked as revoked at " + ", ".join(_places_with_marker(row, "@revoked"))
     if row["state"] == "new" and (authorities := _places_with_marker(row, "@cert-authority")):
         return (
-            f"{authorities[0]} has a @cert-authority line for it, but tfdeploy checks no host "
+            f"{authorities[0]} has a @cert-authority line for this host, but tfdeploy checks no host "
             "certificates"
         )
     return ""
@@ -63,7 +63,7 @@ def renewal_lines(row: TrustRow) -> list[str]:
     lines = [f"  {what}  {kind:{widest}}  {mark}{location}" for what, kind, mark, location in pairs]
     if row["state"] == "changed":
         lines += [
-            f"  {location} stays: tfdeploy does not write that file"
+            f"  {location} keeps the old key: tfdeploy does not write that file"
             for location in remaining_old_places(row)
         ]
     verdict = {

@@ -96,8 +96,9 @@ class PlainView:
 
     def _text_and_style(self, event: Event) -> _TextAndStyle:
         """Return the text to print for the event, and its style. Return ("", "") if the event is
-        not shown, or if it repeats the last text about the same task or host. A cause for which
-        several tasks were stopped is shown once, and again with the end of the run."""
+        not shown, or if it repeats the last text about the same task or host. If several tasks were
+        stopped for the same cause, only the first of their lines has the cause; the line about the
+        end of the run has it again."""
         text, style = describe_event(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):

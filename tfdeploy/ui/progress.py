@@ -93,8 +93,8 @@ class SyncView:
             return rows
 
     def _make_summary_note_if_due(self, event: Event) -> Event | None:
-        """Return a note about the progress of all hosts. Return None if the last note is younger
-        than _PLAIN_S seconds."""
+        """Return a note about the progress of all hosts if `event` is the progress of a transfer
+        and the last note is at least _PLAIN_S seconds old. Otherwise return None."""
         if event.kind != "transfer" or event.data.get("state") != "moving":
             self._noted_at = self._noted_at or event.time
             return None

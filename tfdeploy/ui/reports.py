@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The columns of the table of tasks that are shown even if they are empty.
 _ALWAYS_SHOWN = ("task", "host", "state")
-# What the result of `tfdeploy stop` says about a host.
+# The two results of `tfdeploy stop` for a host that are no error.
 STOPPED = "stopped"
 HAD_ENDED = "had ended before"
 # The maximum number of lines for one tree of a broadcast. A broadcast may have several trees, each
@@ -59,10 +59,11 @@ def show_status(
     """Write the state of a run: a heading, a row for each task, the cause, unreachable hosts, and
     what to type next.
 
-    `now`: UTC seconds. `add_options`: adds the operator's own options to a command, so that the
-    operator can type the result. `last_lines`: the last lines of the task that died first. `as_of`:
-    text that says when these lines were read, such as "as of the last fetch"; "" if just now.
-    `advice`: what to change after a failure, see `failure_advice`."""
+    `now`: UTC seconds. `add_options`: adds the operator's own options, such as `-i FILE`, to a
+    command that is shown, so that the operator can type this command. `last_lines`: the last lines
+    of the task that died first. `as_of`: text that says when these lines were read, such as "as of
+    the last fetch"; "" if just now. `advice`: what to change after a failure, see
+    `failure_advice`."""
     lasted = format_duration(run_seconds(view.started, view.ended, now))
     duration = f" {'after' if view.is_final else 'for'} {lasted}"
     heading = f"{view.run}  {view.mode}  "
@@ -99,8 +100,8 @@ def show_status(
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
-    """If the hosts differ in the protection of their ports, or if a port is open, write how ports
-    are protected. Also write which callers the hosts admitted or rejected."""
+    """Write how the ports of the tasks are protected, but only if the hosts differ in this
+    protection or a port is open to all. Also write which callers the hosts admitted or rejected."""
     protect, levels = view.protect, view.protect.hosts_by_level()
     listens = any(task.address for task in view.tasks)
     is_open = protect.asked == "auto" and "none" in levels and listens
@@ -149,11 +150,12 @@ def task_table(view: RunView) -> tuple[list[str], list[list[str]], dict[str, str
 
 
 def _unrepeated_reason(view: RunView, task: TaskView) -> str | None:
-    """Return the reason for the state of a task; None if there is none.
+    """Return the text that the table shows as the reason for a task's state; None if there is no
+    text.
 
-    If the task died first or was ended for the same cause as the run, the cause of the run already
-    contains the reason, and the reason is not returned. Instead, return why the last attempt of the
-    task began, but only if the task was restarted and then stopped; otherwise return None."""
+    The reason is not shown if the run's cause, which stands near the table, already contains it:
+    for the task that died first, and for tasks that were ended for that cause. If such a task was
+    stopped after a restart, the text says why it was restarted."""
     cause = view.cause or ""
     is_first = task.task == view.first_death and (task.reason or "") in cause
     if task.reason != cause and not is_first:

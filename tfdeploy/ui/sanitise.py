@@ -17,8 +17,8 @@ LIMIT = 4096
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _PRINTABLE_LINES = _PRINTABLE + b"\n"
 _SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-    # OSC, DCS, SOS, PM and APC, with their terminator
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI sequences, such as colours
+    # OSC, DCS, SOS, PM and APC strings, such as window titles, with their terminators
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
 )

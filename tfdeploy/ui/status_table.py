@@ -32,9 +32,9 @@ def status_table(view: RunView, now: float) -> Table:
 
 
 def draw_tables(tables: Iterable[Table]) -> None:
-    """Draw each table in place of the one before, in the notebook's cell or on the terminal.
+    """Draw each table in place of the previous one, in the notebook's cell or on the terminal.
 
-    In a notebook, rich itself could do this only with ipywidgets.
+    In a notebook, IPython replaces the table, because rich would need ipywidgets to replace it.
     """
     if not get_console().is_jupyter:
         with Live(auto_refresh=False) as live:

@@ -28,8 +28,8 @@ def show_summary(
     """Write the summary of the run. Write nothing for a run without an id.
 
     `last_lines`: the last lines of the task that died first. `now`: UTC seconds, for the duration
-    of a run that has not ended. `add_options`: adds the operator's own options to a command, so
-    that the operator can type the result."""
+    of a run that has not ended. `add_options`: adds the operator's own options, such as `-i FILE`,
+    to a command that is shown, so that the operator can type this command."""
     if progress.run is None:
         return
     run = clean(progress.run)

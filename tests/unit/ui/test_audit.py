@@ -64,7 +64,7 @@ def test_hosts_with_same_command_are_one_row() -> None:
         and rows[2] == ["TOKEN", "n1", "digits-1", "yes", "?"]
     )
     assert audit_text().endswith(
-        "nothing is left that no run needs: no process, no secret, no incomplete or foreign file "
+        "no run has left anything behind: no process, no secret, no incomplete or foreign file "
         "(live runs: `tfdeploy runs`; files of ended runs: `tfdeploy clean --dry-run`)\n"
     )
 

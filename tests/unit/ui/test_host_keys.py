@@ -56,7 +56,9 @@ def test_remaining_old_key_is_named_and_new_key_is_not() -> None:
         entry("/g:2", writable=False, fingerprint=NEW),
     )
     assert host_keys.remaining_old_places(changed_row) == ["/g:1"]
-    assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(changed_row)
+    assert "  /g:1 keeps the old key: tfdeploy does not write that file" in host_keys.renewal_lines(
+        changed_row
+    )
 
 
 def test_reason_is_given_if_key_is_not_renewed() -> None:

@@ -1,5 +1,5 @@
-"""Write the log on the ordinary screen, as text that can be copied, while the dashboard is not
-shown."""
+"""Write the log on the terminal's normal screen, from which the operator can copy text. Meanwhile,
+the dashboard is not shown."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_LINES = 2000
 
 
 def write_log_lines(stream: IO[str], view: ViewState) -> None:
-    """Write the newest lines of the log that pass the filter. If the log is paused or scrolled,
-    write the lines down to the lower edge of the view. The lines have no task name before them, and
-    the terminal wraps them."""
+    """Write the newest lines of the log that pass the filter. If the log is paused or scrolled, the
+    last line that is written is the last line that the dashboard showed. The lines have no task
+    name before them, and the terminal wraps them."""
     lines = (
         view.snapshot[: view.bottom]
         if view.snapshot is not None

@@ -24,8 +24,8 @@ class WakePipe:
                 os.write(self._end, b"\0")
 
     def drain(self) -> None:
-        """Empty the pipe. Call this method before reading the queue, so that later events ring
-        again."""
+        """Empty the pipe. Call this method before reading the queue, so that an event that arrives
+        later wakes the drawing thread again."""
         self._rung = False
         with contextlib.suppress(BlockingIOError):
             while os.read(self.fd, 4096):

@@ -33,7 +33,7 @@ def curves_page(frame: Frame, height: int) -> list[Row]:
         if curves:
             boxes.append(partial(_plot_box, name, curves, left_out, rows, scene.unicode))
     return side_by_side(boxes, frame.width) or [
-        [Span("no curves yet: no task has printed a figure", "dim")]
+        [Span("no curves yet: a curve needs two values of a metric", "dim")]
     ]
 
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 # The minimum number of seconds between two frames.
 FRAME_S = 1 / 8
-# Seconds between two checks of the clock and of the terminal's size while no event arrives.
+# While no event arrives, the clock and the terminal's size are checked at this interval, in
+# seconds, because both change what the dashboard shows.
 IDLE_S = 1 / 4
 # For this many seconds, the dashboard still shows a run that has ended.
 LINGER_S = 1.0
@@ -87,9 +88,9 @@ class Dashboard:
         `in_fd`: the descriptor to read keys from (default: standard input). `console`: the terminal
         to draw on (default: stderr). `summary`: the stream for the summary at the end (default:
         stderr). `clock`: monotonic seconds. `now`: UTC seconds. `add_options`: adds the operator's
-        own options to a command, so that the operator can type the result. `command`: runs a
-        command of tfdeploy, given as its arguments, on the terminal; if None, the keys that need a
-        command do nothing."""
+        own options, such as `-i FILE`, to a command that the dashboard shows, so that the operator
+        can type this command. `command`: runs a command of tfdeploy, given as its arguments, on the
+        terminal; if None, the keys that need a command do nothing."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
@@ -135,8 +136,8 @@ class Dashboard:
         self(_LineBatch(kept, len(batch)))
 
     def add_past_samples(self, samples: Samples) -> None:
-        """Also show what the hosts recorded before the dashboard started. Any thread may call this
-        method."""
+        """Add the samples that the hosts recorded before the dashboard started, so that the curves
+        begin with the run. Any thread may call this method."""
         self._past = samples
 
     def _apply_past_samples(self, samples: Samples) -> None:
@@ -155,9 +156,9 @@ class Dashboard:
 
     @contextmanager
     def draw_in_thread(self) -> Iterator[None]:
-        """Draw in a separate thread while the `with` block runs. A launch uses this method, because
-        the operator cannot leave a launch before it is committed. The code in the block must handle
-        all signals."""
+        """Draw in a separate thread while the `with` block runs. A launch uses this method: the
+        block launches the run, and the operator cannot leave the dashboard before the launch is
+        committed. The code in the block must handle all signals."""
         self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._draw_until_left, name="dashboard", daemon=True)
         thread.start()
@@ -245,8 +246,8 @@ class Dashboard:
                 self._run_aside_action(action, in_fd)
 
     def _run_aside_action(self, question: Question, in_fd: int) -> None:
-        """Leave the dashboard for the ordinary screen, and write the log there as plain text or run
-        a command of tfdeploy."""
+        """Carry out an action of the operator on the terminal's normal screen, while the dashboard
+        is not shown: write the log as plain text, or run a command of tfdeploy."""
         run = self.progress.run or ""
         if question.action == "copy":
             write_log_lines(self._console.file, self.view)

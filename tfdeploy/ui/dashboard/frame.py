@@ -59,7 +59,7 @@ _PAGE_KEYS = (
 
 def compose_frame(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     """Return one frame of the dashboard: exactly `height` rows of `width` columns. Also record in
-    the view what was drawn. `now`: UTC seconds, for elapsed times."""
+    `scene.view` what was drawn. `now`: UTC seconds, for elapsed times."""
     task_marks = classify_tasks(scene.progress, find_slow_tasks(scene.progress, scene.trends), now)
     frame = Frame(scene, task_marks, _apply_filter(scene, task_marks), width, height, now)
     head = _head_rows(frame)
@@ -219,7 +219,7 @@ def _log_title_parts(scene: Scene) -> list[str]:
     elif ring.lines_per_s >= 1:
         parts.append(f"{ring.lines_per_s:,.0f} lines/s")
     if ring.dropped_lines:
-        parts.append(f"{ring.dropped_lines:,} older lines not kept here")
+        parts.append(f"{ring.dropped_lines:,} older lines no longer in memory")
     return parts
 
 

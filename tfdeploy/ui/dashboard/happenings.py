@@ -17,7 +17,8 @@ KEPT = 500
 # Equal events within this many seconds become one entry.
 _TOGETHER_S = 10.0
 _PID = re.compile(r" pid \d+")
-# A new event becomes part of an equal entry only if this entry is among this many newest ones.
+# A new event is compared with this many of the newest entries. If one of these entries is equal,
+# the event becomes part of it.
 _LOOKED_AT = 8
 
 
@@ -62,11 +63,13 @@ class RunHistory:
             return text, style
         if name:
             if self._states.get(name) == text:
-                # After a lost connection, hosts report the state of their tasks again, even if it
-                # has not changed.
+                # The history has this state already. After a lost connection, hosts report the
+                # state of their tasks again, even if the state has not changed.
                 return text, style
             if name not in self._states:
-                # The task may have been in this state before the dashboard started.
+                # This is the first event about the task, but the task may have been in this state
+                # before the dashboard started. So the time of the state is used, not the time of
+                # the event.
                 new.time = event.data.get("ended") or event.data.get("started") or event.time
             self._states[name] = text
             for known in islice(reversed(self.all), _LOOKED_AT):
@@ -87,8 +90,8 @@ class RunHistory:
         return [*causes, *(each for each in self.all if each is not self.cause)]
 
     def mark_running(self, run: str) -> None:
-        """Do not list that the run is running, because it began to run before the dashboard
-        started, at an unknown time."""
+        """Record that the run is running, without an entry in the history. The run began to run
+        before the dashboard started, at an unknown time."""
         self._states["run"], _ = describe_event(Event("run", 0.0, run, data={"state": "running"}))
 
     def add_past(self, event: Event) -> None:

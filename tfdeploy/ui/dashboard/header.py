@@ -27,15 +27,17 @@ _AWAY = ("unreachable", "failed")
 def head_row(frame: Frame) -> Row:
     """Return the row that sums up the run, with as many parts as fit.
 
-    Each part has a number. Parts are taken in the order of their numbers, and a part that does not
-    fit is left out. The state and the duration of the run are never left out."""
+    Each part has a priority, of which 0 is the highest. Parts are added in the order of their
+    priorities, and a part that does not fit is left out. The state and the duration of the run have
+    priority 0 and are never left out."""
     progress, marks = frame.scene.progress, frame.troubles
     plan, done = progress.plan, run_completion(progress)
     away = sum(host.state in _AWAY for host in progress.hosts.values())
     hosts = f"  {len(progress.hosts) - away}/{len(progress.hosts)} hosts up"
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.is_final else progress.state
-    # The id of a run without --name begins with the job, which is not repeated.
+    # The id of a run without --name begins with the job's name. The row shows this name already, so
+    # the name is removed from the id.
     run = f"  {clean(progress.run or '')}".removeprefix(f"  {clean(plan.job)}" if plan else "")
     parts = [
         (0, Span(state, run_style(state))),
@@ -115,8 +117,8 @@ def _trouble_style(has_trouble: float) -> str:
 
 def _rate_text(progress: RunProgress, silent: Collection[str]) -> str:
     """Return the training rate of the run as text. If all tasks share one step counter, this is the
-    rate of the counter, which no row of a task shows. Otherwise it is the rate of the leading
-    task."""
+    rate of that counter, which no row of a task shows. Otherwise it is the rate of the first task
+    that decides the run's result."""
     rate = None if progress.is_final else progress.run_steps_per_s(silent)
     if rate is None:
         return ""

@@ -15,14 +15,14 @@ _HELP = (
         "on a folded row: unfold this row",
     ),
     ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
-    ("t", "the timeline: attempts as bars, all that has happened, the first cause on top"),
-    ("f", "follow the log of the chosen task only; again: the logs of all tasks"),
+    ("t", "the timeline: attempts as bars, then all events, with the cause of a failure on top"),
+    ("f", "show the log of the chosen task only; press f again for the logs of all tasks"),
     ("/", "filter rows, log and events (see below)"),
-    ("s", "sort rows: trouble first, by task, by host, the slowest first"),
+    ("s", "sort rows, each time in another order: trouble first, by task, by host, slowest first"),
     ("e", "fold rows that are alike, or show all"),
     ("space", "pause the log; PgUp PgDn Home End scroll it"),
     ("w", "wrap long lines of the log"),
-    ("y", "the log as plain text on the ordinary screen, to copy from it"),
+    ("y", "show the log as plain text, outside the dashboard, so that you can copy it"),
     ("o", "open a shell on the chosen task's host"),
     ("d", "download the logs of the run to this machine"),
     ("x", "stop the run"),
@@ -34,8 +34,8 @@ _HELP = (
     ("@n3, n3", "tasks on a host; another example: @n[1-4]"),
     (
         "stalled",
-        "tasks in that state: running, failed, killed, unreachable, slow, restarted; `trouble`: "
-        "whatever needs a look",
+        "tasks in a state: running, failed, killed, unreachable, slow, restarted; `trouble`: "
+        "tasks that need a look",
     ),
     (
         "loss nan",
@@ -53,8 +53,8 @@ _HELP = (
     ),
     (
         "colours",
-        "red is dead, yellow needs a look, green is well; the first death is the cause, the "
-        "others came after it",
+        "red: a dead task, yellow: a task that needs a look, green: a healthy task; the first death "
+        "is the cause of a failure",
     ),
 )
 # The width, in columns, of a key or term before its explanation.

@@ -2,9 +2,9 @@
 
 A filter is a list of terms separated by spaces; all terms must match. `worker` and `worker:[0-2]`
 select tasks; `@n[3-5]` and `n3` select the tasks of hosts; `stalled` selects the tasks in that
-state, if there are any. Any other word, or a "quoted phrase", is searched for in the log and the
-events. If the word is a valid regular expression, its matches are searched for. `!` before a term
-negates the term.
+state. Any other word, a quoted phrase, or a state that no task has now is searched for in the log
+and the events, as a regular expression if it is a valid one. `!` before a term selects everything
+that the term does not select.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ Finder = Callable[[str], object]
 
 
 class FilterTerm(NamedTuple):
-    """One term of the filter. Exactly one of `tasks`, `state` and `text_test` is set. `is_negated`:
-    True if the term is negated."""
+    """One term of the filter. Exactly one of these fields is set: `tasks` (the tasks that the term
+    selects), `state` (the term selects the tasks in this state), `text_test` (the term searches
+    text). `is_negated`: True if `!` stands before the term."""
 
     is_negated: bool = False
     tasks: frozenset[str] | None = None
@@ -87,10 +88,10 @@ def parse_filter(
 ) -> Filter:
     """Parse the filter in `text`. Never raises.
 
-    `present_states`: the states that at least one task has now. The name of a state that no task
-    has now is read as any other word, unless it is negated. A word that names no state, task or
-    host is searched for in the log; a word that is no valid regular expression is searched for
-    literally.
+    `present_states`: the states that at least one task has now. A state selects tasks only if it is
+    one of these states, or if the term is negated. Otherwise it is searched for in the log, as is a
+    word that names no state, task or host. A word that is no valid regular expression is searched
+    for literally.
     """
     return Filter(
         tuple(
@@ -102,7 +103,8 @@ def parse_filter(
 
 
 def filterable_states(mark: TaskTrouble, progress: RunProgress, name: str) -> frozenset[str]:
-    """Return the states of a task, by the words that the filter uses for them."""
+    """Return the words of the filter that select this task by its state, such as "running" and
+    "slow"."""
     task = progress.tasks[name]
     special = {SLOW: "slow", AGAIN: "restarted"}.get(mark.rank, "")
     trouble = "trouble" if mark.needs_attention else ""
@@ -144,7 +146,7 @@ def _matching_names(
 
 def _text_finder(text: str) -> Finder:
     """Return a function that searches for `text`, ignoring case. The function uses `text` as a
-    regular expression, or literally if `text` is not a valid expression (yet)."""
+    regular expression; if `text` is not a valid expression, it is searched for literally."""
     try:
         return compile_user_pattern(text, re.IGNORECASE).search
     except ValueError:

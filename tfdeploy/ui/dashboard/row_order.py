@@ -13,7 +13,7 @@ from tfdeploy.text.names import fold_names, group_by_key
 
 # The maximum number of characters in the name of a folded row.
 LONGEST = 24
-# The orders of the table's rows. The first is the default.
+# The orders in which the rows of the table can be sorted. The first order is the default.
 SORTS = ("trouble", "task", "host", "pace")
 
 
@@ -96,8 +96,8 @@ def _sort_key(
     """Return the function that gives the sort key of a task; None for the plan's order. Tasks with
     equal keys keep the plan's order."""
     if sort == "trouble":
-        # Healthy tasks keep the plan's order, except that tasks that wait for another task come
-        # after the other healthy tasks.
+        # Among the healthy tasks, those that wait for another task come last. Apart from that,
+        # healthy tasks keep the plan's order.
         return lambda task: (
             min(troubles[task].rank, STARTING),
             troubles[task].why.startswith("waits for "),

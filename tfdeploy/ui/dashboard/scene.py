@@ -1,5 +1,5 @@
-"""Define the data that the dashboard shows, and the values from which one frame of the dashboard is
-drawn."""
+"""Define the data that the dashboard shows (Scene), and the values from which one frame of it is
+drawn (Frame)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ QUIET_S = 60.0
 @dataclass
 class Scene:
     """The data that a frame of the dashboard shows. `quiet_s_by_task`: {task: seconds since its
-    last line or step, by this machine's clock}. `add_options`: adds the operator's own options to a
-    command, so that the operator can type the result."""
+    last line or step, by this machine's clock}. `add_options`: adds the operator's own options,
+    such as `-i FILE`, to a command that the dashboard shows, so that the operator can type this
+    command."""
 
     progress: RunProgress
     ring: LogBuffer
@@ -35,8 +36,8 @@ class Scene:
 
     @property
     def silent_tasks(self) -> dict[str, float]:
-        """Return the silent tasks, each with the seconds since its last line or step. A running
-        task is silent after QUIET_S seconds without a line or step."""
+        """Return {task: seconds since its last line or step} for the silent tasks. A running task
+        is silent after QUIET_S seconds without a line or step."""
         tasks = self.progress.tasks
         return {
             name: quiet

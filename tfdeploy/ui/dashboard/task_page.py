@@ -31,8 +31,8 @@ _PLOT_ROWS = 7
 _BESIDE = 100
 _AFTER_DEATH = {
     "": "the run fails",
-    "alone": "it starts again alone",
-    "gang": "it starts again with all tasks that restart together",
+    "alone": "only this task starts again",
+    "gang": "all tasks that restart together start again",
 }
 _NOTHING: list[Any] = []
 _SECRET = re.compile(r"(?i)token|secret|passw|credential|api_?key|private")
@@ -109,7 +109,7 @@ def _fact_rows(frame: Frame, task: TaskProgress, mark: TaskTrouble) -> list[Row]
         rows += _wrapped_rows(clean(last_restart_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
         rows.append(
-            [Span("figures and state are from the last answer of the task's host", "yellow")]
+            [Span("the host does not answer: numbers and state are from its last answer", "yellow")]
         )
     lines = ("   ".join(filter(None, parts)) for parts in (figures, use))
     return rows + [[Span(line)] for line in lines if line]
@@ -127,7 +127,7 @@ def _attempts_rows(frame: Frame, task: TaskProgress) -> list[Row]:
     known = frame.scene.progress.attempts_of(task.task)
     rows: list[Row] = [[Span(format_count(max(task.attempt, len(known)), "attempt"), "dim")]]
     if (older := len(known) - _MOST_ATTEMPTS) > 0:
-        rows.append([Span(f"  {older} older: press t for the timeline", "dim")])
+        rows.append([Span(f"  {older} older attempts: press t for the timeline", "dim")])
     return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt_rows(frame, each)]
 
 
@@ -184,7 +184,7 @@ def _plan_rows(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
     host = next((each for each in plan.hosts if each.host == task.host), None)
     facts = [
         ("why here", task.why),
-        ("address", task.address or "it does not listen"),
+        ("address", task.address or "none: the task does not listen"),
         ("GPUs", f"number {', '.join(map(str, task.gpus))}" if task.gpus else "none"),
         ("on death", _AFTER_DEATH[task.on_death]),
         ("workdir", host.workdir if host else ""),

@@ -56,7 +56,7 @@ _FIGURE_WIDTH = 9
 # The width of a curve in the table.
 _SPARK = 8
 _NAMES = ("task", "state", "host")
-# If the row of a restarted task shows the reason of the restart, only these columns remain.
+# If a task was restarted and its row also shows why, the row has only these columns.
 _WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
 # The columns that are aligned to the right.
 _RIGHT = frozenset(
@@ -134,7 +134,8 @@ class TaskTable:
 
     def _shows_rate(self, name: str, has_rates: bool) -> bool:
         """Return True if the column of metrics shows the rate `name`. `has_rates`: whether the
-        column steps/s has values; if so, that column already shows global_step/sec."""
+        column steps/s has values. If so, the rate global_step/sec is not shown again as a
+        metric."""
         if has_rates and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.newest_values.get(name) for task in self.progress.tasks.values())

@@ -13,11 +13,11 @@ from tfdeploy.ui.dashboard.row_filter import Filter
 from tfdeploy.ui.dashboard.row_order import SORTS, TableRow
 
 Page = Literal["run", "task", "curves", "timeline", "help"]
-# An action for which the dashboard leaves the full screen.
+# Actions that need the terminal's normal screen, so the dashboard is not shown meanwhile.
 Aside = Literal["stop", "shell", "fetch", "copy"]
-# Scrolling by this many screens reaches either end of the log.
+# A number of screens that is larger than any log, to scroll to either end of the log.
 _FAR = 1 << 20
-# The fields that `go_on_from` copies.
+# The fields that `copy_choices` copies.
 _CHOICES = "page offset selected followed filter typing sort fold open wrap"
 
 
@@ -70,7 +70,7 @@ class ViewState:
     page_rows: int = 1
     # The question that waits for an answer.
     question: Question | None = None
-    # The action that the dashboard does next.
+    # The action that the dashboard carries out next on the normal screen, or None.
     aside: Question | None = None
     # True if the dashboard can run commands of tfdeploy.
     can_run_commands: bool = False

@@ -33,14 +33,14 @@ LINE_CHARS = 1 << 20
 # The maximum number of prefixes ("task@host | ") that are cached.
 _MOST_PREFIXES = 4096
 # The pending lines are formatted as one batch once there are _BATCH_LINES lines or _BATCH_BYTES
-# bytes. A single line may have a megabyte.
+# bytes. The bytes count too, because a single line may have a megabyte.
 _BATCH_LINES = 1000
 _BATCH_BYTES = 4 << 20
 # Formatted text is written once it has this many bytes.
 _READY_BYTES = 1 << 18
 # The number of pending bytes is checked after this many lines.
 _FEW_LINES = 16
-# Seconds between two flushes, while new lines are followed.
+# While new lines are followed, pending lines are written at this interval, in seconds.
 _FLUSH_S = 0.03
 _BYTES = attrgetter("line")
 # The escape sequences before and after a highlighted match.
@@ -58,8 +58,9 @@ class LinePrinter:
     """Writes LogLines to a file descriptor.
 
     `labels`: the expected labels "task@host", so that prefixes are aligned from the first line on.
-    Only text output uses `highlight` and `fold`. `highlight`: expressions whose matches are
-    coloured, if `color` is set. `fold`: True to print equal lines of several tasks as one."""
+    `highlight` and `fold` have an effect on text output only. `highlight`: expressions whose
+    matches are coloured, if `color` is set. `fold`: True to print equal lines of several tasks as
+    one."""
 
     def __init__(
         self,
@@ -182,8 +183,9 @@ class LinePrinter:
             self._write_ready()
 
     def _write_ready(self) -> None:
-        """Write the formatted text. An error is recorded, and nothing more is written. At its end,
-        `write` raises the error, unless the error is that the reader closed the pipe."""
+        """Write the formatted text. After an error, nothing more is written. If the reader has
+        closed the pipe, printing simply ends; any other error is recorded, and `write` raises it at
+        its end."""
         unwritten = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
@@ -245,7 +247,8 @@ class LinePrinter:
         return shown
 
     def _highlighted(self, line: LogLine) -> LogLine:
-        """Return the line with its matches coloured; the same line if there are no matches.
+        """Return the line with the matches of `highlight` coloured; the same line if there are no
+        matches.
 
         This method must run in the main thread: a match that takes very long blocks all threads,
         and Ctrl-C can end the match only in the main thread."""

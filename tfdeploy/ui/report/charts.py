@@ -28,7 +28,7 @@ LEFT = 64
 RIGHT = 12
 TOP = 10
 BOTTOM = 24
-# The maximum number of points in one piece of a curve.
+# The maximum number of points in one piece of a curve. (A curve with gaps has several pieces.)
 MOST_POINTS = 400
 # The maximum number of curves in one chart.
 MOST_LINES = 256
@@ -135,7 +135,7 @@ def draw_timeline(attempts: Sequence[Attempt], began: float, until: float) -> st
     shown = [each for each in attempts if each.task in top]
     parts += [_attempt_bar(each, top[each.task], across, until) for each in shown]
     if len(shown) < len(attempts):
-        parts.append(f'<text x="{left_margin}" y="{height - 8}">more tasks are left out</text>')
+        parts.append(f'<text x="{left_margin}" y="{height - 8}">further tasks are not shown</text>')
     return (
         f'<svg viewBox="0 0 {WIDE} {height}" role="img" aria-label="attempts over '
         f'time">{"".join(parts)}</svg>'

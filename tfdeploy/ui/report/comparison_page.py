@@ -37,7 +37,7 @@ def comparison_page(
 
 def _differences_table(names: Sequence[str], differs: Sequence[Difference]) -> str:
     if not differs:
-        return "<p>command, env, code, plan and versions are the same</p>"
+        return "<p>the runs have the same command, env, code, plan and versions</p>"
     rows = (
         f"<tr><td>{html_text(row['what'])}</td><td>{html_text(row['key'])}</td>"
         + "".join(

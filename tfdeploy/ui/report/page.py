@@ -54,7 +54,7 @@ border-radius:6px;padding:10px}svg{width:100%;height:auto;display:block}svg text
 background:currentColor}.key b,.key{font-weight:500}.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
 .bar.bad rect{fill:var(--bad)}.bar.going rect{fill:var(--c0)}
 """ + "".join(f".c{number}{{color:var(--c{number})}}" for number in range(8))
-# {colour of an event: class of its row}
+# {colour of an event's text: CSS class of its row}
 _KINDS = {"red": "bad", "yellow": "warn", "green": "good"}
 _STATES = {
     "succeeded": "good",
@@ -85,7 +85,7 @@ def report_page(report: RunReport, *, live: bool = False) -> str:
         html_section("Events", _events_table(report.events, view.started)),
         html_section("Plan", _plan_table(report)),
         html_section("Versions", _versions_table(plan.versions)),
-        html_section("To run it again", f"<pre>{escape(relaunch_command(report))}</pre>"),
+        html_section("To run the program again", f"<pre>{escape(relaunch_command(report))}</pre>"),
         f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc_time(report.made)}</p>',
     ]
     return html_document(f"{clean(plan.run, 128)}: {view.state}", "".join(body), refresh)

@@ -197,7 +197,7 @@ def test_task_with_much_output_does_not_displace_quiet_one() -> None:
     rows = draw_rows(dashboard, 100, 24)
     assert "worker:5@n7 | I am quiet" in rows
     assert rows[-2] == "worker:0@n2 | step 49999"
-    assert any("older lines not kept here" in row for row in rows)
+    assert any("older lines no longer in memory" in row for row in rows)
 
 
 def test_silence_of_running_task_is_shown() -> None:
@@ -287,8 +287,8 @@ def test_head_row_has_run_on_narrow_screen() -> None:
 def test_task_page_says_what_follows_its_death() -> None:
     for on_death, text in (
         ("", "the run fails"),
-        ("alone", "it starts again alone"),
-        ("gang", "it starts again with all tasks that restart together"),
+        ("alone", "only this task starts again"),
+        ("gang", "all tasks that restart together start again"),
     ):
         plan = replace(PLAN, tasks=tuple(replace(task, on_death=on_death) for task in PLAN.tasks))
         dashboard = dashboard_of(training(plan), plan=plan)

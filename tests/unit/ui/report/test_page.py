@@ -116,7 +116,15 @@ def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -
 def test_page_has_all_sections_and_charts() -> None:
     read = Reader(report_page(report_of()))
     heads = [word for word in read.words if word[:1].isupper()]
-    for section in ("Tasks", "Curves", "Timeline", "Events", "Plan", "Versions", "To run it again"):
+    for section in (
+        "Tasks",
+        "Curves",
+        "Timeline",
+        "Events",
+        "Plan",
+        "Versions",
+        "To run the program again",
+    ):
         assert section in heads
     for chart in (
         "steps/s",
