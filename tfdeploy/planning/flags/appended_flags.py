@@ -41,8 +41,8 @@ def choose_flags(
 ) -> AppendedFlags:
     """Choose the flags to append, as the job's key `flags` says.
 
-    The key selects no flags, the flags of the TensorFlow tutorials, or the flags that the program
-    defines. `roles`: the roles that have tasks.
+    "none" means no flags, "classic" the flags of the TensorFlow tutorials, and "auto" the flags
+    that the program defines. Without the key, the mode decides. `roles`: the roles that have tasks.
     """
     used = (name for word in job.command for name in placeholders.placeholder_names(word))
     if named := next((name for name in used if name in _OF_CLUSTER), None):
@@ -62,14 +62,14 @@ def choose_flags(
         if not offered.flags:
             return AppendedFlags(
                 (),
-                f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; for "
+                f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; to append "
                 "flags too, write `flags: auto`",
             )
     line = program.script_line
     if line is not None and not line.passes_arguments:
         return AppendedFlags(
             (),
-            f"no flags appended: {line.where} does not pass the arguments of the script on to "
+            f"no flags appended: {line.where} does not pass the script's arguments to "
             f'{program.path}; write "$@" at the end of that line',
         )
     command = job.command[: flags_end_index(job.command)]
@@ -107,10 +107,10 @@ def _fits_roles(flag: Flag, roles: Collection[str]) -> bool:
 def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str]) -> ClusterFlags:
     """Return the flags to append in a mode whose programs usually read TF_CONFIG.
 
-    A flag counts only if its value certainly reaches TensorFlow's cluster. If the flags do not
-    describe the whole cluster, the result is empty: the program might use the incomplete flags and
-    ignore TF_CONFIG. In mode ingraph, only flags for addresses are appended, because the client is
-    not a task of the cluster.
+    A flag counts only if its value certainly reaches TensorFlow's cluster. The flags must describe
+    the whole cluster, because a program that gets incomplete flags might ignore TF_CONFIG.
+    Otherwise the result is empty. In mode ingraph, only flags for addresses are appended, because
+    the client is not a task of the cluster.
     """
     certain = tuple(flag for flag in offered.flags if flag.because)
     addresses = {f"{role}_hosts" for role in roles} - {"evaluator_hosts"}
@@ -125,7 +125,7 @@ def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str
 
 
 def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
-    kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
+    kept = f"; the command already has {', '.join(flag.spelling for flag in own)}" if own else ""
     listed = " ".join(map(_flag_text, added))
     if job.flags == "classic":
         return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
@@ -136,7 +136,8 @@ def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
         )
     if listed:
         names = {name for flag in (*added, *own) for name in flag.names}
-        # Without an index, all tasks of a role would act as the first task, and wait for ever.
+        # Without a flag for the index, every task of a role would act as its first task, and the
+        # cluster would wait for the other tasks for ever.
         lacking = (
             "; none of these flags is the task's index: write all flags that the program needs "
             "into the command, for example --FLAG={task_index}"
@@ -155,7 +156,8 @@ def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
 def _flag_text(flag: Flag) -> str:
     """Return the flag as the note shows it, such as "--job_name".
 
-    If the flag's name does not show its meaning, the text is "--role as {job_name} (train.py:12)".
+    If the flag's name does not show its meaning, the text also contains the meaning and the place
+    that shows it: "--role as {job_name} (train.py:12)".
     """
     spelled = flag.spelling or flag.dest
     because = f" ({flag.because})" if flag.because else ""
@@ -165,7 +167,7 @@ def _flag_text(flag: Flag) -> str:
 
 
 def _local_rank_flags(job: Job, program: Program) -> AppendedFlags:
-    """Return the flag --local_rank if the program defines it. Older PyTorch launchers pass it.
+    """Return the flag --local_rank if the program defines it, because old launchers pass this flag.
 
     No other flag is needed, because tasks in a mode with ranks get environment variables.
     """

@@ -1,8 +1,8 @@
-"""Refuses a command whose arguments end the program at once, and supplies flags that it lacks.
+"""Refuses a command whose arguments would end the program at once, and adds required flags to it.
 
 argparse and optparse end a program if the command contains a flag that the program does not define,
 or lacks a required argument. Nothing is refused if the program may accept flags that its syntax
-tree does not show, for example if another library adds flags to its parser.
+tree does not show, for example if another library adds flags to the program's parser.
 
 A flag is required if the program declares it as required in argparse, absl or click, or tests it in
 code that every run reaches, as in `if not FLAGS.train_dir: raise ...`. If the job has one `keep`
@@ -39,7 +39,8 @@ from tfdeploy.planning.source.parsed_file import place_of, subtree
 from tfdeploy.planning.source.source import Program
 from tfdeploy.text.nexts import most_similar
 
-# Names of flags and variables for an output folder, and for an input folder.
+# OUTPUT_NAME matches the names of flags and variables for an output folder. INPUT_NAME matches the
+# names for an input folder.
 OUTPUT_NAME = re.compile(
     r"(train|log|model|output|out|save|saved_?model|checkpoint|ckpt|backup|summary|job|work|"
     r"working|result)s?_?dir(ectory)?"
@@ -74,7 +75,7 @@ def supply_required_flags(job: Job, program: Program, given_cluster_flags: Flags
 
     Raises Refused if the value of such a flag is not known, if the command lacks an argument that
     the program requires, or if the command has a flag that the program does not define.
-    `given_cluster_flags`: flags and arguments that the tasks get anyway, about the cluster.
+    `given_cluster_flags`: the flags and arguments about the cluster that the tasks already get.
     """
     if (
         job.flags not in (None, "auto")
@@ -101,8 +102,8 @@ def supply_required_flags(job: Job, program: Program, given_cluster_flags: Flags
         flags.append(flag)
         notes.append(f"{flag.spelling}={flag.template}: the program requires this flag ({where})")
     notes += [
-        f"{flag.spelling} is {flag.default} by default ({flag.where}), and no `keep` holds what the "
-        f"program saves there; {_how_to_add(flag, job)}"
+        f"{flag.spelling} is {flag.default} by default ({flag.where}), so what the program saves "
+        f"there is in no `keep` folder; {_how_to_add(flag, job)}"
         for flag in flag_definitions.defined_flags(program)
         if flag.default.startswith("/")
         and _folder_kind(flag) == "keep"
@@ -125,12 +126,14 @@ def _refuse_unknown_flags(job: Job, program: Program, accepted: list[str]) -> No
 
 
 def _misspelt_flag_notes(job: Job, program: Program) -> Iterator[str]:
-    """Yield a note on each flag of the command that resembles a flag of the program.
+    """Yield a note on each flag of the command that is probably a misspelt flag of the program.
 
-    The program may accept more flags than it defines, or ignore unknown flags, as tf.app.run does.
+    This is no error, because the program may accept more flags than its syntax tree shows, or
+    ignore unknown flags, as tf.app.run does.
     """
     defined = _long_spellings(flag_definitions.defined_flags(program))
-    # argparse accepts abbreviations, and absl accepts --noNAME for a boolean flag.
+    # Two forms are correct and get no note: argparse accepts abbreviations, and absl accepts
+    # --noNAME for a boolean flag.
     abbreviates = program.uses_any_name(*_PARSERS)
     for flag in _long_flags(job):
         near = most_similar(flag, defined, 0.8)
@@ -156,8 +159,8 @@ def _long_spellings(flags: Flags) -> list[str]:
 def _refuse_missing_argument(job: Job, program: Program, unneeded: Collection[str]) -> None:
     """Raise Refused if the command has too few positional arguments for argparse.
 
-    Arguments in `unneeded` are not needed, nor are those that the program may define only in some
-    runs.
+    `unneeded`: names of arguments that the command may lack. It may also lack an argument that
+    the program defines only in some runs.
     """
     certain_nodes = reached.certainly_reached(program, has_workers=True).nodes
     required = [
@@ -206,7 +209,10 @@ def _accepted_flags(program: Program) -> list[str] | None:
 
 
 def _passes_parser_on(program: Program, parser_call: ast.Call, calls: list[ast.Call]) -> bool:
-    """Return whether another library gets the parser that the call `parser_call` makes."""
+    """Return whether the program may pass its parser to another library, which may add flags.
+
+    `parser_call`: the call that makes the parser.
+    """
     own = {node.name for node in program.find(ast.FunctionDef)}
     names = {
         last_name(target)
@@ -241,7 +247,7 @@ def _with_value_template(flag: Flag, job: Job, program: Program, lacking: Collec
 
 
 def _folder_kind(flag: Flag) -> str:
-    """Return "keep" if the flag names an output folder, "data" if an input folder, else ""."""
+    """Return "keep" for a flag for an output folder, "data" for an input folder, else ""."""
     name = flag.dest.lower()
     has_data_to_train = flag.dest.startswith("train") and _OF_DATA.search(flag.help)
     if has_data_to_train or INPUT_NAME.fullmatch(name):
@@ -347,10 +353,10 @@ def _required_flags(program: Program) -> dict[Flag, str]:
 
 
 def _flags_required_by(node: ast.AST) -> Iterator[str]:
-    """Yield the attribute name of each flag that this node requires.
+    """Yield the attribute name (`dest`) of each flag that this syntax node shows to be required.
 
-    A node requires a flag if it is a call that declares the flag as required, or an `if` or an
-    `assert` that ends the program if the flag is missing.
+    Such a node is a call that declares a flag as required, or an `if` or `assert` that ends the
+    program without the flag.
     """
     match node:
         case ast.Call() if is_true(argument(node, "required")):
@@ -371,7 +377,10 @@ def _flags_required_by(node: ast.AST) -> Iterator[str]:
 
 
 def _attributes_tested_empty(test: ast.expr) -> Iterator[str]:
-    """Yield each attribute that alone makes the condition true if the attribute is empty."""
+    """Yield the attributes of which each one, if it is empty, makes the condition true.
+
+    For `not FLAGS.a or FLAGS.b is None`, they are "a" and "b".
+    """
     match test:
         case ast.BoolOp(ast.Or(), values):
             for value in values:
@@ -385,7 +394,10 @@ def _attributes_tested_empty(test: ast.expr) -> Iterator[str]:
 
 
 def _attributes_tested_present(test: ast.expr) -> Iterator[str]:
-    """Yield the attributes that must all be non-empty for the condition to be true."""
+    """Yield the attributes that must not be empty if the condition is to be true.
+
+    For `FLAGS.a and FLAGS.b != ""`, they are "a" and "b".
+    """
     match test:
         case ast.BoolOp(ast.And(), values):
             for value in values:

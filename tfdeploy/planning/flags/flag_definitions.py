@@ -33,12 +33,12 @@ from tfdeploy.text import placeholders
 # - negated: --flag if it is off
 # - pair: --flag if it is on, the `off` spelling if it is off
 # - list: --flag a b c
-# - truthy: argparse's type=bool, which reads every text except "" as true
+# - truthy: --flag=value, and every value except "" counts as true (argparse's type=bool)
 # - position: the value alone, without a flag
 Form = Literal["value", "switch", "negated", "pair", "list", "truthy", "position"]
 Kind = Literal["text", "int", "float", "bool", "nothing"]
 
-# The value of each of these is a list of addresses, separated by commas.
+# The value of each of these flags is a list of addresses, separated by commas.
 ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")
 _KINDS: dict[str, Kind] = {
     "int": "int",
@@ -79,8 +79,8 @@ class Flag:
     off: str = ""
     kind: Kind = "text"  # type of the flag's value
     choices: tuple[str, ...] = ()  # allowed values; (): any value of this type
-    count: int = 1  # number of words; 1 also stands for "one or more"
-    default: str = ""  # the default, if it is a literal text
+    count: int = 1  # number of words in the value; 1 also stands for "one or more"
+    default: str = ""  # the default if it is a string literal, else ""
     # The function that converts the value, or the name under which this function is registered.
     parser: ast.expr | None = field(default=None, compare=False, repr=False)
     where: str = ""
@@ -90,7 +90,8 @@ class Flag:
     help: str = ""
     empty: bool = False  # True if the default is None or ""
     is_on: bool = False  # True if the default is True or 1
-    # The flag's value, with placeholders. If it is "", the flag gets the cluster value `name`.
+    # The flag's value, with placeholders. If it is "", the value is what `name` stands for, such as
+    # the index of the task.
     template: str = ""
     # The text between two addresses; "" means a comma. There are two special values. "json": the
     # value is a JSON list. "multi": the flag is repeated for each address.
@@ -101,7 +102,8 @@ class Flag:
     because: str = ""
     # For a positional argument: its index in sys.argv, which is 1 or more. For others: 0.
     position: int = 0
-    call: ast.Call | None = field(default=None, compare=False, repr=False)  # defines the flag
+    # The call that defines the flag.
+    call: ast.Call | None = field(default=None, compare=False, repr=False)
 
     @property
     def plain_name(self) -> str:
@@ -110,7 +112,7 @@ class Flag:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all cluster values, such as "task_index", in this flag's value."""
+        """Return what the flag's value tells the program, such as ("job_name", "task_index")."""
         return tuple(placeholders.placeholder_names(self.template)) or (self.name,)
 
     def value_for_task(self, placeholder_values: Mapping[str, str]) -> str:
@@ -179,9 +181,9 @@ def is_in_command(flag: Flag, command: Command) -> bool:
 
 
 def positional_words(command: Command, program: Program) -> tuple[list[str], bool]:
-    """Return the words after the program that are no flags and no values of flags.
+    """Return (the positional arguments of the command, whether this list is certain).
 
-    The second value is False if that is not certain, for example because a flag takes a list.
+    It is not certain if, for example, the command contains a flag that takes a list.
     """
     flags = {each: flag for flag in reversed(defined_flags(program)) for each in flag.spellings}
     positional: list[str] = []
@@ -213,10 +215,11 @@ def defined_flags(program: Program) -> Flags:
 
 
 def _unrolled(call: ast.Call) -> list[ast.Call]:
-    """Return the call once for each round of a loop around it over literal elements, if its first
-    argument is made of the loop's variable, else once as it is.
+    """Return one call for each flag that the given call defines in the rounds of a loop.
 
-    The first argument is the literal text that it has in that round.
+    After `for name in ("ps", "worker"):`, the call `add_argument("--" + name)` defines two flags.
+    The result is two calls, with the first arguments "--ps" and "--worker". A call whose first
+    argument does not depend on such a loop is returned as it is.
     """
     if not call.args or literal_text(call.args[0]) is not None:
         return [call]
@@ -229,7 +232,10 @@ def _unrolled(call: ast.Call) -> list[ast.Call]:
 
 
 def _rounds_of_loops(node: ast.AST) -> Iterator[dict[str, str]]:
-    """Yield {variable: text} of each round of the loops over literal elements around the node."""
+    """Yield {loop variable: its text} for each round of each `for` around the node.
+
+    Only loops over a literal list or tuple count.
+    """
     for loop in enclosing_nodes(node):
         if isinstance(loop, ast.For):
             targets = elements(loop.target) or [loop.target]
@@ -243,7 +249,10 @@ def _rounds_of_loops(node: ast.AST) -> Iterator[dict[str, str]]:
 
 
 def _text_with(node: ast.expr, values: Mapping[str, str]) -> str | None:
-    """Return the text that an expression makes of these variables, or None if it is not known."""
+    """Return the value of an expression that makes a text from variables; None if it is not known.
+
+    `values`: {variable: its text}.
+    """
     match node:
         case ast.Name(name):
             return values.get(name)
@@ -278,7 +287,7 @@ def is_argparse_definition(call: ast.Call) -> bool:
 
 
 def literal_arguments(call: ast.Call) -> list[str]:
-    """Return the positional arguments of a call that are literal texts."""
+    """Return the values of those positional arguments of a call that are string literals."""
     return [word for argument in call.args if (word := literal_text(argument)) is not None]
 
 

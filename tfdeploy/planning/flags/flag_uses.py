@@ -17,7 +17,7 @@ from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
 from tfdeploy.planning.source.source import Program
 
 # {function: the arguments of this function that tell which task this is or how large the cluster
-# is}. An argument is described as (keyword, position, name of the cluster value).
+# is}. An argument is described as (keyword, position, name of what it tells).
 _CALLS = {
     "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
     "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),
@@ -46,10 +46,10 @@ _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])
 
 
 class FlagUse(NamedTuple):
-    """A place where the program uses a flag, or a word of sys.argv, as the cluster value `name`.
+    """A place where a flag, or a word of sys.argv, tells the program something about its cluster.
 
-    `name` is, for example, "job_name" or "ps_hosts". `sync_values`: if `name` is "issync", the
-    flag's values for asynchronous and synchronous training.
+    `name`: what it tells, such as "job_name" or "ps_hosts". `sync_values`: if `name` is "issync",
+    the flag's values for asynchronous and synchronous training.
     """
 
     name: str
@@ -93,14 +93,17 @@ def _uses_in_node(node: ast.AST, origins: Origins) -> Iterator[FlagUse]:
     for name, value in _cluster_values(node):
         for origin in sorted(origins.origins_of(value)):
             if _can_become_value(name, origin):
-                # The flag may contain the whole cluster as JSON, and the program may use only one
-                # entry of it.
+                # The steps are a JSON parser and one subscript. So the flag's value is the whole
+                # cluster as JSON, and this expression is one entry of it.
                 whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
                 yield FlagUse("cluster" if whole else name, origin, place_of(value))
 
 
 def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Yield (name of a cluster value, such as "ps_hosts"; the expression used as this value)."""
+    """Yield (something that a program must know about its cluster, the expression that gives it).
+
+    The first value is a name such as "ps_hosts".
+    """
     lists: dict[str | None, ast.expr] = {}
     match node:
         case ast.Call(function, arguments, keywords):
@@ -123,11 +126,11 @@ def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _can_become_value(name: str, origin: Origin) -> bool:
-    """Return whether the program can make the cluster value `name` from this flag's value.
+    """Return whether the operations of the program can turn the flag's value into a `name`.
 
-    `origin`: the flag, with the operations that the program applies to its value. For a `name` that
-    stands for addresses, the result must be a list. So the flag's value is a list, or the program
-    splits it or parses it as JSON.
+    `name` is, for example, "task_index". `origin`: the flag, with the operations that the program
+    applies to its value. Addresses must result in a list: the flag's value is a list, or the
+    program splits it or parses it as JSON.
     """
     operations = [operation for operation, _ in origin.steps]
     if name in ("num_workers", "num_ps"):
@@ -151,9 +154,9 @@ def _role_comparisons(node: ast.Compare, origins: Origins) -> Iterator[FlagUse]:
 
 
 def _sync_switches(node: ast.expr, origins: Origins) -> Iterator[FlagUse]:
-    """Yield the flags that switch synchronous training on, if `node` is SyncReplicasOptimizer.
+    """If `node` is the name SyncReplicasOptimizer, yield the flags that switch its use on.
 
-    They are the flags that are tested by an `if` statement around this node.
+    They are the flags that an `if` around this node tests.
     """
     if last_name(node) not in _SYNCHRONOUS:
         return

@@ -46,7 +46,7 @@ _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ClusterFlags:
-    """The flags that describe the cluster to a program, and the arguments that are not understood.
+    """The flags that describe the cluster to a program, and arguments whose meaning is not known.
 
     `flags`: positional arguments first, then flags in the order of ALL. `unknown_positionals`:
     further positional arguments that the program needs and whose meaning is not known.
@@ -57,7 +57,7 @@ class ClusterFlags:
 
 
 def classic_flags() -> Flags:
-    """Return the four flags of the TensorFlow tutorials. The program is not read."""
+    """Return the four flags of the TensorFlow tutorials, without a look at the program."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
@@ -91,7 +91,7 @@ def cluster_flags(program: Program) -> ClusterFlags:
 
 
 def flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
-    """Return the flags of which `name` is one spelling, each with this spelling selected."""
+    """Return the flags that can be spelled `name`. Their field `spelling` has this spelling."""
     return [
         replace(flag, spelling=each)
         for flag in definitions
@@ -101,9 +101,9 @@ def flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
 
 
 def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
-    """Return {name of a cluster value: the flags that the program uses for this value}.
+    """Return {name of what a flag tells, such as "task_index": the flags that the program uses so}.
 
-    A name is, for example, "task_index". The first flag of each list is the most certain one.
+    The first flag of each list is the most certain one.
     """
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
     uses = flag_uses.find_flag_uses(program, Origins(program, by_dest))
@@ -122,9 +122,10 @@ def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, li
 
 
 def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | None:
-    """Return a copy of the flag that passes the cluster value in the form the program expects.
+    """Return a copy of the flag that gives its value the form that the program expects.
 
-    Returns None if that form is not known.
+    For example, the program may split the value at semicolons. Returns None if the expected form
+    is not known.
     """
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
@@ -151,9 +152,9 @@ def _adapt_to_use(flag: Flag, use: FlagUse, uses: Iterable[FlagUse]) -> Flag | N
 def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) -> tuple[str, str]:
     """Return the flag's values for async and sync training.
 
-    `async_and_sync_values`: these two values, one of which may be "" (not known). A "" is replaced
-    by the first of these values that exists: another choice of the flag, the flag's default, or
-    "not-<the known value>".
+    `async_and_sync_values`: these two values, one of which may be "" (not known). In place of the
+    "", the result has the first of these values that exists: another choice of the flag, the
+    flag's default, or "not-<the known value>".
     """
     known = async_and_sync_values[0] or async_and_sync_values[1]
     others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]
@@ -164,9 +165,9 @@ def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) ->
 def _add_unusual_flags(
     chosen: dict[str, Flag], definitions: Flags, *, makes_cluster: bool, gathers: bool
 ) -> None:
-    """Add flags with unusual names to `chosen`, if their definitions fit values of the cluster.
+    """Add flags with unusual names to `chosen`, if their definitions fit what they would tell.
 
-    A flag is added only for a value, such as the task index, that no flag in `chosen` takes yet.
+    A flag is added only if no flag in `chosen` tells the same yet, such as the index of the task.
     """
     for name, others in _OTHER_NAMES.items():
         if name in chosen or (
@@ -187,9 +188,9 @@ def _add_unusual_flags(
 
 
 def _drop_other_library_flags(chosen: dict[str, Flag]) -> None:
-    """Drop flags that have an unusual name and do not belong to the library of the job name's flag.
+    """Drop flags with unusual names that another library defines than the flag for the job name.
 
-    A program cannot be given flags of two libraries: for example, absl ends the program at a flag
+    The flags of a command must all be of one library. For example, absl ends the program at a flag
     that only argparse knows.
     """
     job_name = chosen.get("job_name")
@@ -200,7 +201,7 @@ def _drop_other_library_flags(chosen: dict[str, Flag]) -> None:
 
 
 def _definition_fits(name: str, flag: Flag) -> bool:
-    """Return whether the flag's definition fits the cluster value `name`.
+    """Return whether a flag with this definition can be the flag for `name`.
 
     For example, a flag for "task_index" must be an integer.
     """

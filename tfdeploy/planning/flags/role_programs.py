@@ -47,7 +47,7 @@ def group_by_program(
 ) -> tuple[RoleProgram, ...]:
     """Return the programs of these roles. Roles with the same command share one RoleProgram.
 
-    `program`: all programs of the job, merged into one.
+    `program`: one Program with the files of all commands of the job.
     """
     by_command = group_equal({role: _role_command(job, role) for role in roles})
     if [command for _, command in by_command] == [job.command] and len(distinct_commands(job)) == 1:

@@ -1,6 +1,6 @@
-"""Finds which values of a program's flag switch synchronous training on and off.
+"""Finds the values of a flag that switch a program's synchronous training on and off.
 
-These values depend on what the program does with the flag's text.
+The program may define them: for example, it may accept the texts True and False, but not 1 and 0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tfdeploy.planning.source.source import Program
 def with_sync_values(flag: Flag, program: Program) -> Flag:
     """Return the flag with values that the program's function for converting the text accepts.
 
-    For example, `type=str2bool` may accept True and False, but not 1 and 0. If the program does not
-    convert the text but only tests it, as in `if flag:`, the flag's form becomes "truthy": every
-    text except "" is true.
+    For example, `type=str2bool` may accept True and False, but not 1 and 0. A program may also test
+    the text without a conversion, as in `if flag:`. Then the flag's form becomes "truthy", because
+    every text except "" is true.
     """
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag

@@ -35,7 +35,7 @@ _MODULES = (
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = (
-    "start the program so that it starts none itself, or run one rank on each host "
+    "let the program start no processes itself, or run one rank on each host "
     "(`roles: {worker: {per_host: 1}}`)"
 )
 # A command with one of these placeholders uses a launcher such as torchrun on purpose.

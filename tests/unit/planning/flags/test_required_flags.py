@@ -188,7 +188,7 @@ def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
 def test_checkpoints_outside_keep_are_noted(job: Job) -> None:
     text = ABSL.format("F.DEFINE_string('train_dir', '/tmp/train_logs', '')", "pass")
     (note,) = supply_required_flags(job, text).notes
-    assert note.startswith("--train_dir is /tmp/train_logs by default (train.py:3), and no `keep`")
+    assert note.startswith("--train_dir is /tmp/train_logs by default (train.py:3), so what")
     assert supply_required_flags(job, text, "--train_dir=/data/out").notes == ()
 
 

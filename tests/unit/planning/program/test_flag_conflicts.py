@@ -235,7 +235,7 @@ def test_same_identity_for_all_tasks_in_command_is_refused(
 def test_other_flags_in_command_are_kept(job: Job) -> None:
     appended = choose_flags(job, CLASSIC, "--ps_hosts=x:1")
     assert [flag.name for flag in appended.flags] == ["job_name", "task_index"]
-    assert "the command gives --ps_hosts itself" in appended.note
+    assert "the command already has --ps_hosts" in appended.note
 
 
 @pytest.mark.parametrize(
