@@ -10,7 +10,8 @@ def boot_id() -> str:
 
 
 def user_name() -> str:
-    """Return the name of this process's user, or the uid if it has no name."""
+    """Return the name of the user that runs this process. Return the uid if the user has no
+    name."""
     import pwd
 
     try:

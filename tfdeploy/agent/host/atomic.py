@@ -20,8 +20,8 @@ def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
     """Replace the whole content of `path`. If that fails, the temporary file is removed and OSError
     is raised.
 
-    `durable`: call fsync before the rename. Without fsync, the file may be empty after a power cut,
-    for example on XFS. A caller that must not wait for the disk must not set `durable`.
+    `durable`: call fsync before the rename, which waits for the disk. Without fsync, the file may
+    be empty after a power cut, for example on XFS.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))

@@ -1,6 +1,6 @@
-"""Pass sockets from one process of the agent to the next. With these sockets, the agent closes the
-ports of a run to everything outside the run (host/network/guarded_ports.py). The environment
-variable VARIABLE lists the sockets as "PORT=FD,..."."""
+"""Pass sockets from one process of the agent to the next. The agent uses these sockets to keep
+connections from outside the run away from the run's ports (host/network/guarded_ports.py). The
+environment variable VARIABLE lists the sockets as "PORT=FD,..."."""
 
 from __future__ import annotations
 

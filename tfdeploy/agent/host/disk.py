@@ -8,8 +8,8 @@ from tfdeploy.agent.annotations import Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.record import NamedTuple
 
-# Larger numbers, such as those of s3fs, are reported as this number, because the control machine
-# accepts no larger one.
+# The largest number that the control machine accepts. Some file systems, such as s3fs, report more
+# free space; this number is then sent instead.
 MOST_FREE = (1 << 63) - 1
 
 

@@ -9,8 +9,8 @@ import time
 from tfdeploy.agent.annotations import Optional
 
 _TIMEOUT_S = 0.05
-# Limits how long `acquire` waits for processes that only test the lock with `is_locked`. Such a
-# process holds the lock briefly.
+# Limits how long `acquire` waits for other processes that call `is_locked`. Such a process holds
+# the lock for a moment.
 _READERS_TIMEOUT_S = 5.0
 
 
@@ -117,7 +117,7 @@ def is_locked(path: str) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except OSError as error:
-        # Any other error means that the file system does not support locks, so none is held.
+        # With any other error, the file system does not support locks, so nobody holds a lock.
         return isinstance(error, BlockingIOError)
     finally:
         os.close(descriptor)

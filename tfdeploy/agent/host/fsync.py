@@ -9,7 +9,7 @@ from itertools import islice
 from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
-# If there are more files, one call flushes the whole file system, which is faster.
+# For more files than this, one call flushes the whole file system, which is faster.
 MAX_SINGLE_FLUSHES = 256
 _FILES_PER_THREAD = 4  # at most one thread is started for this many files
 # Several threads are faster, because file systems combine flushes that arrive at the same time.
@@ -21,7 +21,8 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
     waiting_paths = iter(paths)
     files = [os.path.join(root, path) for path in islice(waiting_paths, MAX_SINGLE_FLUSHES + 1)]
     if len(files) > MAX_SINGLE_FLUSHES and _flush_file_system(root):
-        # All files are flushed, so the rest of `paths`, perhaps a million paths, need not be read.
+        # The whole file system is flushed, so the rest of `paths` need not be read. It may have a
+        # million entries.
         return
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})

@@ -1,8 +1,8 @@
 """Wait until something changes in folders. This uses inotify, or polling if inotify is not
 available (no ctypes, or no watches left).
 
-Processes that follow logs use this module on hosts that train. If they read unchanged files twenty
-times a second instead, that would cost more CPU time than sending the lines.
+Processes that follow logs use this module on hosts that train. Without inotify, they would read
+unchanged files twenty times a second, which costs more CPU time than sending the lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 
 from tfdeploy.agent.annotations import Optional, Sequence
 
-WRITTEN, PLACED = 0x2, 0x80 | 0x100  # IN_MODIFY; IN_MOVED_TO | IN_CREATE
+WRITTEN, PLACED = 0x2, 0x80 | 0x100  # events of inotify: IN_MODIFY; IN_MOVED_TO or IN_CREATE
 # Without inotify: the pause between two checks. With inotify: the shortest time between two returns
 # of `wait`, so that several changes are handled together.
 POLL_S = 0.05

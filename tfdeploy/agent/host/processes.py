@@ -22,8 +22,10 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _INIT, _KTHREADD = 1, 2
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Limits of the wait for the environments of processes that are in the middle of exec: for all of
-# them, and for one whose command line is shown. On a busy host, it may wait long for a CPU.
+# In the middle of exec, /proc shows no environment of a process for a moment. _EXEC_TIMEOUT_S
+# limits the wait for all such processes together. _EXEC_S limits the wait for one process once
+# /proc shows its command line. It is long, because on a busy host the process may have to wait for
+# a CPU.
 _EXEC_TIMEOUT_S, _EXEC_S = 0.2, 0.05
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,8 +42,8 @@ class Identity(NamedTuple):
 class Process(NamedTuple):
     pid: int
     parent: int
-    # The state as in /proc/PID/stat: R, S, D, Z, ... A process whose first thread has ended before
-    # its other threads has the state S, although /proc shows Z.
+    # The state as in /proc/PID/stat: R, S, D, Z, ... Exception: if only the first thread of a
+    # process has ended, /proc shows Z, but the state here is S.
     state: str
     start_ticks: int
     command: str
@@ -156,9 +158,9 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
     """Return the process's environment as soon as /proc shows it. Return {} if the process has an
     empty environment, or if /proc does not show the environment before the deadline.
 
-    In the middle of exec, /proc shows neither the environment nor the command line of a process for
-    a moment, and then only the command line. So an empty environment is accepted only if the
-    command line has been shown for `_EXEC_S`.
+    In the middle of exec, for a moment /proc shows neither the environment nor the command line of
+    a process. After that, for another moment, /proc shows only the command line. So an empty
+    environment counts only once the command line has been shown for `_EXEC_S`.
     """
     env: Dict[str, str] = {}
     if process.pid in (_INIT, _KTHREADD) or process.parent == _KTHREADD:
@@ -175,8 +177,8 @@ def _await_environment(process: Process, deadline: float) -> Dict[str, str]:
 
 
 def _has_no_environment(pid: int) -> bool:
-    """Return whether /proc will show no variable of the process: the process has ended, it has
-    overwritten its environment, or this user may not read it."""
+    """Return whether /proc will never show a variable of the process. This is so if the process has
+    ended, if it has overwritten its environment, or if this user may not read it."""
     shown = read_file(pid, "environ")
     if shown or not os.access("/proc/%d/environ" % pid, os.R_OK):
         return b"=" not in shown

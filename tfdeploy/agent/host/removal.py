@@ -42,7 +42,7 @@ def bytes_freed_by_removal(path: str) -> int:
         entry_path, about = todo.pop()
         if about.st_uid not in (0, os.geteuid()):
             raise OSError(errno.EPERM, "this path belongs to another user", entry_path)
-        if about.st_dev != top.st_dev:  # another file system: an automount, or a subvolume
+        if about.st_dev != top.st_dev:  # another file system, such as an automount or a subvolume
             raise OSError(errno.EXDEV, "another file system begins at this path", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
@@ -75,8 +75,8 @@ def _list_children_even_if_locked(
 
 
 def rename_to_hidden(path: str, folder: str = "") -> Optional[str]:
-    """Rename `path` to a hidden name, in the same folder or in `folder`. After that, an interrupted
-    removal cannot leave an incomplete folder under the old name. Return the new path. Return None
+    """Rename `path` to a hidden name, in the same folder or in `folder`, and return the new path.
+    If the removal is then interrupted, no incomplete folder is left under the old name. Return None
     if `path` no longer exists, for example because another host that shares the workdir has removed
     it. Raises OSError."""
     name = "%s%s-%s" % (GONE, os.path.basename(path).lstrip(".")[:100], os.urandom(6).hex())

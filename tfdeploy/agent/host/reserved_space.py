@@ -19,8 +19,8 @@ ROOM = ".room"
 _OLD = ".old"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 STATUS_BYTES = JOURNAL_BYTES = 4096
-# The size in bytes of the reserve for a minder's state: a fixed amount, and an amount for each
-# task.
+# The size in bytes of the reserve for a minder's state file: a fixed amount, and an amount for each
+# task of the run.
 _FIRST_BYTES, _TASK_BYTES = 8192, 640
 
 
@@ -108,8 +108,8 @@ def _swap_with_reserve(path: str, size: int) -> None:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)
         os.link(path, path + _OLD)
-    # Either `path` does not exist yet, or this file system needs a free inode for a second name,
-    # and has none.
+    # Either `path` does not exist yet, or the file system has no free inode and needs one for a
+    # second name of the file.
     except OSError:
         os.rename(path + ROOM, path)
         return

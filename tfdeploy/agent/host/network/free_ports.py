@@ -42,11 +42,11 @@ def is_free(port: int) -> bool:
 def _can_bind(family: int, port: int) -> bool:
     error = _try_bind(family, port, None)
     if error == errno.EADDRINUSE:
-        # The port also counts as free if only connections in TIME_WAIT use it. To test this, bind
-        # the port twice more. The bind with SO_REUSEADDR fails if a process uses the port. The bind
-        # with SO_REUSEPORT fails if another user's process uses the port. The bind with
-        # SO_REUSEPORT also fails if a server without SO_REUSEPORT has left connections in
-        # TIME_WAIT. But then /proc/net lists these connections, and the port counts as free.
+        # Connections in TIME_WAIT also make the bind fail, but a port that only they use counts as
+        # free. Two more binds show whether a process uses the port. The bind with SO_REUSEADDR
+        # fails if any process uses the port. The bind with SO_REUSEPORT fails if another user's
+        # process uses the port. It also fails if a server without SO_REUSEPORT has left connections
+        # in TIME_WAIT; in this case /proc/net lists these connections, and the port counts as free.
         return _try_bind(family, port, socket.SO_REUSEADDR) is None and (
             _try_bind(family, port, socket.SO_REUSEPORT) is None
             or any(row.port == port for row in listening.read_rows(is_listening=False))

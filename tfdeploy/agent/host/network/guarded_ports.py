@@ -1,14 +1,14 @@
-"""Close the ports of a run's tasks to strangers: to all who do not connect from a host of the run.
-On each port, a socket of the agent listens beside the task's socket. A filter in the kernel sends
-all connections that are not admitted to the agent's socket, and the agent closes them.
+"""Close the ports of a run's tasks to strangers: to all machines that are not hosts of the run. On
+each port, a socket of the agent listens beside the task's socket. A filter in the kernel sends all
+connections of strangers to the agent's socket, and the agent closes these connections.
 
-The kernel keeps the sockets that listen on one port in a group. The agent's socket keeps its index
-in the group as long as any process has its descriptor. Supervisors and tasks inherit the
-descriptor. So if the minder (the agent's daemon on each host of the run) is not running,
-connections of strangers stay in the queue of the agent's socket.
+The kernel puts all sockets that listen on one port into a group, and gives each socket an index.
+The agent's socket keeps its index as long as any process has its descriptor. Supervisors and tasks
+inherit the descriptor. So if the minder (the agent's daemon on each host of the run) is not
+running, connections of strangers stay in the queue of the agent's socket.
 
 A host of the run may connect before the task's server listens; the agent then closes the connection
-normally. A stranger's connection is reset, so the caller can distinguish the two cases.
+normally. But it resets a stranger's connection, so the caller can distinguish the two cases.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from tfdeploy.agent.host.network import listening, sockets, steering, tcp_diag
 from tfdeploy.agent.host.threads import start_thread
 
 _BACKLOG = 1024
-# Limits how many connections of one port are accepted before it is the next port's turn.
+# After this many connections of one port, the connections of the next port are accepted.
 _AT_ONCE = 256
 _PAUSE_S = 0.01  # the pause between two polls
 _END_WITHIN_S = 2.0  # limits the wait until the thread has ended
-MOST_LEARNED = 256  # At most this many addresses outside the plan are admitted.
+MOST_LEARNED = 256  # at most this many addresses outside the plan are admitted
 # Limits how many addresses one host may add, so that it cannot use all the space in the filter.
 MOST_PER_HOST = 32
-# The kernel numbers the sockets that listen on one port. If the agent's socket was the first to
-# listen, this is the pair (index of the agent's socket, index of the task's socket).
+# The kernel gives an index to each socket that listens on a port, in the order in which they began
+# to listen. The pair is (index of the agent's socket, index of the task's socket) if the agent's
+# socket was the first.
 _FIRST_IN_GROUP = (0, 1)
 
 
@@ -63,8 +64,8 @@ class GuardedPorts:
         self.refused_ip_by_host = dict(refused_ip_by_host)
         self._held: Dict[int, socket.socket] = {}
         # port -> (index of the agent's socket, index of the task's socket) in the kernel's array.
-        # None: the filter is attached to an older socket of the agent, which the task's processes
-        # still have.
+        # None: this object attaches no filter, because an older socket of the agent has the filter.
+        # The task's processes still have that socket.
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None
@@ -96,9 +97,9 @@ class GuardedPorts:
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
-        # The task's processes have the other sockets. One of these may be the guard socket from the
-        # time when the task started. If so, the filter is already attached to this old guard
-        # socket. When the old one closes, the kernel gives its index to the new guard socket.
+        # The task's processes have the other sockets. One of these may be the agent's socket that
+        # guarded the port when the task started. The filter is then already attached to this old
+        # socket. When the old socket closes, the kernel gives its index to the new one.
         if others:
             self._order[port] = None if first_inode in others else (len(others), 0)
         self._start_listening(port)
@@ -110,11 +111,10 @@ class GuardedPorts:
         # other users to listen on this port.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
-        # If the socket had a filter of its own, listen() would fail because of connections in
-        # TIME_WAIT. So the filter is attached after listen(). Until then, the port is no more open
-        # than it was before listen(): nobody reaches a task that does not listen; if the task
-        # listens, either another socket's filter protects the port, or the port was already open to
-        # all.
+        # The filter is attached after listen(), because listen() fails on connections in TIME_WAIT
+        # if the socket has a filter already. Between the two calls, the port is no more open than
+        # before. If the task does not listen, nobody can reach it. If the task listens, either
+        # another socket's filter protects the port, or the port was open to all anyway.
         held.listen(_BACKLOG)
         self._attach_filter(port)
 
@@ -198,8 +198,8 @@ class GuardedPorts:
             # anyway.
             return
         if _is_listening(before):
-            # The shutdown ends the listening of the old socket in all processes that have it open,
-            # even if this object's thread is polling it.
+            # This ends the listening of the old socket in all processes that have it open. To close
+            # the socket would not be enough, for example while this object's thread polls it.
             before.shutdown(socket.SHUT_RDWR)
         before.close()
         others = len(_other_listeners(port, self._held[port]))
@@ -211,8 +211,8 @@ class GuardedPorts:
         self._closed = True
         if self._thread is not None:
             self._end.close()
-            # First wait until the thread has ended, because a socket that the thread polls would
-            # stay open.
+            # Wait for the end of the thread before the sockets are closed, because a socket that
+            # the thread polls would stay open.
             self._thread.join(_END_WITHIN_S)
             self._end_seen.close()
         for held in self._held.values():

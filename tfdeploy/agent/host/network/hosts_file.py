@@ -1,8 +1,8 @@
-"""Find host names of the cluster that resolve to a loopback address on this machine. Such a name
-breaks the cluster. An example is Debian's line `127.0.1.1 hostname`.
+"""Find host names of the cluster that resolve to a loopback address on this machine, as Debian's
+line `127.0.1.1 hostname` makes them do. A task with such a name cannot be reached by other hosts.
 
-Only the file /etc/hosts is read. No name server is asked, because one that does not answer would
-delay the probe.
+Only the file /etc/hosts is read. No name server is asked, because the probe would have to wait if
+the server does not answer.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ def _output_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that users of this host send. Root is restricted like other
     users, because a proxy that runs as root may connect on behalf of a stranger.
 
-    The packets with which the kernel itself ends connections belong to root or to no user, and must
-    pass. So if a packet belongs to root or to no user, it is rejected only if it is the first
-    packet of a connection.
+    When the kernel itself ends a connection, its packets belong to root or to no user, and must
+    pass. So of the packets of root or of no user, only the first packet of a connection is
+    rejected.
     """
     others = [
         "meta skuid %d accept" % closed.user,

@@ -14,7 +14,7 @@ from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.record import NamedTuple
 
 AT_ONCE = 200  # limits the connections that are open at the same time
-OTHER_FILES = 64  # How many file descriptors are left for other uses in this process.
+OTHER_FILES = 64  # this many file descriptors are left for other uses in this process
 
 
 class Target(NamedTuple):
@@ -48,7 +48,7 @@ def probe(
     `close_with_reset`: end the connections with RST, so that they are in TIME_WAIT on neither side.
     """
     answers: List[Answer] = []
-    # Linux always limits the number of open files.
+    # The limit is always a number: Linux refuses RLIM_INFINITY for open files.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     at_once = max(1, min(AT_ONCE, limit - OTHER_FILES))
     for first in range(0, len(targets), at_once):

@@ -21,8 +21,8 @@ def bind_exclusively(port: int, patience_s: float = 0.0) -> socket.socket:
         try:
             _set_option(claimed, socket.SO_REUSEADDR)
             _bind_all_addresses(claimed, port)
-            # Connections inherit SO_REUSEPORT from now on. Without it, connections in TIME_WAIT
-            # would make it impossible for the next run to use this port.
+            # The connections that this socket accepts inherit SO_REUSEPORT. Without this option,
+            # the next run could not use the port while some of them are in TIME_WAIT.
             _set_option(claimed, socket.SO_REUSEPORT)
             return claimed
         except OSError:

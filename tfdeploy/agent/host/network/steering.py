@@ -18,10 +18,10 @@ from tfdeploy.agent.annotations import Iterable
 from tfdeploy.agent.host.network import sockets
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
-# `most_instructions` tries filters of these lengths.
+# The lengths of a filter (numbers of instructions) that `most_instructions` tries.
 _LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)
-# The number of test connections. If the kernel ignores the filter, each of them reaches one of two
-# sockets by chance, so all of them hardly ever reach the same one.
+# The number of test connections. If the kernel ignores the filter, each connection reaches one of
+# two sockets by chance. So it is very unlikely that all connections reach the same socket.
 _CONNECTIONS = 8
 _TIMEOUT_S = 1.0  # limits the time of each test connection
 
