@@ -17,8 +17,8 @@ from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # A task that uses more than this share of one CPU core is busy.
-# A task that moves more bytes a second than this is busy too. The bytes are counted for each
-# connection, and for all files of each process.
+# A task that moves more bytes a second than this is busy too. Each connection is counted by itself,
+# and so is each process, with all its files together.
 BUSY_BYTES_S = 1000.0
 # While a task waits for another task, TensorFlow logs a message about this every 10 s. If the last
 # message is older than WAIT_EXPIRES_S seconds, the task no longer waits.
@@ -31,7 +31,7 @@ class LifeSigns(NamedTuple):
     still_s: float = 0.0  # seconds since the task was last active
     # the tasks for which this task waits, according to TensorFlow's messages in its log
     waits: Tuple[str, ...] = ()
-    # for how many seconds all output of the task has been such messages
+    # for how many seconds the task has printed nothing but such messages
     waiting_s: float = 0.0
     stopped: int = 0  # pid of a process of the task that was stopped (SIGSTOP); 0: none
     disk: int = 0  # pid of a process of the task that waits for a disk (state D); 0: none
@@ -167,7 +167,7 @@ def _read_usage(pids: Set[int]) -> Dict[int, ProcessUsage]:
 
 def _read_io_bytes(pid: int) -> int:
     columns = processes.read_file(pid, "io").split()
-    # rchar and wchar: bytes read and written
+    # rchar and wchar: bytes that the process has read and written
     return int(columns[1]) + int(columns[3]) if len(columns) > 3 else 0
 
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-# A task needs a closer check if, for this many seconds, all its log lines say that it waits.
+# A task is checked more closely if all its log lines of this many seconds say that it waits.
 WAITING_S = 20.0
 # A stalled task probably waits for the tasks that stalled at least this many seconds earlier.
 EARLIER_S = 10.0
@@ -140,9 +140,9 @@ def _diagnose_task(facts: StallFacts, task: str) -> Optional[Finding]:
 def _describe_culprits(
     facts: StallFacts, task: str, others: List[str], is_named: bool
 ) -> List[str]:
-    """Return texts that name the tasks that hold up `task`, with the reason. Only the tasks in
-    `others` are considered. `is_named`: True if `task` itself has logged that it waits for these
-    tasks."""
+    """Return texts that name the tasks because of which `task` stands still, with the reason. Only
+    the tasks in `others` are considered. `is_named`: True if `task` itself has logged that it waits
+    for these tasks."""
     problems = ((other, _find_problem(facts, other, is_named)) for other in others)
     blamed = [
         _name_with_host(facts, other) + ": " + problem
@@ -209,8 +209,8 @@ def _describe_ending(end: Ending) -> str:
 
 
 def is_training(peer: wire.Peer) -> bool:
-    """True if the task is expected to make progress all the time. This is not true for servers,
-    which wait for work, and evaluators, which wait for checkpoints."""
+    """Return whether the task is expected to make progress all the time. Servers wait for work, and
+    evaluators wait for checkpoints, so the answer for both is False."""
     return not is_server(peer) and peer.role != "evaluator"
 
 

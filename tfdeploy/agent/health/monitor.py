@@ -38,7 +38,7 @@ PORT_INTERVALS_S = (30.0, 300.0)
 # The largest share of a CPU core that the health checks may use. When they use more, the pause
 # between two checks becomes longer.
 MAX_CPU_SHARE = 0.003
-# A task may be ended only if this many diagnoses in a row name it as the cause of the stall.
+# A task may be ended only if this many diagnoses in a row have named it as the cause of the stall.
 CONFIRMATIONS = 2
 
 
@@ -88,7 +88,7 @@ class Monitor:
     # --- methods that the minder calls
 
     def update(self, known: KnownRunState, is_observing: bool) -> None:
-        """Store the state of the run that the minders share, as far as this minder knows it. If
+        """Store what this minder knows of the state that the minders of the run share. If
         `is_observing` is False, the tasks are not observed."""
         if not self._part.stall_after_s:
             return
@@ -112,7 +112,8 @@ class Monitor:
                 try:
                     self.check_tasks(time.monotonic(), self._known)
                 except Exception:  # noqa: BLE001 - the run continues after any error
-                    # After an error in a check, no task is reported as stalled.
+                    # The check has failed, so it is unknown which tasks are stalled. None is
+                    # reported.
                     threads.print_error_once("checking for stalled tasks")
                     self._publish({})
             time.sleep(self._pause_s(time.thread_time() - begun))
@@ -212,8 +213,8 @@ class Monitor:
 
     def _rotate_hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
         """Return the hosts of these peers in the order in which to ask them. The caller asks only
-        the first MOST_HOSTS hosts. If there are more, half of these MOST_HOSTS are the same in each
-        call, and the other half changes from call to call."""
+        the first MOST_HOSTS hosts. If there are more hosts, half of the asked hosts are the same in
+        each call, and the others take turns."""
         hosts = list(dict.fromkeys(peer.host for peer in ordered_peers))
         half = peers.MOST_HOSTS // 2
         if len(hosts) > peers.MOST_HOSTS:

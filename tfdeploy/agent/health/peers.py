@@ -22,7 +22,7 @@ MOST_HOSTS = 32
 # Limits the time to connect, do the handshake and receive the answer, all together.
 WITHIN_S = 3 * listener.TIMEOUT_S
 _MOST_BYTES = 1 << 18  # the largest size of an answer, in bytes
-_MOST_WAITS = 64  # An answer may say that one task waits for at most this many other tasks.
+_MOST_WAITS = 64  # the longest list of awaited tasks that is accepted in an answer about one task
 
 
 class PeerSigns(NamedTuple):
@@ -48,7 +48,7 @@ def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSign
         answers[address.host] = _ask_host(mesh, part, address)
 
     call_for_each(store_answer, asked, WITHIN_S)
-    # Answers that arrive after the time limit are ignored.
+    # Answers that arrive after the time limit are not used.
     in_time = dict(answers)
     signs = {task: sign for host_signs, _ in in_time.values() for task, sign in host_signs.items()}
     return PeerSigns(signs, {host: result for host, (_, result) in in_time.items()})

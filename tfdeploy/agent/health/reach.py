@@ -2,8 +2,8 @@
 once. Also find names of other hosts that resolve to this host, and proxies through which gRPC would
 connect to other tasks.
 
-Ports must be tested seldom: open connections would disturb a TensorFlow server, and a frozen server
-keeps even the connections that the client has closed.
+Ports must not be tested often: open connections disturb a TensorFlow server, and a server that is
+frozen keeps even the connections that this host has closed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[s
     """Return {"host:port": result}. The result is "open", "closed" (no process listens there), or
     the reason why there was no answer.
 
-    `guarded`: the addresses whose ports guarded_ports.py guards. At these addresses, the agent's
-    own socket may accept the connection although the task does not listen.
+    `guarded`: the addresses whose ports guarded_ports.py guards. There, a connection that is
+    accepted does not prove that the task listens: the agent's own socket may have accepted it.
     """
     # These modules are imported only here, because they are needed only once a task is stalled.
     from tfdeploy.agent.host.network import port_probe, resolving
@@ -78,8 +78,8 @@ def _host_name(address: str) -> str:
 
 
 def firewalled_task_addresses(part: wire.HostPart) -> Set[str]:
-    """Return the addresses of tasks on hosts where the run's ports are closed to machines that do
-    not belong to the run."""
+    """Return the addresses of tasks on hosts that close the run's ports to all machines outside the
+    run."""
     if part.guarded is None:
         return {peer.address for peer in part.peers} if part.protect != "none" else set()
     return {peer.address for peer in part.peers if peer.host in part.guarded}
