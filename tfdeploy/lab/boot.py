@@ -2,9 +2,9 @@
 
 The program reads one `Order` of `lab/orders.py` from stdin as JSON, and writes one line with an
 `Outcome` to stdout. It is a process of its own because it forks, and `lab up` may run in a process
-with several threads. Each host and each network is an orphaned process that holds its namespaces.
-The kernel therefore removes the links and mounts of a lab when its processes end, and the names of
-two labs never clash.
+with several threads. Each host has an orphaned process that holds its namespaces, and so has each
+network. The kernel therefore removes the links and mounts of a lab when these processes end. Two
+labs may use the same names for them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
             os.write(done_fd, b"g")
             return
         os.close(done_fd)
-        # Wait until the middle process has reported the pid, which must be the first line of the
-        # report.
+        # The pid must be the first line of the report, so wait until the middle process has written
+        # it.
         if not os.read(first_fd, 1):
             os._exit(1)
         os.close(first_fd)
@@ -93,7 +93,7 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     if middle == 0:
         try:
             child()
-        # A forked child must never return into the code of its parent.
+        # The child catches every exception, because it must never return into its parent's code.
         except BaseException as error:  # noqa: BLE001
             report(f"!{error}")
         finally:

@@ -52,8 +52,8 @@ class MissingCapability:
 def _run_kernel_trials(labs: str, _device: int) -> dict[str, str]:
     """Run all trials with scratch folders in `labs`. Return {trial: why it failed, or ""}.
 
-    `_device` (the device of `labs`) is not used: it is only a part of the cache's key. Raises
-    Refused if the trials cannot run at all.
+    `_device` (the device of `labs`) is only a part of the cache's key, because another file system
+    may give other results. Raises Refused if the trials cannot run at all.
     """
     try:
         completed = subprocess.run(
@@ -101,8 +101,8 @@ def is_installed(program: str) -> bool:
 def find_missing_capabilities(*names: str, command: str) -> list[MissingCapability]:
     """Return those of `names` that this machine lacks.
 
-    Each name is the name of a program, or of a trial (a test of one kernel feature), or "isolated
-    lab", which means all names in ISOLATED_LAB.
+    A name is a program, a trial (a test of one kernel feature), or "isolated lab", which means all
+    names in ISOLATED_LAB.
     `command`: what the user typed, because a remedy may be to repeat the command with sudo.
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
@@ -134,7 +134,7 @@ def _remedy(name: str, failure_by_trial: dict[str, str], command: str) -> str:
 
 
 def describe_missing(lacks: list[MissingCapability]) -> str:
-    """Return what is lacking as one line: "no mounts, links (unshare: Operation not permitted)"."""
+    """Return one line such as "no mounts, links (unshare: Operation not permitted)"."""
     names: dict[str, list[str]] = {}
     for lack in lacks:
         names.setdefault(lack.reason, []).append(lack.name)
@@ -160,6 +160,6 @@ def require_isolated(count: int) -> None:
         raise Refused(
             f"an isolated lab is not possible: {describe_missing(lacks)}",
             where="this machine",
-            next=f"{join_remedies(lacks)}; or without all that: "
+            next=f"{join_remedies(lacks)}; or a loopback lab, which needs no root: "
             f"`tfdeploy lab up {count} --kind loopback`",
         )

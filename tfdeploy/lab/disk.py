@@ -25,8 +25,8 @@ from tfdeploy.lab.syscalls import (
     switch_root,
 )
 
-# (folder, mode) of folders whose content in the root file system is hidden from the host. On the
-# host, each of these folders is an empty tmpfs at first.
+# (folder, its mode). The host does not see what the root file system has in these folders. Instead,
+# each of them is a new tmpfs, which is empty at first.
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
@@ -42,7 +42,7 @@ def _bind(source: Path, target: Path, *, read_only: bool) -> None:
 def needs_bind_mount(path: str) -> bool:
     """True if a host sees the path only through a bind mount.
 
-    This is so if one of the HIDDEN folders contains the path, or if the path is on another mount
+    A bind mount is needed for a path in one of the HIDDEN folders, and for a path on another mount
     than /, because an overlay includes only one mount.
     """
     hidden = any(path.startswith(f"/{folder}/") for folder, _ in HIDDEN)
@@ -62,7 +62,7 @@ def _make_path_enterable(root: Path, path: Path) -> None:
 
 
 def _make_devices(dev: Path) -> None:
-    """Fill the host's /dev: a few devices of this machine, shm, pts and the usual links."""
+    """Fill the host's /dev with a few devices of this machine, shm, pts and the usual links."""
     mount("tmpfs", dev, "tmpfs", NO_SUID, "mode=755")
     names = [*DEVICES, *(name for name in os.listdir("/dev") if name.startswith("nvidia"))]
     for name in names:

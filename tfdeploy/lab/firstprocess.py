@@ -14,12 +14,13 @@ from typing import NoReturn
 from tfdeploy.agent.host.processes import become_subreaper, die_with_parent
 from tfdeploy.lab.orders import HostOrder
 
-LISTEN_S = 20.0  # most seconds until sshd listens
+LISTEN_S = 20.0  # if sshd does not listen after this many seconds, its start has failed
 POLL_S = 0.005  # seconds between two checks
 
 
 def _start_bound_process(argv: list[str]) -> int:
-    """Fork a child that runs `argv` and dies with this process. Return its pid."""
+    """Fork a child that runs `argv` and is killed when this process ends. Return the child's
+    pid."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -38,7 +39,7 @@ def _wait_until_listening(pid_file: Path, sshd: int) -> None:
     deadline = time.monotonic() + LISTEN_S
     while not pid_file.exists():
         if os.waitpid(sshd, os.WNOHANG)[0] or time.monotonic() > deadline:
-            raise OSError("sshd did not start; its reason is in the console")
+            raise OSError("sshd did not start; console.log in the host's folder has its messages")
         time.sleep(POLL_S)
 
 

@@ -29,8 +29,8 @@ IDENTITY = "id_ed25519"
 # While a lab's folder is being removed, its name is this prefix and the pid of the removing
 # process. No lab can have such a name.
 ASIDE = ".gone-"
-# If the lab's folder is on an overlay, the hosts' layers are below this tmpfs, because an overlay
-# cannot hold the layers of another overlay.
+# The layers of the hosts' overlay file systems are in this tmpfs if the lab's folder is itself on
+# an overlay, because an overlay cannot hold the layers of another overlay.
 SPARE = "/dev/shm"
 LAYERS = "layers"
 
@@ -51,7 +51,7 @@ def lab_folder(name: str) -> Path:
     """Return the folder of the lab `name`. Raises UsageError for an invalid name or path."""
     if not NAME.match(name) or len(name) > 40:
         raise UsageError(
-            f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40",
+            f"{name!r:.80} is not a lab name: at most 40 letters, digits, '_', '.' and '-'",
             where="--name",
             next="`tfdeploy lab up 3 --name mine`",
         )
@@ -146,8 +146,8 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
 def make_overlay_folders(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
     """Create the folders `layer` and `work` of each host, which an overlay mount needs.
 
-    If `spare` is True, the folders are created below SPARE, and `layer` and `work` are links to
-    them. A reboot of this machine empties SPARE.
+    If `spare` is True, `layer` and `work` are links to folders below SPARE. A reboot of this
+    machine empties SPARE, so missing folders are created again.
     """
     layers = root / LAYERS
     if spare and not layers.exists():
@@ -164,9 +164,10 @@ def make_overlay_folders(root: Path, hosts: Iterable[str], *, spare: bool) -> No
 
 
 def rename_for_removal(root: Path) -> Path:
-    """Rename the lab's folder for `delete_renamed_lab_and_leftovers`, and return its new path.
+    """Rename the lab's folder, so that its name is free at once, and return its new path.
 
-    The caller must hold the lock. Raises Refused if something is still mounted below the folder.
+    Pass this path to `delete_renamed_lab_and_leftovers`. The caller must hold the lock. Raises
+    Refused if something is still mounted below the folder.
     """
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
@@ -180,8 +181,8 @@ def rename_for_removal(root: Path) -> Path:
 def delete_renamed_lab_and_leftovers(renamed_lab: Path) -> None:
     """Delete the folder `renamed_lab`, and renamed lab folders that an interrupted call has left.
 
-    The caller need not hold the lock: it takes minutes to delete the disks of many hosts, and other
-    labs must not wait for that.
+    Call this without the lock. It takes minutes to delete the disks of many hosts, and other lab
+    commands must not wait for that.
     """
     for each in renamed_lab.parent.glob(f"{ASIDE}*"):
         pid = each.name[len(ASIDE) :].partition("-")[0]

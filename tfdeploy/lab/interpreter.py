@@ -64,9 +64,10 @@ def _list_link_folders(path: str) -> list[str]:
 
 
 def interpreter_folders(python: str) -> list[str]:
-    """Return the folders that a host must see at the same paths, the outermost first.
+    """Return the folders that `python` needs on a host, at the same paths as on this machine.
 
-    Raises Refused if the interpreter does not run.
+    A folder inside another one of the result is left out. Raises Refused if the interpreter does
+    not run.
     """
     try:
         completed = subprocess.run(
@@ -77,7 +78,7 @@ def interpreter_folders(python: str) -> list[str]:
         raise Refused(
             f"this interpreter does not run: {error}",
             where=python,
-            next="name another with --python PATH",
+            next="name another interpreter with --python PATH",
         ) from error
     prefixes_and_links = {*prefixes, *_list_link_folders(os.path.abspath(python))}
     prefixes_and_links |= {os.path.realpath(path) for path in prefixes_and_links}

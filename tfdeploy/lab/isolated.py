@@ -1,8 +1,9 @@
 """Run a lab of namespaces: each host has its own network interface, disk, processes and users.
 
-`capabilities.py` lists what such a lab needs. The operator has a network that reaches only the
-hosts. `cut` sets a host's link down, and `kill` acts like a power cut. Hosts may be at several
-sites, which a router connects. The operator is at the first site.
+`capabilities.py` lists what such a lab needs. The commands of the operator, who uses tfdeploy, run
+in a network that reaches only the hosts. `cut` sets a host's link down, and `kill` acts like a
+power cut. Hosts may be at several sites, which a router connects. The operator is at the first
+site.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
 USER = "lab"
-# The id of the hosts' user. It lies between the ranges for people and for services, so no user of
-# this machine has it.
+# The user id of USER on the hosts. No user of this machine has it, because it lies between the
+# ranges that distributions use for people and for services.
 UID = 60600
 HOME = f"/home/{USER}"
 # The options of nsenter with which a command runs in a host's namespaces and root folder.
@@ -33,7 +34,7 @@ class IsolatedLab(Lab):
 
     @staticmethod
     def plan_hosts(root: Path, host_count: int, site_count: int) -> list[HostState]:
-        """Return the planned hosts, spread evenly over the sites.
+        """Return `host_count` new hosts, spread evenly over the sites.
 
         The hosts with the lowest numbers are at the first site.
         """
@@ -81,7 +82,7 @@ class IsolatedLab(Lab):
         holder = self.state.networks.get("operator")
         if holder is None or not processes.is_alive(holder):
             raise UsageError(
-                "the operator's network is gone",
+                "the process of the operator's network has ended",
                 where=self.name,
                 next=f"`tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}`",
             )
@@ -123,7 +124,7 @@ class IsolatedLab(Lab):
 
     @property
     def _switch_pid(self) -> int:
-        """Return the pid of the process that holds the network namespace of the switch."""
+        """Return the pid of the process that holds the switch, the namespace of all bridges."""
         return self.state.networks["switch"].pid
 
     def _end_processes(self) -> None:
@@ -154,7 +155,8 @@ class IsolatedLab(Lab):
             self._bring_up(orders, switch_pid=self._switch_pid)
 
     def _shared_network_orders(self) -> dict[str, NetworkOrder]:
-        """Return the orders that start the switch, the operator's network and the router."""
+        """Return the requests to `boot` that start the switch, the operator's network and, if there
+        are several sites, the router."""
         networks: dict[str, NetworkOrder] = {
             "switch": {"bridges": network.bridge_lines(self.state.sites)},
             "operator": {
@@ -168,8 +170,8 @@ class IsolatedLab(Lab):
         return networks
 
     def _router_order(self) -> NetworkOrder:
-        """Return the command for the network process that starts the router. Each interface of the
-        router has the name of its link."""
+        """Return the request to `boot` that starts the router. The router has one interface for
+        each site, which has the name of its link."""
         between = self.state.between
         router: NetworkOrder = {"plugs": [], "ip": [], "tc": [], "forwards": True}
         for site in range(self.state.sites):

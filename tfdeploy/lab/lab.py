@@ -51,7 +51,8 @@ class Lab(ABC):
         """
 
     def cut(self, host: str) -> None:
-        """Disconnect the host from the network until `heal`. Raises UsageError on loopback."""
+        """Disconnect the host from the network until `heal`. Raises UsageError for a loopback
+        lab."""
         self._set_disconnected(host, True)
 
     def heal(self, host: str) -> None:
@@ -71,7 +72,7 @@ class Lab(ABC):
         return self._read_sshd_output_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
-        """Power the host off at once, without a packet that tells its peers. Keep its disk."""
+        """Power the host off at once. Its peers get no packet that tells them. Keep its disk."""
         with self.locked_host_state(host) as host_state:
             self._power_off(host_state)
             host_state.process = None
@@ -110,7 +111,7 @@ class Lab(ABC):
 
     @abstractmethod
     def write_files(self) -> None:
-        """Write all files of the lab. A second call does no harm."""
+        """Write all files of the lab. A second call keeps the keys and the hosts' homes."""
 
     @abstractmethod
     def start_hosts(self) -> None:
@@ -141,8 +142,8 @@ class Lab(ABC):
     ) -> None:
         """Start hosts and networks, and record their first processes in the lab's state.
 
-        If a host does not start, the others are recorded nevertheless. Then HostFailed is raised
-        for the first host that did not start. The error has the end of that host's console.
+        The processes that did start are recorded even if others did not. Then HostFailed is raised
+        for the first host or network that did not start. It quotes the end of a host's console.log.
         """
         order: Order = {
             "root": str(self.root),
@@ -169,8 +170,7 @@ class Lab(ABC):
     def _end_unrecorded_processes(self) -> None:
         """End first processes of hosts and networks that the lab's state does not record.
 
-        Such processes are left if an `up` was killed after it had started them and before it saved
-        the state.
+        Such processes exist if `lab up` was killed before it had saved the state.
         """
         recorded = self._live_first_pids()
 

@@ -47,7 +47,8 @@ def _refuse_invalid_settings(wanted_lab: LabState, host_count: int) -> None:
         ),
         (is_loopback and wanted_lab.sites != 1, "a loopback lab has one site", "--sites", isolated),
         (
-            # A lock in a shared workdir names the host that holds it, so names must differ.
+            # A lock in a shared workdir has the name of the host that holds it, so two hosts must
+            # not have the same name.
             is_loopback and wanted_lab.shared_workdir,
             "the hosts of a loopback lab all have this machine's name, so they cannot share a "
             "workdir",
@@ -92,8 +93,8 @@ def _refuse_invalid_settings(wanted_lab: LabState, host_count: int) -> None:
 def _create(root: Path, wanted_lab: LabState, host_count: int) -> LabState:
     """Plan the hosts of a new lab, make its folder, and return its state.
 
-    Raises Refused if the interpreter does not run on this machine. It would not run on the hosts
-    either, because they boot from this machine's root.
+    If the hosts boot from this machine's root file system, raises Refused if the interpreter does
+    not run on this machine.
     """
     if wanted_lab.rootfs == "/":
         interpreter.interpreter_folders(wanted_lab.python)
@@ -107,7 +108,7 @@ def _create(root: Path, wanted_lab: LabState, host_count: int) -> LabState:
 
 
 def _refuse_other_settings(existing: LabState, wanted_lab: LabState, host_count: int) -> None:
-    """Raise UsageError if the existing lab has other settings than the wanted ones."""
+    """Raise UsageError if the existing lab differs from the wanted lab in a setting."""
     changes = [("hosts", len(existing.hosts), host_count)]
     for each in fields(wanted_lab):
         if each.name not in ("hosts", "networks"):
@@ -136,7 +137,7 @@ def create_or_revive(
     between: str | None = None,
     rootfs: str = "/",
 ) -> Lab:
-    """Create a lab, or start those hosts of an existing lab that have died.
+    """Create a lab. If it exists, start those of its hosts that do not run.
 
     `rate`: the bandwidth of every link in each direction, as tc writes it (100mbit). The operator's
     link has the same bandwidth.

@@ -2,8 +2,8 @@
 
 All hosts share this machine's network, processes and disk. Each host has a block of 16 ports. Its
 sshd listens on the first port, and the next ten are its `ports:` in the inventory. The host's first
-process holds the first port of the block for *UDP*. Other labs on this machine then see that the
-block is in use, and TensorFlow can still use the TCP ports.
+process binds the first port of the block for *UDP*. This shows other labs on this machine that the
+block is in use, and leaves all TCP ports to sshd and TensorFlow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
     """Return a socket that is bound to the port. Raises OSError if the port is in use."""
     bound = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
-        # With this option, a port counts as free if only connections that are closing use it.
+        # With this option, a port counts as free if only closing connections (TIME_WAIT) use it.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((address, port))
@@ -169,8 +169,7 @@ class LoopbackLab(Lab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """True if the host's sshd runs. A running sshd listens, because `_start` waits until it
-        does.
+        """True if the host's sshd runs. It then also listens, because `_start` waits for that.
 
         This function does not connect to sshd, because sshd penalises connections without a login.
         """
@@ -212,9 +211,9 @@ class LoopbackLab(Lab):
         try:
             return reservations.enter_context(reserve_port_block(host.port)).fileno()
         except OSError as error:
-            ports = f"port {host.port} to {host.port + PORTS} of {host.name}"
+            ports = f"the ports {host.port} to {host.port + PORTS} of {host.name}"
             raise Refused(
-                f"{ports}: one is in use ({error.strerror})",
+                f"one of {ports} is in use ({error.strerror})",
                 where=ADDRESS,
                 next=f"`tfdeploy lab down --name {self.name}`, then start the lab again",
             ) from error

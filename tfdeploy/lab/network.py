@@ -22,8 +22,8 @@ from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
 INTERFACE = "eth0"
 OPERATOR, ROUTER = 254, 253  # last numbers of the IP addresses of the operator and of the routers
 MOST_HOSTS = 250
-MANY_HOSTS = 16  # with more hosts, ARP entries are permanent
-COMMAND_S = 30.0  # seconds: time-out of one command
+MANY_HOSTS = 16  # in a lab with more hosts, ARP entries are permanent: see `neighbour_lines`
+COMMAND_S = 30.0  # time-out of one command in seconds
 
 
 class LinkTraffic(TypedDict):
@@ -111,10 +111,10 @@ def enable_forwarding() -> None:
 def neighbour_lines(root: str, address_by_host: dict[str, str]) -> list[str]:
     """Return the `ip` lines that create a permanent ARP entry for each address.
 
-    Return [] if there are at most MANY_HOSTS addresses, which need no permanent entries.
-    `address_by_host`: {name: address}. The kernel limits the number of ARP entries that are not
-    permanent, and all labs share this limit. If each of 64 hosts has an entry for each other host,
-    these 4,032 entries are four times the limit.
+    `address_by_host`: {name: address}. If it has at most MANY_HOSTS addresses, return [].
+
+    The kernel limits the number of ARP entries that are not permanent, for all labs together. 64
+    hosts that all know each other have 4,032 entries, which is four times the limit.
     """
     if len(address_by_host) <= MANY_HOSTS:
         return []
@@ -135,18 +135,18 @@ def bridge_lines(site_count: int) -> list[str]:
 
 
 def mac_address(root: str, name: str) -> str:
-    """Return the host's MAC address, which does not change at a reboot of the host.
+    """Return the host's MAC address, which depends only on the lab and the host's name.
 
-    Its neighbours' ARP entries therefore stay valid.
+    The ARP entries of other hosts therefore stay valid when the host reboots.
     """
     digest = hashlib.sha256(f"{root}/{name}".encode()).digest()
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
 def attach_links(switch_pid: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Link network namespaces to the switch.
+    """Create a veth link from the switch to each of the given network namespaces.
 
-    `plugs`: pairs (pid of a process in the namespace, the plug that describes the link).
+    `plugs`: pairs (pid of a process in the namespace, the link).
     """
     lines = []
     for pid, plug in plugs:
@@ -165,7 +165,7 @@ def attach_links(switch_pid: int, root: str, plugs: Sequence[tuple[int, Plug]]) 
 
 
 def read_traffic(switch_pid: int) -> dict[str, LinkTraffic]:
-    """Return {name of the link: its bytes}, as the kernel counts them at the switch.
+    """Return {name of a link: the bytes that it has carried}. The kernel counts them at the switch.
 
     Raises OSError.
     """

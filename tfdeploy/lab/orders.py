@@ -20,10 +20,7 @@ class Plug(TypedDict):
 
 
 class NetworkOrder(TypedDict, total=False):
-    """A request to create one network namespace that belongs to no host.
-
-    It is the namespace of the switch, the operator or the router.
-    """
+    """A request to create the network namespace of the switch, the operator or the router."""
 
     bridges: list[str]  # lines of an `ip` batch that run before the links exist
     plugs: list[Plug]
@@ -33,7 +30,10 @@ class NetworkOrder(TypedDict, total=False):
 
 
 class DiskOrder(TypedDict):
-    """The root file system of one host: a layer over `rootfs`. All paths are on this machine."""
+    """The root file system of one host, an overlay over `rootfs`.
+
+    All paths are paths of this machine, except the keys of `files`.
+    """
 
     rootfs: str
     folder: str
@@ -53,7 +53,7 @@ class HostOrder(TypedDict):
     pid_file: str
     sshd: list[str]
     reserved: int | None  # loopback labs: the file descriptor that holds the host's block of ports
-    ip: list[str]  # lines of an `ip` batch
+    ip: list[str]  # lines of an `ip` batch that run once the links exist
     tc: list[str]
     plugs: list[Plug]
 
@@ -61,7 +61,7 @@ class HostOrder(TypedDict):
 class Order(TypedDict):
     root: str
     networks: dict[str, NetworkOrder]
-    switch: int | None  # pid of the switch; None: it does not run yet
+    switch: int | None  # pid of the switch's process; None: this order starts the switch
     hosts: list[HostOrder]
 
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.host.processes import Identity
 from tfdeploy.errors import SurvivorsLeft
 
 MARK = "TFDEPLOY_LAB"
-POLL_S = 0.01  # seconds between two checks
+POLL_S = 0.01  # seconds between two rounds of SIGKILL
 END_TIMEOUT_S = 20.0  # the longest time for which end_all waits
 
 
@@ -49,7 +49,7 @@ def find_marked(root: str, *, include_nested: bool = True) -> set[int]:
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
-    """Return the pids of these processes and their descendants. Ended processes are left out."""
+    """Return the pids of those processes that still live, and of their descendants."""
     table = processes.all_processes()
     living = {pid for pid in pids if pid in table and table[pid].is_alive}
     return living | processes.descendants(living, table)
@@ -72,7 +72,7 @@ def send_kill(pid: int) -> None:
 
 
 def end_all(find: Callable[[], set[int]]) -> None:
-    """Kill the processes that `find` returns, again and again until `find` returns none.
+    """Kill the processes that `find` returns. Repeat this until `find` returns none.
 
     This process and its ancestors are never killed. Raises SurvivorsLeft after END_TIMEOUT_S
     seconds.

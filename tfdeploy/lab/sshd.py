@@ -52,8 +52,8 @@ def format_sshd_config(
 ) -> str:
     """Return the whole text of an sshd_config.
 
-    MaxStartups, MaxSessions and PerSourcePenalties keep sshd's defaults. A lab therefore refuses an
-    operator whenever a real host would.
+    MaxStartups, MaxSessions and PerSourcePenalties keep sshd's defaults. A host of a lab therefore
+    refuses connections in the same cases as a real host.
     """
     lines = [
         f"ListenAddress {address}",

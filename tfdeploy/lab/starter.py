@@ -21,8 +21,8 @@ def start_ordered_processes(order: Order) -> Outcome:
         own_command([], "tfdeploy.lab.boot"),
         input=json.dumps(order).encode(),
         capture_output=True,
-        # The hosts inherit no other variable of the caller, such as the address of an SSH agent or
-        # a proxy.
+        # The hosts inherit no other variables of the caller, because they could name an SSH agent
+        # or a proxy.
         env={"PATH": STANDARD_PATH, MARK: order["root"], "LC_ALL": "C.UTF-8"},
         cwd="/",
         pass_fds=reserved_descriptors(order["hosts"]),

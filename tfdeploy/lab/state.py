@@ -50,7 +50,8 @@ def save(root: Path, state: LabState) -> None:
 
 
 def read(root: Path) -> LabState | None:
-    """Return the lab's state, or None if there is none or another version of tfdeploy wrote it."""
+    """Return the lab's state. Return None if the file is missing, or if another version of tfdeploy
+    has written it in another form."""
     try:
         return msgspec.json.decode((root / FILE).read_bytes(), type=LabState)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):

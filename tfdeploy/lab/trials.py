@@ -2,7 +2,7 @@
 
 Each trial uses one feature in a forked child. It is not enough to check capabilities and the user
 id: a seccomp filter may refuse what a capability allows, and AppArmor may restrict user namespaces.
-The mounts, links and tables of a child disappear together with the child's namespaces.
+The mounts and links of a child disappear together with the child's namespaces.
 
 Standard output is one JSON object: {name of the trial: why it failed, or "" if it succeeded}.
 """
@@ -170,8 +170,8 @@ def run_all(trial_by_name: dict[str, Trial], folder: str) -> dict[str, str]:
 
     `folder`: the folder in which the scratch folders are created.
     """
-    # If this process is killed before it removes its folder, `lab down` removes folders with this
-    # prefix.
+    # `lab down` deletes folders with this prefix, so it also deletes the folder that this process
+    # leaves if it is killed.
     prefix = f"{ASIDE}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
         started = [

@@ -120,7 +120,7 @@ def test_missing_programs_are_one_line(
         capabilities.require_isolated(3)
     assert "no rsync, ip, tc (not installed)" in refused.value.what
     assert str(refused.value.next).startswith(
-        "`apt-get install rsync iproute2`; or without all that: "
+        "`apt-get install rsync iproute2`; or a loopback lab, which needs no root: "
     )
 
 
