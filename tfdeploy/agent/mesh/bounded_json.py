@@ -1,8 +1,8 @@
-"""Parse and check JSON that another host sent. Numbers must be finite, and depth and size are
-limited. Every error is a ValueError.
+"""Parse and check JSON that another host sent. Such JSON is limited in depth and size, and its
+numbers must be finite. Every error is a ValueError.
 
-The depth is checked before the text is parsed, because the parser in C is recursive and the stack
-of the thread is small.
+The depth is checked before the text is parsed: Python's parser is recursive, and the stack of the
+thread is small, so deeply nested JSON could crash the process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 MAX_DEPTH = 16
-# Limits the number of commas and colons in one message. A message about a thousand tasks has
-# 12,000.
+# The largest number of commas and colons in one message. A message about a thousand tasks has
+# 12,000 of them.
 MAX_VALUES = 1 << 17
-_MAX_DIGITS = 20  # limits the digits of one integer
+_MAX_DIGITS = 20  # an integer with more digits is refused
 _LATEST = 253402300799.0  # the end of the year 9999, in UTC seconds
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 Check = Callable[[Any], Any]
@@ -37,7 +37,8 @@ def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the parsed value. Raises ValueError if the text is not JSON, is nested too deeply, or
     has more than `most_values` commas and colons."""
     parts = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    # The text was split at its quotes, so every second part is outside of the string literals.
+    # The text was split at its quotes, so the parts with even indexes are outside of string
+    # literals. Commas and brackets inside of literals do not count.
     outside = b"".join(parts[::2])
     if outside.count(b",") + outside.count(b":") > most_values:
         raise ValueError("too many values")
@@ -67,12 +68,12 @@ _DECODER = json.JSONDecoder(
 )
 
 
-# --- checks: each returns the value converted to one type, or raises ValueError
+# --- checks: a check takes a value and returns it with the expected type, or raises ValueError
 
 
 def number_check(least: float, most: float) -> Check:
-    """Return a check for a number from `least` to `most`. The check returns a float, never -0.0, so
-    that equal numbers have the same JSON."""
+    """Return a check for a number from `least` to `most`. The check returns a float. It returns 0.0
+    for -0.0, so that equal numbers have the same JSON."""
 
     def check(value: Any) -> float:
         if type(value) not in (int, float) or not least <= value <= most:
@@ -101,7 +102,8 @@ def choice_check(allowed: Collection[str]) -> Check:
 
 
 def shortened_text_check(most_chars: int) -> Check:
-    """Return a check for a string. The check shortens the string to `most_chars` characters."""
+    """Return a check for a string. The check accepts a string of any length, and returns at most
+    its first `most_chars` characters."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str):
@@ -112,7 +114,8 @@ def shortened_text_check(most_chars: int) -> Check:
 
 
 def fixed_list_check(*checks: Check) -> Check:
-    """Return a check for a list that has one value for each of the `checks`."""
+    """Return a check for a list that has exactly as many values as there are `checks`. Each value
+    must pass the check at its position."""
 
     def check(value: Any) -> Tuple[Any, ...]:
         values = check_list(value)
@@ -131,7 +134,7 @@ def check_list(value: Any) -> Sequence[Any]:
 
 def check_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError("neither true nor false")
+        raise ValueError("not true or false")
     return value
 
 
@@ -139,18 +142,18 @@ _instant = number_check(-1e12, 1e12)
 
 
 def clamp_time(value: Any) -> float:
-    """Return `value` as UTC seconds between the years 1970 and 9999. A time outside of this range
-    is changed to its nearest end, so that a message from a host with a wrong clock is still
-    accepted."""
+    """Return a time in UTC seconds. A time outside of the years 1970 to 9999 is replaced by the
+    nearest time in these years, so that a message from a host with a wrong clock is still accepted.
+    """
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
 def pick_checked_fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
-    """Return the checked fields of a JSON object. `checks`: field name -> check. `needed`: the
-    fields that must be present. Raises ValueError.
+    """Return the checked fields of the JSON object `value`. `checks`: field name -> check.
+    `needed`: the fields that must be present. Raises ValueError.
 
-    A field that is null counts as missing. Fields without a check are dropped, because the sender
-    may have a later version with more fields.
+    A field that is null counts as missing. A field without a check is left out of the result and is
+    no error, because the sender may have a later version with more fields.
     """
     received = check_object(value)
     checked = {
@@ -171,7 +174,8 @@ def check_object(value: Any) -> Unchecked:
 
 
 def check_object_keys(value: Any, names: Collection[str]) -> Unchecked:
-    """Return the JSON object. Raises ValueError if one of its keys is not in `names`."""
+    """Return `value` if it is a JSON object whose keys are all in `names`. Otherwise raise
+    ValueError."""
     table = check_object(value)
     if not all(name in names for name in table):
         raise ValueError("a key of the object is not one of the expected names")

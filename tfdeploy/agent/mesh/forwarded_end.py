@@ -1,9 +1,8 @@
-"""Receive from the control machine why the run is over, and pass the reason to the minder (the
-agent's daemon on each host of the run). The control machine sends the reason if the minders of the
-other hosts cannot reach this host.
+"""Pass to the minder (the agent's daemon for the run on this host) why the run is over. The control
+machine sends this reason if the minders of the other hosts cannot reach this host.
 
-The reason is written as a run state, the message that minders send to each other. The minder checks
-it like a state from another minder, and then joins it with its own state.
+The reason is written to a file, as a state of the run in the form that minders send to each other.
+The minder checks this state like one from another minder, and then joins it with its own state.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 
 def take_forwarded_run_end(paths: RunPaths, part: wire.HostPart) -> KnownRunState:
-    """Return the state that the control machine has left for the minder since the last call, and
-    remove its file. If there is no such state or it is invalid, return an empty state."""
+    """Return the state that the control machine has sent since the last call, and remove the file
+    that contains it. Return an empty state if nothing was sent, or if what was sent is invalid."""
     path = paths.file(layout.FORWARDED_END)
     received = read_json(path)
     if received is None:
@@ -32,7 +31,7 @@ def take_forwarded_run_end(paths: RunPaths, part: wire.HostPart) -> KnownRunStat
 
 
 def write_forwarded_run_end(paths: RunPaths, run_end: KnownRunState) -> None:
-    """Write a file for the minder. It contains a state that says why the run is over. Then wake the
-    minder. Raises OSError."""
+    """Write `run_end`, a state that says why the run is over, to a file for the minder. Then wake
+    the minder. Raises OSError."""
     write_json(paths.file(layout.FORWARDED_END), run_end.as_json())
     paths.wake_minder()

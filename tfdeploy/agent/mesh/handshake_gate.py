@@ -1,12 +1,14 @@
 """Decide whether a connection to the mesh's port may begin a TLS handshake. The mesh connects the
 minders (the agent's daemons) of all hosts of a run. The decision needs only the first bytes of the
-connection, and costs about a thousandth of a handshake.
+connection, and costs about a thousandth of a handshake. This module sends nothing.
 
-A member of the run puts a token into the server name (SNI) of its first TLS message. Only members
-can compute the token, and a separate limit applies to their connections. Of all other clients, only
-a few per second may begin a handshake. They are admitted because a host of the run may have taken
-this host for another one and sent the wrong token; the handshake shows it which host it has reached
-(see the verb run.links). This module sends nothing.
+A member of the run puts a token, which only members can compute, into the server name (SNI) of its
+first TLS message. Connections with the token and connections without it have separate limits. Of
+those without it, only a few per second may begin a handshake.
+
+They are not all refused, because one of them may come from a host of the run that has reached this
+host by mistake, and therefore sent the token of another host. The handshake shows such a host which
+host it has reached (see the verb run.links).
 """
 
 from __future__ import annotations
@@ -21,36 +23,38 @@ from tfdeploy.agent.host import threads
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import TokenBucket
 
-# (handshakes per second on average, largest number of handshakes without a pause)
+# The limits of handshakes: (per second on average, most of them without a pause).
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
-# Limits the connections whose first TLS message is not complete. If there are more, the oldest one
-# is closed.
+# At most this many connections may wait until their first TLS message is complete. If there are
+# more, the oldest one is closed.
 MOST_WAITING = 256
 # A connection is closed if its first TLS message is not complete after this time.
 HELLO_TIMEOUT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-# The pause between two polls while connections are refused. With this pause, each poll handles many
-# connections.
+# The pause after a poll in which connections were refused or waited. More connections arrive in the
+# pause, so the next poll handles many at once.
 _PAUSE_S = 0.01
-_AT_ONCE = 256  # limits the connections that are accepted in one poll
+_AT_ONCE = 256  # at most this many connections are accepted after one poll
 
 
 def server_name_token(ca_pem: str, host: str) -> str:
-    """Return the server name (SNI) that members of the run use to connect to `host`. `ca_pem`:
-    the certificate of the run's CA in PEM. The certificate is never sent, so strangers cannot
-    compute this name."""
+    """Return the server name (SNI) that members of the run use to connect to `host`. `ca_pem`: the
+    certificate of the run's CA in PEM. This certificate is never sent over the network, so
+    strangers cannot compute the name."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, ca_pem)).encode("utf-8")).hexdigest()[:40]
 
 
 class HandshakeGate:
-    """Admits connections that `listener` accepts. `close` also closes the listener.
+    """Accepts connections on `listener` and admits those that may begin a TLS handshake. `close`
+    also closes the listener.
 
     `token`: the server name (see server_name_token) by which a client shows that it is a member of
-    the run. A client with the token may connect from any address. A client without it may only
-    connect from an address for which `is_known` returns True: an address of the run's hosts.
-    `admit(connection)` is called on the gate's thread for each admitted connection. `admit` must
-    not block, and must close the connection later.
+    the run. A client with the token may connect from any address.
+    `is_known(address)`: whether the address belongs to a host of the run. A client without the
+    token may connect only from such an address.
+    `admit(connection)`: is called on the gate's thread for each admitted connection. It must not
+    block, and must close the connection later.
     """
 
     def __init__(
@@ -64,7 +68,8 @@ class HandshakeGate:
         self._is_known = is_known
         self._members, self._strangers = TokenBucket(*MEMBERS), TokenBucket(*STRANGERS)
         self._refused = TokenBucket(0.0, 0.0)
-        # Descriptor -> (connection, time at which it began to wait); the oldest comes first.
+        # Descriptor -> (connection, when it began to wait). The connection that waits longest is
+        # first.
         self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}
         self._closed = False
         self._crowded = False
@@ -76,7 +81,7 @@ class HandshakeGate:
     def close(self) -> None:
         self._closed = True
         try:
-            self._listener.shutdown(socket.SHUT_RDWR)  # ends the poll in the gate's thread
+            self._listener.shutdown(socket.SHUT_RDWR)  # so that poll() returns in the gate's thread
         except OSError:
             pass
 
@@ -117,7 +122,8 @@ class HandshakeGate:
             self._admit_or_close(plain)
 
     def _admit_or_close(self, plain: socket.socket) -> None:
-        """Admit the connection, close it, or wait until its first message is complete."""
+        """Admit the connection or close it. If its first message is not complete, let it wait
+        instead."""
         bucket = self._choose_token_bucket(plain)
         if bucket is None:
             self._add_to_waiting(plain)
@@ -132,8 +138,8 @@ class HandshakeGate:
             plain.close()
 
     def _choose_token_bucket(self, plain: socket.socket) -> Optional[TokenBucket]:
-        """Return the token bucket that limits connections of this kind. Return None if the first
-        TLS message is not complete."""
+        """Return the token bucket that limits this connection: that of members, that of strangers,
+        or one that is always empty. Return None if the first TLS message is not complete."""
         try:
             hello = plain.recv(_HELLO_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
@@ -155,7 +161,8 @@ class HandshakeGate:
 
     def _add_to_waiting(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:
-            # More bytes have arrived, but the first TLS message is still not complete.
+            # The connection waits already. More bytes have arrived, but the message is still not
+            # complete.
             self._crowded = True
             return
         self._waiting[plain.fileno()] = plain, time.monotonic()
@@ -166,5 +173,5 @@ class HandshakeGate:
     def _close_oldest_waiting(self) -> None:
         self._crowded = True
         for descriptor in list(self._waiting)[:1]:
-            # The kernel removes a socket from the epoll set when the socket is closed.
+            # A call of unregister is not needed: closing a socket removes it from the epoll set.
             self._waiting.pop(descriptor)[0].close()

@@ -1,5 +1,5 @@
-"""Accept connections of the run's members at the mesh's port, and pass each connection to a
-handler. A member sends one message on a connection, and the handler answers it.
+"""Accept connections of the run's members at the mesh's port, and pass each of them to a handler. A
+member sends one message on a connection, and the handler answers it.
 
 The number of open connections is limited. A client without a certificate of this run gets no
 answer.
@@ -18,17 +18,17 @@ from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
-# Limits the time of one operation on a connection, and the time to receive one message.
+# How long one operation on a connection may take, and how long receiving one message may take.
 TIMEOUT_S = 5.0
-MAX_PER_MEMBER = 16  # limits how many connections one member may have open
-MAX_STRANGERS = 32  # limits how many connections may be open before their handshakes have finished
+MAX_PER_MEMBER = 16  # one member may have at most this many open connections
+MAX_STRANGERS = 32  # at most this many connections may be in the TLS handshake at one time
 
 
 class MeshListener:
-    """Serves the mesh's port. `listener`: a bound socket; `close` closes it.
+    """Serves the mesh's port. `listener`: a bound socket, which `close` closes.
 
     For each connection of a host in `members`, `answer(host, channel)` is called on a new thread.
-    It may raise OSError and ValueError. `token` and `is_known` are passed to
+    `answer` may raise OSError and ValueError. `token` and `is_known`: see
     handshake_gate.HandshakeGate.
     """
 
@@ -45,10 +45,10 @@ class MeshListener:
         self._members = members
         self._answer = answer
         self._lock = threading.Lock()
-        # Descriptor -> connection; the oldest comes first.
+        # Descriptor -> connection. The oldest connection comes first.
         self._open: Dict[int, socket.socket] = {}
-        # descriptor -> name of the member. These connections may stay open for a long time, for
-        # example to transfer a checkpoint.
+        # Descriptor -> name of the member, for connections whose handshake has finished. Such a
+        # connection may stay open for a long time, for example to transfer a checkpoint.
         self._of_members: Dict[int, str] = {}
         listener.listen(1024)
         self._gate = handshake_gate.HandshakeGate(
@@ -59,8 +59,8 @@ class MeshListener:
         self._gate.close()
 
     def _start_handshake_thread(self, plain: socket.socket) -> None:
-        """Start the TLS handshake on a new thread. If no descriptor or thread is available, close
-        the connection; a member will try again."""
+        """Start the TLS handshake on a new thread. If the system has no descriptor or thread left,
+        close the connection. A member will try again."""
         number = None
         try:
             number = self._register_connection(plain)
@@ -76,10 +76,10 @@ class MeshListener:
             self._open.pop(connection_number).close()
 
     def _register_connection(self, plain: socket.socket) -> int:
-        """Register a connection and return its number. If too many connections have not finished
-        their handshake, shut down the oldest of them."""
-        # TLS takes over the original descriptor. With this duplicate, the connection can still be
-        # shut down.
+        """Register a connection and return its number. If too many connections are still in their
+        handshake, shut down the oldest of them."""
+        # TLS takes over the original socket. The duplicate is kept, so that the connection can be
+        # shut down from another thread.
         guard = plain.dup()
         with self._lock:
             self._open[guard.fileno()] = guard
@@ -104,7 +104,7 @@ class MeshListener:
                     ):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
-            pass  # the client is a stranger, or a member that will try again
+            pass  # a stranger needs no answer, and a member will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
             threads.print_error_once("a peer's connection")
         finally:
@@ -126,6 +126,6 @@ def encode_message(part: wire.HostPart, **fields: object) -> bytes:
 
 
 def receive_message(channel: ssl.SSLSocket) -> Any:
-    """Receive one line, and return its JSON value. Raises OSError if the line does not arrive
-    within TIMEOUT_S or the connection fails, and ValueError if the line is invalid."""
+    """Receive one line, and return its JSON value. Raises OSError if the connection fails or the
+    line does not arrive within TIMEOUT_S. Raises ValueError if the line is invalid."""
     return bounded_json.parse(tls.read_line(channel, MAX_MESSAGE_BYTES, TIMEOUT_S))

@@ -1,12 +1,12 @@
-"""Share the state of this host's minder (the agent's daemon for the run) with its peers, the
-minders of all other hosts of the run. Connections use mutual TLS, and each host has one port for
-them. There is one kind of message, and it may safely be received twice.
+"""Share the state of this host's minder (the agent's daemon for the run) with its peers, which are
+the minders of all other hosts of the run. Connections use mutual TLS. Each host has one port for
+them.
 
-A message is one JSON line that contains the whole state of its sender; the answer contains the
-state of the receiver. A change is sent to all peers with running tasks. It is sent again, with
-growing pauses, until they acknowledge it, and each receiver passes it on. In addition, a minder
-exchanges states with one random peer every ten seconds. Peers without a certificate of this run are
-rejected. This module makes no decisions about the run.
+A message is one JSON line that contains the whole state of its sender. The answer contains the
+state of the receiver. To receive a message twice does no harm. A change is sent to all peers with
+running tasks. It is sent again, with growing pauses, until they acknowledge it, and each receiver
+passes it on. In addition, a minder exchanges states with one random peer every ten seconds. Peers
+without a certificate of this run are rejected. Nothing about the run is decided here.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.shapes import Certificates
 
-# The pause after a round of sending; changes that occur meanwhile are sent together.
+# The pause after a change was sent to some peers. Further changes that occur in this pause are sent
+# in one message.
 SETTLE_S = 0.02
-# If a peer's port has refused connections for NO_MINDER_AFTER_S seconds, the peer has no minder. To
-# restart a minder takes 2 to 5 seconds.
+# A peer whose port has refused connections for this many seconds has no minder any more. A minder
+# that died is replaced sooner, within 2 to 5 seconds.
 NO_MINDER_AFTER_S = 6.0
-LAST_UPDATE_TIMEOUT_S = 1.0  # limits the time that `send_last_update` takes
+LAST_UPDATE_TIMEOUT_S = 1.0  # how long `send_last_update` may take
 
 
 class Mesh:
-    """The connections of this host's minder to the other minders. `listener`: a bound socket;
-    `close` closes it.
+    """The connections of this host's minder to the other minders.
 
-    `changed` is called from any thread when a peer has sent something new. `offers(host, question,
-    channel)` must answer the questions that peers send with `send_question`.
+    `listener`: a bound socket, which `close` closes.
+    `changed()`: is called from any thread when a peer has sent something new.
+    `offers(host, question, channel)`: must answer the questions that peers ask with
+    `send_question`.
     """
 
     def __init__(
@@ -103,8 +105,8 @@ class Mesh:
             return self._known
 
     def join_and_send(self, known: KnownRunState) -> bool:
-        """Join `known` to the shared state, and send the result to the peers. Return False if the
-        shared state has not changed."""
+        """Join `known` to the shared state, and send the result to the peers. Return True if this
+        has changed the shared state."""
         with self._lock:
             joined = self._known.join(known)
             if joined == self._known:
@@ -116,8 +118,8 @@ class Mesh:
             return True
 
     def have_peers_same_state(self) -> bool:
-        """Return True if all peers with running tasks have the same state as this minder. Peers
-        that have ended do not count."""
+        """Return True if all peers with running tasks have the same state as this minder. A peer
+        whose minder has ended does not count."""
         with self._lock:
             return all(
                 peer.digest == self._digest or self._has_minder_ended(peer)
@@ -125,8 +127,9 @@ class Mesh:
             )
 
     def _has_minder_ended(self, peer: PeerContactState) -> bool:
-        """Return True if the peer's minder has ended. If the peer has never sent a message and the
-        run is not committed yet, return False, because the minder may not have started yet."""
+        """Return True if the peer's minder has ended, so that its port refuses connections. Before
+        the run is committed, the minder of a peer that has never sent a message may not have
+        started yet. So the result is then False."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - NO_MINDER_AFTER_S
         return refused and (peer.last_message is not None or self._known.committed)
 
@@ -139,11 +142,11 @@ class Mesh:
             )
 
     def silence_s_by_host(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """Return host -> how many seconds the host has been silent. A silence begins at the latest
-        of three times: the host's last message, `since`, and the start of this minder."""
+        """Return {host: for how many seconds it has been silent}. The silence begins with the
+        host's last message, but not before `since` and not before the start of this minder."""
         with self._lock:
-            # A minder that replaces a dead one has received no messages yet, so the silence is
-            # counted from its start.
+            # If this minder has just replaced a dead one, it has not received any message yet. That
+            # is no silence of the hosts.
             begin = max(self._begun, since or 0.0)
             return {
                 host: now - max(begin, peer.last_message or begin)
@@ -151,8 +154,8 @@ class Mesh:
             }
 
     def refusal_s_by_host(self) -> Dict[str, float]:
-        """Return host -> for how many seconds the host has refused all connections, from the first
-        refusal to the last. Hosts that did not refuse the last connection are left out."""
+        """Return {host: for how many seconds it has refused all connections}, counted from the
+        first refusal to the last. A host whose last connection was not refused is left out."""
         with self._lock:
             return {
                 host: peer.refused_until - peer.refused
@@ -168,16 +171,16 @@ class Mesh:
                 self._lock.notify_all()
 
     def reduce_connection_rate(self) -> None:
-        """From now on, connect to peers less often. Messages from peers are answered as quickly as
+        """From now on, connect to peers less often. Messages of peers are answered as quickly as
         before."""
         with self._lock:
             self._schedule.reduce_connection_rate()
 
     def send_last_update(self) -> None:
-        """Send the state once more to some of the peers whose state differs. Peers without running
-        tasks are included. Called when this minder is about to end, because these peers may
-        still wait to learn how this host's tasks ended. A peer that does not get the message learns
-        later, from the closed port, that this minder has ended."""
+        """Send the state once more to some of the peers that lack something, with or without
+        running tasks. Called when this minder is about to end, because these peers may still wait
+        to learn how this host's tasks ended. A peer that does not get this message learns later
+        that this minder has ended, because its port is closed."""
         # Imported only here, because it is needed only at the end.
         from tfdeploy.agent.host.parallel import call_for_each
 
@@ -193,7 +196,7 @@ class Mesh:
                 self._try_exchange_state, outdated[: self._schedule.fanout], LAST_UPDATE_TIMEOUT_S
             )
         except (RuntimeError, MemoryError):
-            pass  # this user cannot start more threads now
+            pass  # the system allows no more threads, and the peers notice the closed port anyway
 
     def close(self) -> None:
         with self._lock:
@@ -204,8 +207,7 @@ class Mesh:
     # --- the shared state
 
     def _peers_with_running_tasks(self) -> List[PeerContactState]:
-        """Return the peers whose host has a task that may still run, as far as this minder
-        knows."""
+        """Return the peers on whose hosts a task may still run, as far as this minder knows."""
         running = {peer.host for peer in self._part.peers if self._may_task_still_run(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
@@ -213,14 +215,14 @@ class Mesh:
         ending = self._known.ended.get(peer.task)
         if ending is None or not shared_state.is_final(ending):
             return True
-        # As long as the run is not over, the gang may restart even if this task has ended for good.
-        # But a task with the outcome "stopped" never starts again, because tasks are stopped only
-        # when the run is over.
+        # A task of the gang that has ended for good may still run again, because the whole gang may
+        # restart until the run is over. A task with the outcome "stopped" does not, because tasks
+        # are stopped only when the run is over.
         return peer.gang and self._part.restart_max > 0 and ending["outcome"] != "stopped"
 
     def _join_received_state(self, host: str, value: Any) -> None:
-        """Receive the state of a peer, and join it to the shared state. Raises ValueError if the
-        value is not a valid state."""
+        """Check the state that a peer has sent, and join it to the shared state. Raises ValueError
+        if it is not a valid state."""
         theirs = shared_state.from_json(value, self._part)
         is_new = self.join_and_send(theirs)
         with self._lock:
@@ -246,8 +248,8 @@ class Mesh:
                 time.sleep(1.0)
 
     def _send_to_due_peers(self) -> None:
-        """Connect to the peers that are due now. If no peer is due, wait until one is due or the
-        state has changed."""
+        """Connect to the peers that are due now. If no peer is due, wait until one may be due or
+        the state has changed, and return."""
         with self._lock:
             now = time.monotonic()
             running = self._peers_with_running_tasks()
@@ -261,8 +263,9 @@ class Mesh:
         for peer in chosen:
             try:
                 start_thread(self._try_exchange_state, peer)
-            except (RuntimeError, MemoryError):  # this user cannot start more threads now
-                # A task may have used up the user's processes: the peer may know that it must end.
+            except (RuntimeError, MemoryError):  # the system allows no more threads
+                # A task may have used up all processes of the user. The exchange must take place
+                # anyway, because the peer may know that this task must end.
                 self._try_exchange_state(peer)
         time.sleep(SETTLE_S)
 
@@ -296,8 +299,8 @@ class Mesh:
             peer.address.host, self._state_from_sender(value, peer.address.host)
         )
         with self._lock:
-            # The peer received this state, but the state in its answer still differs. The peer may
-            # have another version, so the exchange is not repeated soon.
+            # The peer has received this state, but its answer differs from this state. If the peer
+            # has another version, this will not change. So the exchange is not repeated soon.
             if sent == self._digest != peer.digest:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
@@ -315,7 +318,7 @@ class Mesh:
         )
 
     def send_question(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
-        """Send a question instead of the state. The peer answers it with its `offers`."""
+        """Send a question instead of the state. The peer answers it by its callback `offers`."""
         channel.sendall(
             mesh_listener.encode_message(
                 self._part, addresses=stated_addresses.list_own_addresses(channel), ask=question
@@ -324,7 +327,7 @@ class Mesh:
 
     def _encode_state_message(self, addresses: Iterable[str] = ()) -> bytes:
         """Return the message with this minder's state. `addresses`: the addresses that this host
-        states as its own. An answer to another minder's message contains no addresses."""
+        states as its own. They are left out of an answer to another minder's message."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.encode_message(self._part, known=known, addresses=list(addresses))
@@ -332,7 +335,7 @@ class Mesh:
     def _state_from_sender(self, value: Any, host: str) -> Any:
         sender = (value.get("run"), value.get("from")) if isinstance(value, dict) else None
         if sender != (self._part.run, host):
-            raise ValueError("a message of another run or host")
+            raise ValueError("the message is from another run or host")
         return value.get("known")
 
     def _answer_peer_message(self, host: str, channel: ssl.SSLSocket) -> None:
@@ -353,11 +356,8 @@ class Mesh:
     def _admit_source_address(
         self, host: str, channel: ssl.SSLSocket, addresses: Any
     ) -> Tuple[str, bool]:
-        """Return (source address of the member's connection, True if the task ports of this host
-        admit this address).
-
-        If the member states the address as its own, the ports admit it from now on.
-        """
+        """Return (source address of the member's connection, whether the task ports of this host
+        admit it). If the member states the address as its own, the ports admit it from now on."""
         source, is_its_own = stated_addresses.check_source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):
             return source, True
@@ -367,8 +367,8 @@ class Mesh:
                 if is_its_own
                 else self._guarded.record_refused_if_new(source, host)
             )
-        # The filter has no space for the address, so the task ports do not admit it. But minders
-        # can still connect to each other.
+        # The filter of the task ports has no space for the address, so the ports do not admit it.
+        # The minders can still connect to each other.
         except OSError:
             changed = is_its_own = False
         if changed:

@@ -1,7 +1,7 @@
 """Define the state that all minders of a run share: whether the run is committed, how tasks have
-ended, the round, and why the run was aborted. A minder is the agent's daemon for the run on one
-host. The gang consists of the tasks that restart together, and the round is the number of its
-starts. This module only computes values.
+ended, which restarts there were, and why the run was aborted. A minder is the agent's daemon for
+the run on one host. The gang consists of the tasks that restart together, and a round is one start
+of the gang. This module only computes values.
 
 Joining two states is idempotent, commutative and monotone, so the order and the number of messages
 do not matter.
@@ -31,11 +31,11 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-# The maximum length of each text in the state, in characters. A sender must not exceed this length:
-# a receiver shortens longer texts, so the states of the two would always differ.
+# The maximum length of each text in the state, in characters. A receiver shortens longer texts. So
+# a sender must not send longer ones, or the two states would never become equal.
 MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
-MAX_ROUND = 10**6  # limits each number that counts something; a receiver rejects larger ones
+MAX_ROUND = 10**6  # the largest count of anything in the state: a receiver rejects larger ones
 RoundStage = Tuple[int, int]
 Absence = Tuple[int, float]
 
@@ -43,13 +43,14 @@ Absence = Tuple[int, float]
 class KnownRunState(NamedTuple):
     """The shared state, as far as one minder knows it.
 
-    `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
-    `final`. `round`: the last restart of the gang, or None before the first one. `stands`: host ->
-    (n, stage): the host has reached this stage of the gang's restart number n. `decided`: the time
-    (UTC seconds) at which the run became a success, because all deciding tasks (the tasks that must
-    succeed) had succeeded. A later round does not change this time. `unminded`: host -> (n, since);
-    an odd n means that the host has had no minder since `since` (UTC seconds), an even n that the
-    host has a minder again.
+    `ended`: task -> how the last of its attempts that have ended did so. If this ending is not
+    `final`, the task restarts.
+    `round`: the last restart of the gang, or None before the first restart.
+    `stands`: host -> (number of a round, the stage of this round that the host has reached).
+    `decided`: the time (UTC seconds) at which the run became a success, because all deciding tasks
+    (the tasks that must succeed) had succeeded. A later round does not change this time.
+    `unminded`: host -> (n, since). If n is odd, the host has had no minder since `since` (UTC
+    seconds). If n is even, the host has a minder again.
     """
 
     committed: bool = False
@@ -61,16 +62,16 @@ class KnownRunState(NamedTuple):
     unminded: Dict[str, Absence] = {}
 
     def join(self, other: KnownRunState) -> KnownRunState:
-        """Return the state that contains everything in both states. If the states have different
-        values for the same thing, the value with the lower sort key is kept."""
+        """Return the state that contains everything in both states. If both have a value for the
+        same thing, keep the value with the lower sort key."""
         return KnownRunState(
             self.committed or other.committed,
             _choose_lower(
                 self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))
             ),
             _merge_tables(self.ended, other.ended, _task_ending_sort_key),
-            # Keep the restart with the higher number. If both have the same number, compare the
-            # task deaths that caused them, and keep the restart whose task died first.
+            # Keep the round with the higher number. If two hosts have announced the same round,
+            # keep the one whose cause, the death of a task, is earlier.
             _choose_lower(
                 self.round,
                 other.round,
@@ -87,8 +88,8 @@ class KnownRunState(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if the run was aborted or its success is decided. After that, other hosts need not
-        know how the remaining tasks end."""
+        """True if the run was aborted or has succeeded. After that, it matters less how the
+        remaining tasks end, and other hosts are told later."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:
@@ -111,8 +112,8 @@ def _canonical_json(fields: Mapping[str, object]) -> str:
 
 
 def _choose_lower(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) -> Optional[V]:
-    """Return the value for which the function `key` gives the lower sort key. A value that is None
-    does not count."""
+    """Return the value for which the function `key` gives the lower sort key. If one of the values
+    is None, return the other."""
     if first is None or second is None:
         return second if first is None else first
     return min(first, second, key=key)
@@ -121,7 +122,7 @@ def _choose_lower(first: Optional[V], second: Optional[V], key: Callable[[V], An
 def _merge_tables(
     first: Dict[str, V], second: Dict[str, V], key: Callable[[V], Any]
 ) -> Dict[str, V]:
-    """Return all entries of both tables. If a name has a value in both tables, return the value for
+    """Return a table with the entries of both tables. If a name is in both, keep the value for
     which the function `key` gives the lower sort key."""
     joined = dict(first)
     for name, value in second.items():
@@ -130,8 +131,9 @@ def _merge_tables(
 
 
 def _task_ending_sort_key(ending: Ending) -> Any:
-    """Return the sort key of an ending. The endings of the latest attempt come first. Within an
-    attempt, final endings come before others; among these, the earliest ending comes first."""
+    """Return the sort key of an ending: a later attempt comes before an earlier one. Within an
+    attempt, a final ending comes before one that is not final, and then an earlier ending before a
+    later one."""
     return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
 
 
@@ -169,8 +171,8 @@ _ROUND = {
 
 
 def from_json(value: Any, part: wire.HostPart) -> KnownRunState:
-    """Return the state that is in a peer's message or in this host's own file. Raises ValueError if
-    the value is not a valid state of this run."""
+    """Return the state that is in a message of a peer or in this host's own file. Raises ValueError
+    if `value` is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {address.host for address in part.mesh}
     fields, choice = bounded_json.pick_checked_fields, bounded_json.choice_check
@@ -210,8 +212,8 @@ def next_capped_count(number: int) -> int:
 
 
 def next_attempt(known: KnownRunState, task: str) -> int:
-    """Return the number of the next attempt of the task: one more than the last attempt in `known`,
-    or 1 if `known` contains none."""
+    """Return the number of the next attempt of the task. This is 1 if no attempt of the task has
+    ended."""
     ending = known.ended.get(task)
     return next_capped_count(0 if ending is None else ending.get("attempt", 0))
 
@@ -220,8 +222,8 @@ def make_ending(
     status: wire.TaskStatus, is_final: bool = True, would_restart: bool = False
 ) -> Ending:
     """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
-    task restarts. `would_restart`: True if the task was going to restart when the run ended. Then
-    the task's death does not make the run fail."""
+    task restarts. `would_restart`: True if only the end of the run has prevented a restart. The
+    task's death then does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -243,8 +245,8 @@ def make_ending(
 
 
 def run_success_time(peers: List[wire.Peer], known: KnownRunState) -> Optional[float]:
-    """Return the time (UTC seconds) at which the last deciding task succeeded. The deciding tasks
-    are those that must succeed to make the run a success. Return None if one of them has not
+    """Return when the run became a success: the time (UTC seconds) at which the last deciding task
+    succeeded. The deciding tasks are those that must succeed. Return None if one of them has not
     succeeded yet."""
     if known.decided is not None:
         return known.decided
@@ -264,8 +266,8 @@ def run_success_time(peers: List[wire.Peer], known: KnownRunState) -> Optional[f
 
 
 def keep_only_run_end_fields(peers: List[wire.Peer], known: KnownRunState) -> KnownRunState:
-    """Return only the fields of `known` that say why the run is over. Another host needs only these
-    fields to end its tasks."""
+    """Return a state with only those fields of `known` that say why the run is over. Another host
+    needs no more than these to end its tasks."""
     death = first_fatal_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -282,8 +284,8 @@ def first_fatal_death(peers: List[wire.Peer], known: KnownRunState) -> Optional[
             fields is not None
             and is_final(fields)
             and not fields.get("again")
-            # The run is a success once all deciding tasks (such as the chief) have succeeded. Tasks
-            # that end after this do not make the run fail.
+            # The run is a success once all deciding tasks (such as the chief) have succeeded.
+            # Failures after this time do not count.
             and (limit is None or fields["time"] < limit)
             and is_death(peer, fields)
         ):
@@ -296,21 +298,21 @@ def make_death(ending: Ending, task: str, host: str) -> Death:
 
 
 def is_from_earlier_round(peer: wire.Peer, ending: Ending, known: KnownRunState) -> bool:
-    """Return True if the ending belongs to an earlier round of the gang and so no longer counts."""
+    """Return True if the ending belongs to an earlier round of the gang. Such an ending no longer
+    counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
-    """Return True if this ending means that the task has failed. A task that was stopped has not
-    failed."""
+    """Return True if the task has failed by this ending. A task that was stopped has not failed."""
     return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or is_premature_success(
         peer, ending
     )
 
 
 def is_premature_success(peer: wire.Peer, ending: Ending) -> bool:
-    """Return True if the task counts as failed although it exited with code 0. This applies to a
-    server, which must not end by itself, and to any other task that ended before it was ready."""
+    """Return True if the task exited with code 0 too early, which counts as a failure. This is so
+    if the task is a server, which must not end by itself, or was not ready yet."""
     return ending["outcome"] == "succeeded" and (is_server(peer) or not ending.get("up"))
 
 

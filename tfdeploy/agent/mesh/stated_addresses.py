@@ -1,8 +1,8 @@
-"""Compare two things: the addresses that a member states as its own inside TLS, and the source
-address of its connection.
+"""Compare the source address of a member's connection with the addresses that this member states as
+its own inside TLS.
 
-TLS proves which member connects. TLS does not prove that the source address belongs to this member:
-the address may belong to a relay or a NAT. A member can lie about its addresses. But a false
+TLS proves which member connects. It does not prove that the source address belongs to this member,
+because the address may be that of a relay or a NAT. A member can state false addresses. But a false
 address passes the comparison only if the member's connections really come from it.
 """
 
@@ -14,9 +14,9 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.network.addresses import own_addresses
 
-MOST_STATED = 64  # limits how many addresses a message may state
-# The key of a request to a peer. run.links sends {"ask": {"seen_as": true}}, and the peer answers
-# which source address this host's connection has.
+MOST_STATED = 64  # only so many addresses in a message are used
+# A key of questions to a peer. run.links sends {"ask": {"seen_as": true}}, and the peer answers
+# from which source address this connection comes.
 SEEN_AS = "seen_as"
 
 
@@ -30,11 +30,9 @@ def list_own_addresses(channel: socket.socket) -> List[str]:
 
 
 def check_source_address(channel: socket.socket, claimed_addresses: object) -> Tuple[str, bool]:
-    """Return (source address of the connection, True if the list `claimed_addresses` from the peer
-    contains this address).
-
-    Raises OSError if the connection has ended.
-    """
+    """Return (source address of the connection, whether the peer claims this address).
+    `claimed_addresses`: the list that the peer has sent. Raises OSError if the connection has
+    ended."""
     source = peer_filter.parse_address(channel.getpeername()[0])
     listed = claimed_addresses[:MOST_STATED] if isinstance(claimed_addresses, list) else []
     valid = [each for each in listed if isinstance(each, str) and peer_filter.is_address(each)]

@@ -1,5 +1,5 @@
-"""Create TLS contexts from the certificates of one run; both sides of a connection need a
-certificate of the run's CA. Also read from TLS connections with a deadline."""
+"""Create TLS contexts from the certificates of one run, and read from TLS connections with a
+deadline. Both sides of a connection need a certificate of the run's CA."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class WrongHostAnswered(ValueError):
-    """At the address of one host, a different host answers. The text names the host that
-    answers."""
+    """The host at an address is not the one that was expected there. The text of the error names
+    the host that answers."""
 
 
 def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -27,11 +27,11 @@ def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     )
-    # Certificates contain names of the run's hosts, not network addresses. The callers compare
-    # these names with `peer_name`.
+    # The name in a certificate is that of a host of the run, not its network address, so Python
+    # cannot check it. The caller compares it with `peer_name`.
     client.check_hostname = False
-    # Send no session tickets. If a client closed a connection before reading them, the server would
-    # get a reset instead of the end of the stream.
+    # No session tickets are sent. If a client closed a connection without reading them, the server
+    # would get a reset instead of the end of the stream.
     server.num_tickets = 0
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -44,8 +44,9 @@ def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @contextmanager
 def _certificate_file(text: str) -> Iterator[str]:
-    """Yield the path of a file that contains `text`, for load_cert_chain. It is a file in memory if
-    the kernel supports that, otherwise a temporary file with mode 0600."""
+    """Yield the path of a file that contains `text`, because load_cert_chain reads only files. The
+    file is in memory if the kernel supports that, otherwise it is a temporary file with mode 0600.
+    """
     content = text.encode("ascii")
     try:
         descriptor = os.memfd_create("certs")
@@ -96,12 +97,12 @@ def connect(
 def read_line(
     channel: ssl.SSLSocket, most_bytes: int, within_s: float, block_bytes: int = 1 << 16
 ) -> bytes:
-    """Read one line within `within_s` seconds. Raises OSError, and ValueError if the line is longer
-    than `most_bytes`.
+    """Read one line within `within_s` seconds. Raises OSError. Raises ValueError if the line is
+    longer than `most_bytes`, or if the stream ends within the line.
 
     One call of recv reads up to `block_bytes` bytes. If `block_bytes` is more than 1, the call may
-    also read bytes after the line. So after the line, the other side must not send more until it
-    has received an answer.
+    also read bytes after the line. So the other side must send nothing after the line until it has
+    received an answer.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()
