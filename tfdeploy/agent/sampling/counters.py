@@ -1,5 +1,5 @@
-"""Read the usage counters of this machine from /proc. How much was used in an interval is the
-difference between two readings."""
+"""Read the usage counters of this machine from /proc. The difference between two readings is the
+use in the time between them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ _SECTOR = 512
 class MachineCounters(NamedTuple):
     """The counters of the whole machine. A value is None if the kernel does not report it."""
 
-    busy_s: Optional[float]  # CPU seconds of all cores together since the boot
+    busy_s: Optional[float]  # CPU seconds used since the boot, of all cores together
     memory: Optional[int]  # bytes of memory that new processes cannot use
     memory_total: Optional[int]  # bytes of memory that the machine has
-    # Bytes received by the network cards; without cards, by all interfaces except loopback.
+    # Bytes received by the network cards. On a machine without cards: by all interfaces except
+    # loopback.
     received: Optional[int]
-    # Bytes sent by the network cards; without cards, by all interfaces except loopback.
+    # Bytes sent by the network cards. On a machine without cards: by all interfaces except
+    # loopback.
     sent: Optional[int]
     read: Optional[int]  # bytes read from all disks
     written: Optional[int]  # bytes written to all disks
@@ -37,8 +39,8 @@ def _read_busy_s() -> Optional[float]:
     for columns in _split_lines("/proc/stat"):
         try:
             ticks = list(map(int, columns[1:9]))
-            # Columns 3 and 4 are the time in which a core was idle, and the time in which it waited
-            # for disks.
+            # A core is idle in the time of column 3, and waits for disks in that of column 4.
+            # Neither counts as busy.
             return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S
         except (ValueError, IndexError):
             break
@@ -56,8 +58,8 @@ def _read_memory() -> Tuple[Optional[int], Optional[int]]:
 
 def _read_network() -> Tuple[Optional[int], Optional[int]]:
     """Return (received, sent) bytes of the network cards, or of all interfaces except loopback if
-    there are no cards. If there are cards, other interfaces are left out, because traffic over a
-    bridge also passes a card and must not be counted twice."""
+    there are no cards. Other interfaces, such as bridges, are left out if there are cards: their
+    traffic also passes a card and would be counted twice."""
     rows = {}
     for columns in _split_lines("/proc/net/dev"):
         name, _, first = columns[0].partition(b":")

@@ -1,10 +1,10 @@
 """Read metrics from the TensorBoard event files of a run on this host. Each call reads what was
 written since the previous call.
 
-No part of a file is read twice. If more was written than one call may read, the call reads the
-short records first, because scalars are short. Among the short records, it begins with the newest.
-Then it reads the long records, also beginning with the newest. The records that do not fit into the
-limit are never read. Damaged records are skipped too, with one message per file.
+No part of a file is read twice. One call reads only a limited number of bytes. If more was written,
+it reads short records before long ones, because scalars are short, and newer records before older
+ones. Records beyond the limit are never read. Damaged records are skipped too, and each damaged
+file is reported once.
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ if TYPE_CHECKING:
     from tfdeploy.agent.run.folder import RunPaths
     from tfdeploy.agent.sampling.event_folders import FoundEventFile
 
-    Record = Tuple[int, int]  # (offset, size) of the record's data in the file
+    Record = Tuple[int, int]  # (offset, size) of a record's data in the file
     Written = Tuple[float, int, float]  # (value, step, UTC seconds when it was written)
 
-# After this many CPU seconds, a call leaves the remaining files to the next call.
+# A call that has used this many CPU seconds leaves the remaining files to the next call.
 CALL_CPU_S = 0.01
-# Limits the bytes and the records that one call decodes in a file.
+# One call decodes at most this many bytes and records of a file.
 FILE_BYTES, FILE_RECORDS = 1 << 16, 256
 RECORD_BYTES = 1 << 16  # larger records (images, graphs) are skipped
 SHORT_BYTES = 512  # the record of one scalar is shorter than this
-HOPS = 512  # limits how many record headers one call reads in a file
-# After HOPS record headers, the search continues in the last WINDOW_BYTES of the file.
+HOPS = 512  # at most this many record headers are read in one go
+# A call that has read HOPS headers jumps to the last WINDOW_BYTES of the file, to get the newest
+# records too.
 WINDOW_BYTES = 1 << 14
-# Limits of one search for a record header: how far before the end of the file it starts, how many
-# bytes it reads with one call, and how many candidates it examines in these bytes.
+# Limits of a search for the next record header after damage. The search begins at most SEARCH_BYTES
+# before the end of the file, reads blocks of BLOCK_BYTES, and examines TRIES runs of zeros in a
+# block.
 SEARCH_BYTES, BLOCK_BYTES, TRIES = 1 << 22, 1 << 16, 16
-MOST_REPORTED = 8  # limits how many damaged files are reported
-# A record begins with its length. If the length is below 16 MiB, its last five bytes are zero.
+MOST_REPORTED = 8  # at most this many damaged files are reported
+# A record begins with its length in 8 bytes. The last five are zero in all but huge records.
 _ZEROS = re.compile(rb"\0\0\0\0\0+")
 
 
@@ -58,18 +60,18 @@ class EventFile:
     """The read position in one event file. Programs append to the file."""
 
     def __init__(self) -> None:
-        # EventMetrics counts its calls; this is the number of the last call that read this file.
+        # The number of the last call of EventMetrics.read_new_values that read this file.
         self.last_call = 0
         self.damaged = False
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
-        # `_lost`: True if the position is not at the beginning of a record. `_waits`: True if the
-        # next record is not complete yet.
+        # `_lost`: True if it is unknown where the next record begins, for example after damage.
+        # `_waits`: True if the next record is not complete yet.
         self._lost = self._waits = False
 
     def has_grown(self, path: str, inode: Tuple[int, int]) -> bool:
-        """Return True if the file has content that was not read yet. A file that was replaced or
-        became shorter is read from its beginning again."""
+        """Return True if the file has content that was not read yet. If the file was replaced or
+        has become shorter, it will be read from its beginning again."""
         try:
             size = os.lstat(path).st_size
         except OSError:
@@ -82,7 +84,7 @@ class EventFile:
         return size > self._at and not self._waits
 
     def read(self) -> Dict[str, Written]:
-        """Return tag -> newest value, from the records that were not read yet."""
+        """Return {tag: newest value} for the records that were not read yet."""
         file = open_file(self._path)
         if file is None:
             return {}
@@ -111,8 +113,8 @@ class EventFile:
         return scalars
 
     def _skip_records(self, file: int, end: int) -> List[Record]:
-        """Return (offset, size) of up to HOPS complete records, beginning at the current position.
-        Only the heads of the records are read."""
+        """Move the read position over up to HOPS complete records, and return (offset, size) of
+        each. Only the headers of the records are read."""
         records: List[Record] = []
         while not self._lost and not self._waits and len(records) < HOPS:
             self._waits = end - self._at < HEAD_BYTES
@@ -139,13 +141,13 @@ class EventFile:
             return {
                 tag: (value, step, when) for tag, value in parse_scalars(content[:size]).items()
             }
-        except ValueError:  # the data of the record are not an Event
+        except ValueError:  # the record does not contain a TensorBoard Event
             self.damaged = True
             return {}
 
     def _find_record_head(self, file: int, end: int) -> None:
-        """Move the read position to the head of the next record, unless it is at the head of a
-        record already."""
+        """If it is unknown where the next record begins, search for its header and move the read
+        position there."""
         if not self._lost:
             return
         self._at = max(self._at, end - SEARCH_BYTES)
@@ -164,16 +166,16 @@ class EventFile:
 
 
 def _possible_heads(part: bytes) -> Iterator[int]:
-    """Yield offsets in `part` at which a record may begin. A record begins with its length in 8
-    bytes; only the first three of these bytes may differ from zero. Only the first TRIES runs of
-    zeros are examined."""
+    """Yield the offsets in `part` at which a record may begin. A record begins with its length in 8
+    bytes, of which only the first three may differ from zero. So the function looks for runs of
+    zeros, and examines only the first TRIES of them."""
     for zeros in islice(_ZEROS.finditer(part), TRIES):
         yield from range(max(0, zeros.start() - 3), zeros.start())
 
 
 def _choose_records(records: List[Record]) -> List[Record]:
-    """Choose the records to read: short ones before long ones, and newer ones before older ones.
-    Stop at FILE_BYTES and FILE_RECORDS."""
+    """Return the records to read: short ones before long ones, and newer ones before older ones, up
+    to the limits FILE_BYTES and FILE_RECORDS."""
     bytes_left = FILE_BYTES
     chosen_records: List[Record] = []
     for at, size in sorted(records, key=lambda record: (record[1] > SHORT_BYTES, -record[0])):
@@ -184,8 +186,8 @@ def _choose_records(records: List[Record]) -> List[Record]:
 
 
 class EventMetrics:
-    """The metrics in the event files of one host. The name of a metric is `FOLDER/TAG`, as
-    described in event_folders.py."""
+    """The metrics in the event files of one host. A metric is named `FOLDER/TAG`. event_folders.py
+    describes FOLDER."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._folders = EventFolders(paths, part)
@@ -200,7 +202,7 @@ class EventMetrics:
         return {name: each.value for name, each in self.scalars.items()}
 
     def read_new_values(self) -> Dict[str, float]:
-        """Return name -> newest value, for metrics that were written since the last call."""
+        """Return {name: newest value} for the metrics that were written since the last call."""
         begin_s = time.process_time()
         self._calls += 1
         at = self._folders.find_files()
@@ -212,7 +214,8 @@ class EventMetrics:
             self._files[path].last_call = self._calls
             read.append((at[path].created_s, path, self._read(path)))
         figures: Dict[str, float] = {}
-        # Files of later attempts are merged last, so that their values replace earlier ones.
+        # The files of later attempts come last, so that their values replace those of earlier
+        # attempts.
         for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
@@ -222,9 +225,9 @@ class EventMetrics:
         return {name: value for name, value in figures.items() if name in self.scalars}
 
     def _make_room_for_metric(self, name: str) -> bool:
-        """Return True if values of this metric are kept. If there are MOST_METRICS metrics already,
-        drop the metric with the lowest priority to make room for a metric of higher priority;
-        otherwise return False."""
+        """Return True if the values of this metric are to be kept. If there are MOST_METRICS
+        metrics already, the metric with the lowest priority is dropped for it. Return False if the
+        new metric would itself have the lowest priority."""
         if name in self._priorities:
             return True
         rank = display_rank(name)
@@ -237,8 +240,8 @@ class EventMetrics:
         return True
 
     def _list_grown(self, files: Dict[str, FoundEventFile]) -> List[str]:
-        """Return the files with content that was not read yet. Files that have waited longest come
-        first."""
+        """Return the files with content that was not read yet. The file whose last read is longest
+        ago comes first."""
         grown = [path for path in files if self._files[path].has_grown(path, files[path].inode)]
         return sorted(
             grown, key=lambda path: (self._files[path].last_call, files[path].created_s, path)
@@ -250,7 +253,7 @@ class EventMetrics:
         scalars = file.read()
         if file.damaged and not before and self._reported < MOST_REPORTED:
             self._reported += 1
-            # Standard error is the minder's log.
+            # The standard error of this process is the log of the minder.
             sys.stderr.write("event file %r: damaged records are left out\n" % path)
             sys.stderr.flush()
         return scalars

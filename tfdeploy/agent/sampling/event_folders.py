@@ -1,12 +1,13 @@
-"""Find the TensorBoard event files of a run on this host: below its working directory and its
-`keep` folders, which `tfdeploy tensorboard` shows too.
+"""Find the TensorBoard event files of a run on this host. They are below the run's working
+directory and its `keep` folders.
 
 A metric of an event file is named `FOLDER/TAG`: for example `train/epoch_loss`, which Keras writes,
-or `eval/loss` from the folder `ckpt/eval`. A metric that a task prints never has such a name.
-FOLDER is the last folder of the path. If another path has this name already, FOLDER is the last two
-folders, or more. Folders whose name is only a time, such as `logs/20261121-101500`, are left out of
-FOLDER, so that the metrics of the next run have the same names. Metrics of files in the working
-directory itself are named `events/TAG`.
+or `eval/loss` from the folder `ckpt/eval`. FOLDER is the last folder of the path. If this name is
+taken by another path, FOLDER is the last two folders, or more.
+
+Folders whose name is only a time, such as `logs/20261121-101500`, are left out of FOLDER, so that
+the metrics of the next run have the same names. Metrics of files in the working directory itself
+are named `events/TAG`. A metric that a task prints never has a name of the form `FOLDER/TAG`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from tfdeploy.agent import wire
     from tfdeploy.agent.run.folder import RunPaths
 
-# Limits how many folder entries one call examines. The next call continues after the last of them.
+# One call examines at most this many folder entries. The next call continues where it stopped.
 CALL_ENTRIES = 1000
-# Limits of the event files, of the folders in one walk, of the folders that give names to metrics,
-# and of the depth of folders.
+# At most this many event files, folders in one walk, folders that give names to metrics, and levels
+# of folders.
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
 TOP = "events"
 # The name of an event file contains a time, the name of the machine that wrote it, and more.
@@ -56,13 +57,13 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        # Hosts may share a disk, so a host may see event files of other machines. Only the host of
-        # the deciding task reads those files. If this task succeeds, the run has succeeded, and
-        # this task's steps count as the steps of the run.
+        # Hosts may share a disk, so a host may see the event files of another machine. Only the
+        # host of the deciding task (whose success is the success of the run) reads such files. The
+        # steps in them count as steps of that task.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
-        # Files of other users do not count, because a program may have let everybody write to its
-        # folders.
+        # Only files of root and of this user are read. A program may have let everybody write to
+        # its folders.
         self._owners = (0, os.geteuid())
         # Files that were last written before this time (UTC seconds) belong to an earlier run with
         # the same `keep` folders.
@@ -72,8 +73,8 @@ class EventFolders:
         self._walk = self._walk_step_by_step()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
-        """Return path -> event file. One call examines at most CALL_ENTRIES folder entries, so it
-        may take several calls to find the files in large folders."""
+        """Return {path: event file}. One call examines at most CALL_ENTRIES folder entries. If
+        there are more, it takes several calls until all files are found."""
         for _ in range(CALL_ENTRIES):
             if next(self._walk, self) is self:
                 self._walk = self._walk_step_by_step()
@@ -86,8 +87,9 @@ class EventFolders:
         }
 
     def _walk_step_by_step(self) -> Iterator[None]:
-        """Walk through the folders and record their event files. Pause (by `yield`) before each
-        folder and each entry of a folder. Links are not followed."""
+        """Walk through the folders and record their event files. This is a generator, which yields
+        before each folder and after each entry of a folder, so that the caller can stop the walk
+        there. Links are not followed."""
         if not self._since:
             self._since = self._prepared_time()
         present: Set[str] = set()
@@ -103,7 +105,7 @@ class EventFolders:
                 continue
             try:
                 if os.readlink("/proc/self/fd/%d" % descriptor) != folder:
-                    continue  # a parent folder was replaced by a link
+                    continue  # a program has replaced a folder of this path by a link
                 with os.scandir(descriptor) as entries:
                     for entry in entries:
                         yield
@@ -136,8 +138,8 @@ class EventFolders:
         return [(_resolve_parents(folder), parts) for folder, parts in folders]
 
     def _add_if_event_file(self, path: str, folder: PathParts, entry: os.DirEntry[str]) -> bool:
-        """Record the file if it is an event file of this run and this host must read it. Return
-        True if it was recorded."""
+        """Record the file if it is an event file of this run that this host must read. Return True
+        if it was recorded."""
         match = _FILE.match(entry.name)
         if match is None:
             return False
@@ -164,8 +166,8 @@ class EventFolders:
         return True
 
     def _name_folder(self, folder: PathParts) -> str:
-        """The metrics in a folder are named FOLDER/TAG. Return FOLDER for this folder. Return "" if
-        there are too many names already."""
+        """Return the FOLDER in the names FOLDER/TAG of the metrics in this folder. Return "" if
+        MOST_NAMES folders have names already."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
         parts = _drop_time_names(folder)
@@ -178,7 +180,7 @@ class EventFolders:
 
 
 def _resolve_parents(folder: str) -> str:
-    """Return the path with all links in its parent folders resolved. The path of the working
+    """Return the path of `folder` without links in its parent folders. The path of the working
     directory may contain such links."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 

@@ -1,8 +1,8 @@
-"""Decode a record of a TensorBoard event file: its frame, and the scalars of its Event. The
-functions have no side effects.
+"""Decode a record of a TensorBoard event file: its frame, and the scalars in its Event, which is
+TensorBoard's message for one step. The functions have no side effects.
 
-The frame (TFRecord) consists of the length of the data, its masked CRC32C, the data, and the masked
-CRC32C of the data. The data are protocol buffers:
+A frame (TFRecord) consists of the length of the data, the masked CRC32C of the length, the data,
+and the masked CRC32C of the data. The data are protocol buffers:
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto and
 framework/{summary,tensor}.proto
 """
@@ -14,9 +14,9 @@ import struct
 from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
 from tfdeploy.agent.metric_lines import LARGEST
 
-HEAD_BYTES, TAIL_BYTES = 12, 4  # sizes of the two parts of a frame: before and after the data
-MOST_BYTES = 1 << 31  # limits the data of a record; protocol buffers have the same limit
-MOST_FIELDS = 4096  # limits how many fields one message has
+HEAD_BYTES, TAIL_BYTES = 12, 4  # bytes of a frame before and after the data
+MOST_BYTES = 1 << 31  # a longer record is invalid: protocol buffers have the same limit
+MOST_FIELDS = 4096  # a message with more fields is invalid
 # An Event with a higher step than MOST_STEPS, or a later time (UTC seconds) than MOST_TIME, is
 # invalid.
 MOST_STEPS, MOST_TIME = 10**13, 1e11
@@ -25,7 +25,7 @@ _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
 # The name of TensorBoard's plugin for scalars. Programs that use TensorFlow 1 write no plugin name.
 _SCALARS = b"scalars"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# number of a tensor's type -> struct format of one element in the field tensor_content
+# Number of a tensor's type -> struct format of one element in the field tensor_content.
 _CONTENT = {
     1: "<f",
     2: "<d",
@@ -41,9 +41,8 @@ _CONTENT = {
     23: "<Q",
 }
 _BFLOAT16 = 14
-# Several fields can contain a tensor's elements; these are their numbers. _LISTS: floats, with
-# their struct format. _WHOLE: integers, as varints. _HALVES: 16-bit floats, whose bits are stored
-# as integers.
+# Numbers of the fields that can contain a tensor's elements. _LISTS: floats, with their struct
+# format. _WHOLE: integers, as varints. _HALVES: 16-bit floats, whose bits are stored as integers.
 _LISTS = {5: "<f", 6: "<d"}
 _WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
 _Field = Tuple[int, Union[int, bytes]]
@@ -83,21 +82,21 @@ def is_whole(data: bytes, tail: bytes) -> bool:
 
 
 def parse_scalars(data: bytes) -> Dict[str, float]:
-    """Return tag -> value, for the scalars in one Event. NaN and infinity are left out. Raises
-    ValueError if the data are not an Event."""
+    """Return {tag: value} for the scalars in one Event. NaN and infinity are left out. Raises
+    ValueError if `data` is not an Event."""
     scalars_by_tag: Dict[str, float] = {}
     for summary in _find_contents(data, 5):
         for value in _find_contents(summary, 1):
             tag, scalar = _parse_value(value)
-            # This comparison is false for NaN.
+            # The last comparison also leaves out NaN, because it is false for NaN.
             if tag and scalar is not None and abs(scalar) <= LARGEST:
                 scalars_by_tag[tag] = scalar
     return scalars_by_tag
 
 
 def parse_step_and_time(data: bytes) -> Tuple[int, float]:
-    """Return (step, UTC seconds) of one Event. A value that is missing or invalid is 0. Raises
-    ValueError if the data are not an Event."""
+    """Return (step, UTC seconds) of one Event. A step or time that is missing or invalid is 0.
+    Raises ValueError if `data` is not an Event."""
     step, time = 0, 0.0
     for number, value in _parse_fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -148,13 +147,13 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
         return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
-    # TensorFlow does not write a list of elements that contains only zeros.
+    # If all elements of a tensor are zero, TensorFlow leaves them out.
     return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None
 
 
 def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Return at most the first two elements of one field, which may be packed. More elements are
-    not needed, because a tensor with two elements is not a scalar."""
+    """Return the first elements of one field, which may be packed. At most two are needed: a tensor
+    with two elements is not a scalar."""
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
@@ -178,21 +177,21 @@ def _parse_varints(data: bytes) -> List[int]:
 
 
 def _unpack_half(kind: int, bits: int) -> float:
-    """Return the 16-bit float with these bits. It is a bfloat16 (the first half of a float32) or a
-    float16, depending on `kind`."""
+    """Return the 16-bit float with these bits. `kind` says which of the two formats it has:
+    bfloat16 (the first half of a float32) or float16."""
     form, begin = ("<f", b"\0\0") if kind == _BFLOAT16 else ("<e", b"")
     return float(struct.unpack(form, begin + struct.pack("<H", bits))[0])
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
-    """Return the element in `content`. Return None if the content is not exactly one element in the
-    format `form`."""
+    """Return the element in `content`. Return None if `content` does not have the size of exactly
+    one element of the format `form`."""
     is_one = form and struct.calcsize(form) == len(content)
     return float(struct.unpack(form, content)[0]) if is_one else None
 
 
 def _find_contents(message: bytes, field_number: int) -> Iterator[bytes]:
-    """Yield the content of each field of a message that has the number `field_number`. Raises
+    """Yield the content of each field with the number `field_number` in a message. Raises
     ValueError."""
     for number, value in _parse_fields(message):
         if number == field_number and isinstance(value, bytes):
@@ -200,8 +199,8 @@ def _find_contents(message: bytes, field_number: int) -> Iterator[bytes]:
 
 
 def _parse_fields(data: bytes) -> Iterator[_Field]:
-    """Yield (field number, value) for each field of a message. The value of a varint is a number,
-    any other value is bytes. Raises ValueError."""
+    """Yield (field number, value) for each field of a message. The value of a varint is an integer.
+    All other values are bytes. Raises ValueError."""
     at = 0
     for _ in range(MOST_FIELDS):
         if at >= len(data):
@@ -217,7 +216,7 @@ def _parse_fields(data: bytes) -> Iterator[_Field]:
         elif kind in (_FIXED32, _FIXED64):
             length = 4 if kind == _FIXED32 else 8
         else:
-            raise ValueError("no such kind of field: %d" % kind)
+            raise ValueError("a field has the unknown type %d" % kind)
         if length > len(data) - at:
             raise ValueError("a field is longer than the rest of its message")
         yield key >> 3, data[at : at + length]

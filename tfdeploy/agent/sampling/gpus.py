@@ -1,7 +1,8 @@
-"""Measure how busy the GPUs of this host are, by one nvidia-smi process that keeps running.
+"""Measure how busy the GPUs of this host are. One nvidia-smi process runs all the time and prints
+the values.
 
-nvidia-smi numbers the GPUs in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID. Without nvidia-smi, a host
-has no GPUs for tasks, because the probe finds GPUs by nvidia-smi too.
+nvidia-smi numbers the GPUs in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID. On a host without
+nvidia-smi, tasks get no GPUs, because tfdeploy finds the GPUs of a host by nvidia-smi too.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from tfdeploy.agent.host.installed import find_program
 from tfdeploy.agent.record import NamedTuple
 
 MOST_GPUS = 64
-_MOST_BYTES = 1 << 16  # limits how many bytes of nvidia-smi's output one call reads
+_MOST_BYTES = 1 << 16  # one call reads at most this many bytes of nvidia-smi's output
 _QUERY = "--query-gpu=index,utilization.gpu,memory.used,memory.total"
 
 
 class Gpu(NamedTuple):
     """One GPU. A value is None if the GPU does not report it."""
 
-    number: int  # number of the GPU, as in CUDA_VISIBLE_DEVICES
-    busy: Optional[float]  # percent of the time in which the GPU was busy
+    number: int  # the number by which CUDA_VISIBLE_DEVICES names the GPU
+    busy: Optional[float]  # for how many percent of the last interval the GPU was busy
     memory: Optional[int]  # bytes of GPU memory in use
     memory_total: Optional[int]
 
 
 class GpuSampler:
-    """Reads samples of GPUs from nvidia-smi. The constructor raises OSError if the program cannot
-    be started."""
+    """Runs nvidia-smi and reads samples of the GPUs from its output. The constructor raises OSError
+    if nvidia-smi cannot be started."""
 
     def __init__(self, program: str, every_s: float) -> None:
         parent = os.getpid()
@@ -48,7 +49,7 @@ class GpuSampler:
         self._newest: Dict[int, Gpu] = {}  # number of a GPU -> its newest values
 
     def sample(self) -> List[Gpu]:
-        """Return each GPU with its newest values. After nvidia-smi has ended, return []."""
+        """Return the newest values of each GPU, or [] if nvidia-smi has ended."""
         try:
             new = os.read(self._output, _MOST_BYTES)
             if not new:
@@ -80,7 +81,8 @@ def _mebibytes_to_bytes(mebibytes: Optional[float]) -> Optional[int]:
 
 
 def start_gpu_sampler(every_s: float) -> Optional[GpuSampler]:
-    """Return an object that reads samples of GPUs. Return None if this host has no nvidia-smi."""
+    """Return an object that reads samples of GPUs. Return None if this host has no nvidia-smi or it
+    cannot be started."""
     program = find_program("nvidia-smi")
     try:
         return GpuSampler(program, every_s) if program is not None else None

@@ -1,5 +1,4 @@
-"""Read the metrics that one task has printed since the last call. They are read from the end of the
-task's log."""
+"""Read the metrics that one task has printed since the last call, at the end of its log."""
 
 from __future__ import annotations
 
@@ -14,21 +13,22 @@ from tfdeploy.agent.metric_lines import is_possible_step, keras_step
 from tfdeploy.agent.metric_patterns import STEP_COUNTERS
 from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_patterns
 
-# Limits the bytes that one call reads from the end of the log.
+# One call reads at most this many bytes, from the end of the log.
 READ_BYTES = 1 << 16
-# Limits the bytes that one call reads after an attempt has ended. This limit is larger than
-# READ_BYTES, because a long traceback may follow the last step in the log.
+# After an attempt has ended, one call reads this many bytes. They are more than READ_BYTES, because
+# a long traceback may follow the last step in the log.
 ENDED_BYTES = 4 * READ_BYTES
-# Limits how many lines are searched together. Usually only the newest MOST_LINES lines are
-# searched. After an attempt has ended, older lines are searched too, until a step is found.
+# So many lines are searched together. Usually only the newest MOST_LINES lines are searched. After
+# an attempt has ended, older lines are searched too, until a step is found.
 MOST_LINES = 256
-# Limits the number of a task's metrics, and the length of their names.
+# A task has at most MOST_METRICS metrics. Metrics with longer names than MOST_NAME_CHARS characters
+# are ignored.
 MOST_METRICS, MOST_NAME_CHARS = 32, 64
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
 def compile_short_named(regex_by_metric: Mapping[str, str]) -> MetricPatterns:
-    """Return the compiled patterns of the metrics whose names have at most MOST_NAME_CHARS
+    """Return the compiled patterns of those metrics whose names have at most MOST_NAME_CHARS
     characters."""
     return compile_patterns(
         {name: text for name, text in regex_by_metric.items() if len(name) <= MOST_NAME_CHARS}
@@ -36,20 +36,26 @@ def compile_short_named(regex_by_metric: Mapping[str, str]) -> MetricPatterns:
 
 
 class PrintedMetrics:
-    """The metrics of one task. `known`: name -> newest value, for all metrics that the task has
-    ever printed. `step_times`: name of a step counter -> when it was last printed, in UTC seconds
-    by this host's clock."""
+    """The metrics that one task has printed.
+
+    `known`: {name: newest value} of all metrics that the task has ever printed.
+    `step_times`: {name of a step counter: when it was last printed}, in UTC seconds by this host's
+    clock.
+    """
 
     def __init__(self, task_dir: str, patterns: MetricPatterns) -> None:
         self._path, self._reader = os.path.join(task_dir, LOG), MetricReader(patterns)
-        # Inode of the log, and the offset up to which the log has been read.
+        # The inode of the log, and the offset up to which the log has been read.
         self._inode = self._size = 0
-        # `_last`: offset at which the unread part began at the last read. `_began`: offset at which
-        # this read began; larger than `_last` if the unread part was too long for one read.
+        # `_last`: the offset at which the unread part of the log began before the last read.
+        # `_began`: the offset at which that read began. It is larger than `_last` if the unread
+        # part was too long for one read.
         self._last = self._began = 0
-        self._seen: Optional[os.stat_result] = None  # os.stat of the log at the last read
-        # If lines were skipped and no step was found after them: the offset from which the log is
-        # searched again once the attempt has ended. Otherwise None.
+        self._seen: Optional[os.stat_result] = (
+            None  # the result of os.fstat for the log at the last read
+        )
+        # Set if lines were skipped and no step has been found in the lines after them. The log is
+        # then searched from this offset again when the attempt has ended.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}
@@ -57,10 +63,7 @@ class PrintedMetrics:
 
     def read_new_metrics(self, attempt_ended: bool = False) -> bool:
         """Read what the task has printed since the last call. Return True if this output contains a
-        metric.
-
-        `attempt_ended`: True if an attempt has ended since the last call.
-        """
+        metric. `attempt_ended`: True if an attempt has ended since the last call."""
         lines = self._read_new_lines_newest_first(attempt_ended)
         metrics: Dict[str, float] = {}
         for begin in range(0, len(lines) if attempt_ended else min(1, len(lines)), MOST_LINES):
@@ -78,7 +81,7 @@ class PrintedMetrics:
         return bool(metrics)
 
     def take_new_values(self) -> Dict[str, float]:
-        """Return name -> newest value, for metrics that were found since the last call of
+        """Return {name: newest value} of the metrics that were found since the last call of
         `take_new_values`. NaN and infinity are left out."""
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
@@ -93,27 +96,27 @@ class PrintedMetrics:
             step = keras_step(self.known)
             if step is not None:
                 value_by_metric["step"] = self.known["step"] = self._new["step"] = step
-        # These lines were written at about the time when the log was last modified.
+        # The lines have no times of their own. They were written at about the time when the log was
+        # last modified.
         if self._seen is not None:
             counted = [name for name in STEP_COUNTERS if name in value_by_metric]
             self.step_times.update(dict.fromkeys(counted, self._seen.st_mtime))
 
     @property
     def finite(self) -> Dict[str, float]:
-        """Return all known values that are not NaN or infinity, because JSON cannot represent those
-        two."""
+        """Return the known values except NaN and infinity, which JSON cannot represent."""
         return {name: value for name, value in self.known.items() if isfinite(value)}
 
     @property
     def not_finite(self) -> Dict[str, str]:
-        """Return the known values that are NaN or infinity. They are returned as text, so that they
-        can be shown."""
+        """Return those known values that are NaN or infinity. They are returned as text, because
+        JSON cannot represent them as numbers."""
         return {name: str(value) for name, value in self.known.items() if not isfinite(value)}
 
     @property
     def stopped(self) -> List[str]:
-        """Return the metrics that are no longer read, because their patterns took too long to
-        match."""
+        """Return the names of the metrics that are no longer read, because matching their patterns
+        took too long."""
         return self._reader.stopped_metrics[:MOST_METRICS]
 
     def _read_new_lines_newest_first(self, task_has_ended: bool) -> List[str]:
@@ -138,7 +141,7 @@ class PrintedMetrics:
         ends = [match.end() for match in _ENDS.finditer(text)]
         if not ends:
             return []
-        # If the last line is not complete, a later call will read it.
+        # The last line may not be complete. It is then read by a later call.
         self._inode, self._size = about.st_ino, begin + ends[-1]
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
         return [line for line in reversed(lines) if line.strip()]

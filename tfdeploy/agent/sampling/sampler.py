@@ -41,18 +41,17 @@ from tfdeploy.agent.sampling.series import Series
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import HostSample, NewestSamples, TaskSample
 
-STEP_CPU_S = 5  # Limits the CPU seconds of one step. A step that would need more ends this process.
-# The largest share of a CPU core that samples may use on average. To stay below it, the pause
-# between samples grows.
+STEP_CPU_S = 5  # a step that uses so many CPU seconds is ended, together with this process
+# Taking samples may use at most this share of a CPU core on average. If it would use more, the
+# pauses between samples are longer.
 COST_SHARE = 0.003
 LINES_S = 0.4  # the shortest pause between two reads of new lines, in seconds
-# The largest share of a CPU core that reads of new lines may use on average. To stay below it, the
-# pause between reads grows.
+# Reading new lines may use at most this share of a CPU core on average. If it would use more, the
+# pauses between reads are longer.
 LINES_COST_SHARE = 0.002
 UNREAD = "unread"  # the argument that turns off reading the tasks' output
 NICE = 5
-# Limits how many metrics one sample of a task contains; processes that read samples have the same
-# limit.
+# A sample of a task has at most this many metrics. Processes that read samples have the same limit.
 MOST_SAMPLED = 2 * MOST_METRICS
 
 
@@ -76,7 +75,7 @@ class Sampler:
         self._events = EventMetrics(paths, part)
         self._writer = _choose_event_file_task(part)
         self._cpu_s: Dict[str, float] = {}
-        self._attempts: Dict[str, int] = {}  # task -> number of its attempt at the last sample
+        self._attempts: Dict[str, int] = {}  # task -> its attempt at the last sample
         self._machine: Optional[counters.MachineCounters] = None
         self._newest: Optional[NewestSamples] = None
         self._sampled_at = 0.0  # when the last sample was taken, in monotonic seconds
@@ -84,8 +83,8 @@ class Sampler:
         self._gpus = gpus.start_gpu_sampler(part.sample_every_s) if uses_gpus else None
 
     def take_sample(self) -> None:
-        """Take a sample of the host and of all tasks, and store the samples. The first sample
-        contains no rates, because a rate needs two readings."""
+        """Take a sample of the host and of all its tasks, and store it. The first sample contains
+        no rates, because a rate is the difference between two readings."""
         now, before = time.monotonic(), self._sampled_at
         self._sampled_at = now
         passed_s = now - before if before else 0.0
@@ -105,7 +104,7 @@ class Sampler:
         self._write()
 
     def read_new_lines(self) -> None:
-        """Read new lines of the tasks' output, and add the metrics in them to the newest
+        """Read new lines of the tasks' output, and add the metrics in these lines to the newest
         samples."""
         newest = self._newest
         changed_tasks = [
@@ -120,7 +119,8 @@ class Sampler:
         self._write()
 
     def _add_to_newest(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
-        """Add a task to the newest samples, with the newest values of all of its metrics."""
+        """Add the sample of a task to the newest samples, together with the newest value of each
+        metric of the task."""
         extended = self._add_known_metrics(task, sample)
         if len(extended) > len(("time", "attempt")):
             newest["tasks"][task] = extended
@@ -142,8 +142,8 @@ class Sampler:
         sampled_at: float,
         passed_s: float,
     ) -> Optional[TaskSample]:
-        """Return a sample of the task. Return None if no process of the task is alive and there are
-        no new metrics since the last call."""
+        """Return a sample of the task. Return None if the task has no living process, and has no
+        new metrics since the last sample."""
         task = status.task
         printed = self._new_metrics(status)
         cpu_s, before = sum(each.cpu_s for each in used), self._cpu_s.pop(task, None)
@@ -160,7 +160,7 @@ class Sampler:
         return sample
 
     def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
-        """Return the metrics that the task has printed, or written to event files, since the last
+        """Return the metrics that the task has printed or written to event files since the last
         sample."""
         task, before = status.task, self._attempts.get(status.task)
         ended = status.state not in ("starting", "running") or status.attempt != before
@@ -175,9 +175,9 @@ class Sampler:
         )
 
     def _add_known_metrics(self, task: str, sample: TaskSample) -> TaskSample:
-        """Return the sample, extended by the newest value of each metric. The last sample alone may
-        lack a metric that the task prints only once in an epoch, or printed before a long
-        traceback."""
+        """Return the sample, extended by the newest value of each metric of the task. The sample
+        itself may lack some of them: a task may print a metric only once in an epoch, or have
+        printed a long traceback after it."""
         reader = self._printed.get(task)
         figures, time = self._read_event_progress(task)
         written = self._events.known_values if task == self._writer else {}
@@ -197,8 +197,8 @@ class Sampler:
         return round(clock.to_run_clock(self._part, host_time), 3)
 
     def _read_event_progress(self, task: str) -> Tuple[Dict[str, float], float]:
-        """Return (values of step, loss and accuracy from event files, time of the step). Values
-        that the task also prints are left out."""
+        """Return (the step, loss and accuracy in event files, the time of this step). A value that
+        the task also prints is left out."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
@@ -228,8 +228,8 @@ class Sampler:
 
 
 def _merge_metrics(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Merge the groups and return name -> value, with at most MOST_SAMPLED names. If several groups
-    contain a name, the value in the first of these groups is used."""
+    """Merge the groups into one table {name: value}, with at most MOST_SAMPLED names. If a name is
+    in several groups, use the value of the first of them."""
     merged: Dict[str, float] = {}
     for group in groups:
         merged = {**merged, **group, **merged}
@@ -240,9 +240,9 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _choose_event_file_task(part: wire.HostPart) -> str:
-    """Return the task to which the event files on this host are attributed. If the deciding task
-    runs on this host, return it (the run succeeds when the deciding task succeeds). Otherwise
-    return the first task that is not a ps."""
+    """Return the task to which the event files on this host are attributed: the deciding task
+    (whose success is the success of the run) if it runs on this host, otherwise the first task that
+    is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -250,7 +250,7 @@ def _choose_event_file_task(part: wire.HostPart) -> str:
 def _find_live_processes(
     status: wire.TaskStatus, process_by_pid: Dict[int, processes.Process]
 ) -> List[processes.Process]:
-    """Return the living processes of a task. They are all descendants of its supervisor."""
+    """Return the living processes of a task, which are the descendants of its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return (
         []
@@ -260,8 +260,8 @@ def _find_live_processes(
 
 
 def main(argv: List[str]) -> int:
-    """Run the command `sample HOST_DIR MINDER_PID [unread]`: take samples until the minder ends
-    this process."""
+    """Run the command `sample HOST_DIR MINDER_PID [unread]`: take samples until the minder closes
+    the standard input of this process. With `unread`, do not read the output of tasks."""
     processes.die_with_parent(int(argv[1]))
     os.umask(0o077)
     paths = RunPaths(argv[0])
@@ -280,16 +280,17 @@ def main(argv: List[str]) -> int:
         pause_s = _pause_s(_measure_cpu_s(sampler.read_new_lines), LINES_COST_SHARE, LINES_S)
         ended = _is_closed_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:
-        sampler.take_sample()  # this sample includes the last lines of output
+        sampler.take_sample()  # the last sample, which includes the last lines of output
     sampler.close()
     return 0
 
 
 def _measure_cpu_s(work: Callable[[], None]) -> float:
-    """Call `work`, and return how many CPU seconds the call used. If the call uses STEP_CPU_S
-    seconds, the kernel kills this process."""
+    """Call `work`, and return how many CPU seconds it used. If it uses STEP_CPU_S seconds, the
+    kernel ends this process."""
     begin_s = time.process_time()
-    # The signal SIGPROF ends this process even while a regular expression is being matched.
+    # The timer sends SIGPROF. This signal ends the process even while a regular expression is being
+    # matched, which Python cannot interrupt.
     signal.setitimer(signal.ITIMER_PROF, STEP_CPU_S)
     work()
     signal.setitimer(signal.ITIMER_PROF, 0)
@@ -301,6 +302,6 @@ def _pause_s(cost_s: float, share: float, least_s: float) -> float:
 
 
 def _is_closed_within(pause_s: float) -> bool:
-    """Wait for `pause_s` seconds, or until the minder has closed standard input. Return True in the
-    latter case."""
+    """Wait until the minder has closed standard input, but no longer than `pause_s` seconds. Return
+    True if it was closed."""
     return bool(select.select([sys.stdin.fileno()], [], [], pause_s)[0])

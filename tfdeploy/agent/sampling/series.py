@@ -1,10 +1,9 @@
-"""Store samples on disk as lines of JSON. Each line contains the `time` of the sample (UTC
+"""Store samples on disk as lines of JSON. The key `time` of a line has the time of the sample (UTC
 seconds). The older samples are, the fewer of them are kept.
 
 All samples of the last hour are kept. Of samples that are one to two hours old, one in two is kept;
 of samples that are two to four hours old, one in four; and so on. In this way, a week takes about
-2,500 samples. If the file would be too large nevertheless, more samples in its older half are
-removed.
+2,500 samples. If the file is too large nevertheless, more samples are removed from its older half.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ if TYPE_CHECKING:
     Row = Dict[str, Any]  # one sample; the key "time" has its time in UTC seconds
 
 MOST_BYTES = 1 << 20
-WHOLE_S = 3600.0  # Samples younger than this, in seconds, are all kept.
-THIN_AFTER = 360  # After this many new samples, old samples are removed from the file.
-# An old sample is kept if its gap to the next newer kept sample is at least this fraction of the
-# wanted gap. The fraction is less than 1, because the times of samples are not quite regular.
+WHOLE_S = 3600.0  # all samples are kept that are younger than so many seconds
+THIN_AFTER = 360  # each time so many samples were added, some of the old ones are removed
+# An old sample is kept if its distance to the next newer sample that is kept is at least this
+# fraction of the wanted distance. It is less than 1, because the times of samples are not quite
+# regular.
 _SLACK = 0.9
 
 
 class Series:
     """The samples in one file. Only one process writes the file. If the disk is full, a sample is
-    lost and no error is raised."""
+    lost, but no error is raised."""
 
     def __init__(self, path: str, step_s: float, most_bytes: int = MOST_BYTES) -> None:
         self._path, self._step_s, self._most_bytes = path, step_s, most_bytes
@@ -77,8 +77,8 @@ def read_rows(path: str) -> List[Row]:
 
 
 def thin_by_age(rows: List[Row], now: float, sampling_interval_s: float) -> List[Row]:
-    """Return the samples that must be kept at the time `now`. `sampling_interval_s`: the
-    interval at which samples are taken."""
+    """Return those samples that must be kept at the time `now`. `sampling_interval_s`: the pause
+    between two new samples."""
     kept: List[Row] = []
     for row in reversed(rows):
         gap_s, whole_s = 0.0, WHOLE_S
