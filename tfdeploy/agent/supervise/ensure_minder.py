@@ -1,5 +1,5 @@
-"""Keep a minder (the process that manages the run on this host) alive until the run has ended here.
-Each supervisor does this besides its main task."""
+"""Keep a minder (the process that manages the run on this host) alive until the run has ended on
+this host. Each supervisor does this besides its main task."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 CHECK_INTERVAL_S = 1.5  # the pause between two checks for a living minder
-# The folder counts as removed only after it was missing for this many seconds, because a mount may
-# fail for a moment.
+# The folder counts as removed after it was missing for this many seconds. A shorter absence may be
+# a mount that failed for a moment.
 _REMOVED_AFTER_S = 10.0
 
 
 class TaskFolderWatch:
     """Detects that the folder of a running task was removed. The supervisor then ends the task,
-    because no command of tfdeploy could find it any more. If a file server does not answer, this
-    does not count as removed."""
+    because no command of tfdeploy could find it any more. A folder whose file server does not
+    answer has not been removed."""
 
     def __init__(self, folder: str) -> None:
         """`folder`: the folder of the task on this host."""
         self._folder = folder
-        # When the folder was first found missing; None while it exists.
+        # Since when the folder is missing. None while the folder exists.
         self._missing_since: Optional[float] = None
 
     def is_gone(self, now: float) -> bool:
@@ -45,12 +45,13 @@ class TaskFolderWatch:
 
 
 class MinderWatch:
-    """Watches the minder of one run. It must be created while the folder of this run surely exists,
-    because a later run may have the same name and so the same paths."""
+    """Watches the minder of one run, and starts a new one if needed. The object must be created
+    while the folder of this run surely exists: a later run may have the same name, and so the same
+    paths."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart, inherited: Mapping[str, Any]) -> None:
-        """Prepare to start minders. `inherited`: arguments of Popen by which a minder inherits
-        sockets, see host/descriptors.py."""
+        """Remember which launch wrote the run's folder. `inherited`: arguments of Popen by which a
+        new minder inherits sockets, see host/descriptors.py."""
         self._paths = paths
         self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
         self._inherited = inherited
@@ -60,8 +61,9 @@ class MinderWatch:
         """Start a minder if none is alive and the run has not ended on this host."""
         if is_locked(self._paths.minder_lock) or self._is_run_over():
             return
-        # While this process is a subreaper, the kernel would make it the parent of the minder, and
-        # the minder would seem to be part of the task.
+        # The minder detaches itself from its parent. If this process were a subreaper then, the
+        # kernel would make it the parent of the minder, and the minder would seem to be part of the
+        # task.
         processes.become_subreaper(False)
         try:
             start_agent(
@@ -73,10 +75,10 @@ class MinderWatch:
             processes.become_subreaper()
 
     def ensure_minder_until_end(self) -> None:
-        """Make sure that a minder stays alive after this supervisor has ended. If this is the last
-        supervisor on this host, start a child process that keeps a minder alive, because only a
-        minder can end the run. The child process does this until the run has ended on this host, or
-        until a supervisor lives here again."""
+        """Make sure that a minder stays alive after this supervisor has ended, because only a
+        minder can end the run. If no other supervisor lives on this host, start a child process
+        that replaces a dead minder. The child process ends when the run has ended on this host, or
+        when a supervisor lives here again."""
         self.ensure_minder()
         if not self._must_keep_minder() or os.fork() > 0:
             return
@@ -92,7 +94,7 @@ class MinderWatch:
         return not any(map(is_locked, self._locks)) and not self._is_run_over()
 
     def _is_run_over(self) -> bool:
-        """Return True if the run has ended on this host or its folder was removed."""
+        """Return True if the run has ended on this host, or its folder was removed or replaced."""
         return (
             self._launch_identity != _launch_identity(self._paths)
             or self._paths.state().phase == "ended"
@@ -100,8 +102,9 @@ class MinderWatch:
 
 
 def _launch_identity(paths: RunPaths) -> Optional[Tuple[int, int]]:
-    """Return the identity of the file part.json, or None if the file does not exist. Each launch
-    writes a new file, so the identity tells this run from a later run with the same name."""
+    """Return what identifies the launch that wrote the file part.json: the file's inode and time.
+    Each launch writes a new file, so a later run with the same name has another identity. Return
+    None if the file does not exist."""
     try:
         part_stat = os.stat(paths.file(layout.PART))
     except OSError:

@@ -1,5 +1,5 @@
-"""Explain why an attempt failed, using its log. Also decide whether the next attempt would fail in
-the same way, using the log and the files in `keep`."""
+"""Explain from its log why an attempt failed. Also decide whether the next attempt would fail in
+the same way, from the log and the files in `keep`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
 from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.agent.run.folder import RunPaths
 
-# An attempt that lives longer than this, in seconds, has made progress even if it printed no step.
+# An attempt that has lived for this many seconds has made progress, even if it printed no step.
 START_PHASE_S = 120.0
-# If a `keep` folder has more files than this, not all of them are examined, and the attempt is
-# taken to have made progress.
+# A `keep` folder is searched for new files. If it has more files than this, the search stops, and
+# the attempt counts as one that has made progress.
 MOST_FILES = 2000
-# Signals that a program causes itself by a fault. Other signals are sent by another process.
+# The signals that a fault of the program itself causes. All others are sent by another process.
 _CRASH_SIGNALS = frozenset(
     (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 )
-# The names of files that are written before the first step.
+# The names of files that a program writes before its first step. They do not show progress.
 _START_FILES = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
 
 
@@ -36,10 +36,10 @@ def explain_failure(
     lived_s: float,
 ) -> Tuple[Optional[str], str]:
     """Return the values of TaskStatus.reason and TaskStatus.error for an attempt that failed or was
-    killed by a signal.
+    killed by a signal. The second value is "" unless the next attempt would fail in the same way.
 
-    `written_bytes`: how many bytes the attempt wrote to its log. `lived_s`: how many seconds the
-    attempt lived.
+    `written_bytes`: how many bytes the attempt wrote to its log. `lived_s`: how many seconds it
+    lived.
     """
     folder = paths.task_dir(status.task)
     ended = paths.state().ended_tasks
@@ -68,19 +68,20 @@ def explain_failure(
 def _has_progressed(
     paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str
 ) -> bool:
-    """Return True if the attempt did more than start: if it printed a metric such as a loss or a
-    step (except step 0), wrote a step to event files, or wrote a file to `keep`."""
+    """Return True if the attempt has done more than start. It then has printed a step above 0 or
+    another metric such as a loss, has written a step to event files, or has written a file to
+    `keep`."""
     patterns = compile_patterns(part.metrics)
     if len(patterns) < len(part.metrics):
-        # An invalid pattern may have been the one for the step. So the attempt may have printed a
-        # step.
+        # A pattern is missing because it is invalid. It may be the pattern for the step, so it is
+        # unknown whether the attempt printed a step.
         return True
     metrics = MetricReader(patterns).find_metrics(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:
         return True
     samples = (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {})
-    started = status.started or 0.0  # by the clock of the run
+    started = status.started or 0.0  # a time of the run's clock, as is "step_time"
     if samples.get(status.task, {}).get("step_time", 0.0) > started:
         return True
     return any(

@@ -1,5 +1,6 @@
-"""Decide when a task is up. A task is up if one of its processes listens on its port. A task that
-has no port or does not use TensorFlow is also up when it has lived for the time `ready.after`."""
+"""Decide when a task is up. A task is up once one of its processes listens on the task's port. A
+task that has no port, or that does not use TensorFlow, is also up once it has lived for the time
+`ready.after`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from tfdeploy.agent.host.network import listening
 
 class Readiness:
     """Decides whether one attempt is up. `guard`: the inode of the agent's socket on the task's
-    port. The task's processes inherit this socket, so it does not count as a socket on which the
-    task itself listens."""
+    port, which the task's processes inherit. This socket does not count as one on which the task
+    itself listens."""
 
     def __init__(self, spec: wire.TaskSpec, guard: Optional[int] = None) -> None:
         self._spec = spec
@@ -33,13 +34,12 @@ class Readiness:
 
     @property
     def awaits_port(self) -> bool:
-        """Return whether the task must listen on its port to count as up. If not, it also counts as
-        up once it is old enough or has exited with code 0."""
+        """Return whether the task must listen on its port to count as up. If not, the task also
+        counts as up once it has lived long enough or has exited with code 0."""
         return self._spec.port is not None and self.tensorflow
 
     def explain_timeout(self, age_s: float) -> Optional[str]:
-        """Return why a task that is not up yet has failed, or None if it still has time to come
-        up."""
+        """Return why a task that is not up has failed. Return None if it may still come up in time."""
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:

@@ -1,5 +1,5 @@
-"""Start the program of one task, with its environment, a session of its own, and two pipes for its
-output. Decides nothing."""
+"""Start the program of one task. It gets its environment, a session of its own, and two pipes for
+its output. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
-# Variables of the SSH session in which the agent was started. They have no meaning after this
-# session has ended.
+# Variables that tasks do not get. These describe the SSH session in which the agent was started,
+# and mean nothing after it.
 _FOREIGN = (
     "SSH_AUTH_SOCK",
     "SSH_CLIENT",
@@ -25,8 +25,8 @@ _FOREIGN = (
     "XDG_SESSION_ID",
     "OLDPWD",
     "_",
-    # Only the plan may set these variables. Values from a login shell would describe another
-    # cluster.
+    # The following two variables may be set only by the plan: their values from a login shell would
+    # describe another cluster.
     "TF_CONFIG",
     "TF_GRPC_REUSE_PORT",
 )
@@ -47,12 +47,12 @@ def build_environment(
     }
     env["PWD"] = paths.task_cwd(spec)
     if spec.port is not None:
-        # With this option, TensorFlow can bind the port although the minder holds it.
+        # The minder holds the port. With this variable, TensorFlow can bind it nevertheless.
         env["TF_GRPC_REUSE_PORT"] = "true"
     env.update(spec.env)
     env.update(secret_by_variable)
     if not env.get("GRPC_FAIL_FAST", "-"):
-        del env["GRPC_FAIL_FAST"]  # TensorFlow aborts if this variable is empty
+        del env["GRPC_FAIL_FAST"]  # TensorFlow aborts if this variable is set but empty
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
     if spec.runtime:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [RUNTIME_SITE, env.get("PYTHONPATH")]))
@@ -68,10 +68,10 @@ def build_environment(
 def spawn_program(
     argv: List[str], env: Dict[str, str], cwd: str, inherited: Tuple[int, ...]
 ) -> Tuple[int, int, int]:
-    """Start the program in a session of its own. If this process dies, the kernel kills the
-    program. Return (pid, descriptor of its standard output, descriptor of its standard error).
+    """Start the program in a session of its own. Return (pid, descriptor of its standard output,
+    descriptor of its standard error). If this process dies, the kernel kills the program.
 
-    `inherited`: descriptors that the program inherits, with the same numbers. Raises OSError.
+    `inherited`: descriptors that the program inherits under the same numbers. Raises OSError.
     """
     parent = os.getpid()
     process = subprocess.Popen(
@@ -86,7 +86,8 @@ def spawn_program(
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )
-    # Tells Popen not to wait for the process, because the supervisor itself reaps it with waitpid.
+    # The supervisor itself reaps the program by waitpid. With a return code that is set, Popen does
+    # not wait for it.
     process.returncode = 0
     assert process.stdout is not None and process.stderr is not None
     pipes = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))

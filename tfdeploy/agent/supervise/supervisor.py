@@ -1,11 +1,11 @@
-"""Run one attempt of a task as its supervisor, the parent process of the task. The supervisor
-starts the program, copies its output from two pipes into the log, reaps the program, and writes the
-status of the task. The supervisor is small and does not load TLS.
+"""Run one attempt of a task as its supervisor, which is the parent process of the task. The
+supervisor starts the program, copies its output from two pipes into the log, reaps the program, and
+writes the status of the task. To stay small, it does not load TLS.
 
-The supervisor lives longer than the SSH session, and perhaps longer than the minder (the process
-that manages the run on this host). If no minder is alive, the supervisor starts one. It decides
-nothing about the run. On SIGTERM it ends the task, with the grace time in stop.json. It exits only
-after all processes of the task have ended.
+The supervisor outlives the SSH session, and may outlive the minder (the process that manages the
+run on this host). If no minder is alive, the supervisor starts one. It decides nothing about the
+run. On SIGTERM it ends the task. The task has the grace time that is in stop.json. The supervisor
+exits only after all processes of the task have ended.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ if TYPE_CHECKING:
     from tfdeploy.agent.log.redact import SecretMask
 
 
-# If a program ends by itself but leaves processes behind, these processes get SIGTERM, and have
-# this many seconds to end.
+# If a program has ended by itself and other processes of the task are left, they get SIGTERM, and
+# SIGKILL after this many seconds.
 LEFTOVER_GRACE_S = 2.0
-# Before that, they have this many seconds to end by themselves, as helpers of a program do.
+# If the program has succeeded, the supervisor first waits so many seconds: helpers of a program
+# often end by themselves.
 _LEFTOVER_PAUSE_S = 0.5
-_READ_BYTES = 1 << 20  # limits one read from a pipe; also the size of the pipe
+_READ_BYTES = 1 << 20  # the size of a pipe, and the most bytes of one read from it
 _F_SETPIPE_SZ = 1031
-# The shortest pause between two writes of a status in which only the size of the log has changed.
+# If only the size of the log has changed, the status is written no more often than at this
+# interval.
 _FLUSH_S = 2.0
-_END_CHECK_S = 0.1  # the pause between two checks after the processes of the task were told to end
-_SAVE_TIMEOUT_S = 600.0  # limits how long the last write of the status is retried on a full disk
+_END_CHECK_S = 0.1  # the pause between two checks whether the processes of the task have ended
+_SAVE_TIMEOUT_S = 600.0  # how long writing the last status is tried again on a full disk
 
 
 class Supervisor:
     def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int) -> None:
         self.paths = paths
-        self.firewall = paths.open_firewall_fifo()  # stays open until this process ends
+        self.firewall = paths.open_firewall_fifo()  # open as long as this process lives
         self.part = paths.part()
         self.spec = wire.resolve_words(
             next(spec for spec in self.part.tasks if spec.task == task), self.part.texts
@@ -57,7 +59,8 @@ class Supervisor:
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
         self.log_began = self.log.end
-        # How many bytes of output earlier attempts have lost.
+        # The count of output bytes that were lost, for example on a full disk, includes earlier
+        # attempts.
         self.log.lost_bytes = self.lost_before = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _make_mask(self.secrets)
@@ -146,8 +149,8 @@ class Supervisor:
         self._save_status()
 
     def _copy_pipe_to_log(self, descriptor: int) -> bool:
-        """Read once from the pipe, and append the data to the log. Return False if there is nothing
-        to read now."""
+        """Read once from the pipe, and append the data to the log. Return False if there was
+        nothing to read."""
         try:
             chunk = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -197,8 +200,9 @@ class Supervisor:
             self._end_task_within(LEFTOVER_GRACE_S)
 
     def _name_leftovers(self) -> None:
-        """Wait for helpers of the successful program to end, and name in the status the processes
-        that are left. They will be ended, and they may be the training."""
+        """Wait until the helpers of the successful program have ended. If other processes of the
+        task are left, name them in the status: they will be ended, although they may be the
+        training."""
         time.sleep(_LEFTOVER_PAUSE_S)
         pids, table = self._find_processes()
         if pids:
@@ -252,8 +256,8 @@ class Supervisor:
                 self._end_task_within(self.part.stop_grace_s)
 
     def _handle_sigterm(self) -> None:
-        """Handle SIGTERM. A second SIGTERM can shorten the grace time of the first, but not extend
-        it."""
+        """Handle SIGTERM: end the task within the grace time. A second SIGTERM can shorten the
+        grace time of the first, but not extend it."""
         self.term_received = False
         if not self.main_ended and self.failure is None:
             self.stopping = True
@@ -321,11 +325,11 @@ class Supervisor:
             time.sleep(1.0)
 
     def _restore_links(self) -> None:
-        """Restore links that the program has replaced, before the status says that the attempt has
-        ended. The next attempt needs the links."""
+        """Restore the links that the program has replaced, because the next attempt needs them.
+        Called before the status says that this attempt has ended."""
         if self.paths.replaced_keep_links(self.part.keep):
-            # Imported only here, because it is seldom needed and would delay each start by several
-            # ms.
+            # This module is imported only here. It is seldom needed and would delay each start of a
+            # supervisor by several ms.
             from tfdeploy.agent.run import keep_links
 
             keep_links.log_restored_links(
@@ -341,14 +345,14 @@ class Supervisor:
             self.paths.write_status(self.status)
             self.saved = True
         except OSError:
-            # If the run was purged (its folder removed), there is nothing to save.
+            # If the run's folder was removed, there is nothing to save any more.
             self.saved = not os.path.isdir(self.folder)
         self.paths.wake_minder()
         return self.saved
 
     def _add_failure_reason(self) -> None:
         """Find in the log of this attempt why the program ended, and add the reason to the status.
-        The modules for this are imported only here, because only failed tasks need them."""
+        Only failed tasks need the modules for this, so they are imported only here."""
         try:
             from tfdeploy.agent.supervise import explain
 
@@ -369,12 +373,12 @@ class Supervisor:
         try:
             self.paths.journal(self.spec.task, what, fields, attempt=self.attempt)
         except OSError:
-            pass  # the disk is full; the status is more important than the journal
+            pass  # the disk is full, and a line of the journal may be lost
 
 
 def _make_mask(secret_by_variable: Dict[str, str]) -> "Optional[SecretMask]":
     """Return an object that masks secrets in the output of the program, or None if the task has no
-    secrets. The module that masks is imported only if it is needed."""
+    secrets. Most tasks have none, so redact.py is imported only if needed."""
     if not secret_by_variable:
         return None
     from tfdeploy.agent.log.redact import SecretMask
@@ -385,12 +389,12 @@ def _make_mask(secret_by_variable: Dict[str, str]) -> "Optional[SecretMask]":
 def _sockets_to_inherit(
     part: wire.HostPart, port: Optional[int]
 ) -> Tuple[Dict[str, Any], Optional[int]]:
-    """Return two values. The first is the arguments of Popen by which a minder inherits the sockets
-    of guarded ports. The second is the socket that keeps `port` closed to strangers, or None if
-    there is no such socket.
+    """Return (arguments for Popen, descriptor). By the arguments, a minder inherits the sockets of
+    the guarded ports. The descriptor is that of the socket that keeps `port` closed to strangers,
+    or None if there is no such socket.
 
-    The program of the task inherits the second socket too, so that the port stays closed even after
-    `kill -9` of all processes of the agent.
+    The program of the task inherits this socket too, so that the port stays closed even after `kill
+    -9` of all processes of the agent.
     """
     if part.protect == "none":
         return {}, None
@@ -405,7 +409,7 @@ def _inode(descriptor: Optional[int]) -> Optional[int]:
 
 
 def main(argv: List[str]) -> int:
-    """supervise HOST_DIR TASK ATTEMPT ROUND: run one attempt of the task."""
+    """Run the command `supervise HOST_DIR TASK ATTEMPT ROUND`: run one attempt of the task."""
     os.umask(0o077)
     paths, task, attempt, round_number = RunPaths(argv[0]), argv[1], int(argv[2]), int(argv[3])
     paths.check_owner(os.path.relpath(paths.task_dir(task), paths.host_dir))
@@ -413,13 +417,12 @@ def main(argv: List[str]) -> int:
     if not lock.acquire():
         return 0
     if paths.status(task).attempt >= attempt or paths.state().phase == "ended":
-        # Another supervisor has already started this attempt, or the run has ended on this host.
+        # Another supervisor has run this attempt already, or the run has ended on this host.
         return 0
     try:
         task_processes.write_own_identity(lock)
     except OSError:
-        # The disk is full. Without this file, the task's processes are still found by their
-        # environment.
+        # The disk is full. The task's processes are still found, by their environment.
         pass
     processes.become_subreaper()
     supervisor = Supervisor(paths, task, attempt, round_number)
