@@ -42,8 +42,8 @@ class HostFields(_HostFields, total=False):
 
 
 class _TransferFields(TypedDict):
-    # "code", "data NAME", "keep", "files" or "logs"; or "all", the sum of the other transfers once
-    # they are done
+    # "code", "data NAME", "keep", "files" or "logs"; or "all", once all transfers to the host are
+    # done, with the sum of their bytes
     what: str
     state: str  # begin, moving, done, failed
     sent_bytes: int

@@ -1,7 +1,8 @@
-"""Define the facts that a probe finds on a host, and what hosts find out for `tfdeploy check` about
-the links between them. Planning uses both and does not ask the hosts again.
+"""Define what a host reports about itself in a probe (the facts), and what hosts report for
+`tfdeploy check` about the links between them. Planning decides from these values alone and does not
+ask the hosts again.
 
-A host sends the facts, so each one is parsed or bounded when it is received.
+A hostile host may send anything, so each fact is checked or limited in size when it is received.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ class KeepFolderFact:
 
     @property
     def compared_time(self) -> float:
-        """Return the time by which `keep` folders are compared: the checkpoint's time if the folder
-        has a checkpoint, so that newer log files do not count; else the newest file's time."""
+        """Return the time by which `keep` folders are compared. If the folder has a checkpoint,
+        this is the checkpoint's time, so that newer log files do not count. Otherwise it is the
+        newest file's time."""
         return self.newest if self.recorded is None else self.recorded
 
     def may_be_copy_of(self, other: KeepFolderFact) -> bool:
@@ -87,13 +89,13 @@ class LiveRun:
     started: Seconds | None = None
 
 
-_UNSAID = "its agent is too old to report this"
+_UNSAID = "the host's agent is too old to report this"
 
 
 @dataclass(frozen=True)
 class ProtectionHindrances:
-    """`peers` and `firewall` are levels of `protect`. Each of these fields says why the host cannot
-    provide the level; the field is "" if the host can provide it. `most_instructions`: the most
+    """Why the host cannot provide a level of `protect`. `peers`, `firewall`: the reason for the
+    level of this name; "" if the host can provide the level. `most_instructions`: the most
     instructions that the host's kernel allows in a socket's filter."""
 
     peers: Text = _UNSAID
@@ -180,7 +182,8 @@ class HostFacts:
     # the host's clock minus this machine's clock, measured by the session; not sent by the host
     clock_skew_s: Seconds = 0.0
     ssh_server_address: Line | None = None  # the server's IP address in SSH_CONNECTION
-    hosts_file_loopback: Texts = ()  # cluster names that resolve to loopback on this host
+    # names of the cluster that resolve to a loopback address on this host
+    hosts_file_loopback: Texts = ()
     # {cluster name: IP addresses to which this host resolves it}
     resolved: Annotated[dict[Line, Resolved], Meta(max_length=10_000)] = field(default_factory=dict)
     # free ports of the inventory's range, in order
@@ -217,8 +220,8 @@ class HostFacts:
     # IP addresses of all interfaces of the host, without loopback and link-local addresses
     addresses: Texts = ()
     protect: ProtectionHindrances = field(default_factory=ProtectionHindrances)
-    # True if the host has no program for the first word of the command; False also if the probe did
-    # not look for the program
+    # True if the probe looked for the program that the command's first word names, and the host
+    # does not have it
     lacks_program: bool = False
     problems: Texts = ()  # what will not work on this host, as text
     preflight: PreflightFacts | None = None  # None: the probe was not for a preflight
@@ -227,9 +230,9 @@ class HostFacts:
     def refuse_unrequested_facts(
         self, port_range: tuple[int, int], cluster_names: Collection[str], modules: Collection[str]
     ) -> None:
-        """Raise ValueError if the facts do not fit the request. The request named a range of ports
-        (`port_range`), the names in the cluster (`cluster_names`), and Python modules
-        (`modules`)."""
+        """Raise ValueError if the host sent facts that were not requested. The request named a
+        range of ports (`port_range`), the names in the cluster (`cluster_names`), and Python
+        modules (`modules`). Also raise ValueError for an address that is no IP address."""
         low, high = port_range
         addresses = chain(self.addresses, *self.resolved.values())
         for address in filterfalse(is_ip, addresses):
@@ -239,9 +242,9 @@ class HostFacts:
         if not all(low <= port <= high for port in self.free_ports):
             raise ValueError(f"free ports outside {low}-{high}")
         if not {*self.hosts_file_loopback, *self.resolved} <= {*cluster_names}:
-            raise ValueError("names that were not requested")
+            raise ValueError("names of the cluster were sent that were not requested")
         if not self.modules.keys() <= {*modules}:
-            raise ValueError("modules that were not requested")
+            raise ValueError("Python modules were sent that were not requested")
 
 
 FactsByHost = Mapping[str, HostFacts]

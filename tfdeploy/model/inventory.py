@@ -42,8 +42,8 @@ class Host:
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def setting_with_place(self, key: str) -> str:
-        """Return `key:` with the file and line that set it, for messages. Return `key:` with only
-        the file if the inventory does not set it.
+        """Return `key:` with the file and line that set it, for messages. If the inventory does not
+        set the key, return `key:` with only the file.
 
         A setting of `defaults:` has the same file and line for all hosts. So the messages of these
         hosts are equal and can be shown once.
@@ -72,9 +72,9 @@ def settings_of(host: Host) -> dict[str, Any]:
 
 
 def ssh_settings_of(host: Host) -> dict[str, Any]:
-    """Return the settings of a host of the inventory as JSON values. They have lists instead of
-    tuples, so that a round trip through JSON does not change a plan. The settings may contain paths
-    on this machine that are not valid UTF-8."""
+    """Return the settings of a host of the inventory as JSON values. These have lists instead of
+    tuples, so that a plan is the same after a round trip through JSON. The settings may contain
+    paths on this machine that are not valid UTF-8."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in settings_of(host).items()
@@ -83,8 +83,8 @@ def ssh_settings_of(host: Host) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts in the file's order, and for each role the names of the hosts that it may use, in
-    order."""
+    """The hosts in the file's order, and for each role the names of the hosts on which its tasks
+    may run, in order."""
 
     hosts: Hosts
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -97,11 +97,11 @@ class Inventory:
 
 
 def select_hosts(inventory: Inventory, limit: str | None, exclude: str | None) -> Inventory:
-    """Return the inventory with only the selected hosts, also in its roles. The file's order is
-    kept.
+    """Return the inventory with only the selected hosts. Hosts that are not selected are also
+    removed from the roles. The file's order is kept.
 
-    `limit` and `exclude` are patterns of text/names, with roles as groups. Raises UsageError if
-    a pattern matches nothing or no host remains.
+    `limit` and `exclude` are patterns as text/names.py defines them; the name of a role stands for
+    the role's hosts. Raises UsageError if a pattern matches nothing or no host remains.
     """
     names = {host.name for host in inventory.hosts}
     if limit is not None:
@@ -115,7 +115,7 @@ def select_hosts(inventory: Inventory, limit: str | None, exclude: str | None) -
             if text is not None
         ]
         raise UsageError(
-            "no host is left to act on",
+            "no host is selected",
             where=" ".join(given),
             next="`tfdeploy inventory` lists the hosts",
         )

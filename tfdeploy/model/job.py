@@ -1,7 +1,9 @@
-"""Define what to train: the job file with its defaults filled in, and who may reach its ports.
+"""Define what to train: the job file with its defaults filled in, and who may reach the ports of
+the run.
 
-A job requests a level of protection of its ports, and a plan uses a level. `peers`: the kernel
-admits only connections from addresses of the run's hosts. `firewall`: in addition, nftables rules.
+The job file requests a level of protection for these ports, and the plan has the level that is
+used. `peers`: the kernel admits only connections from addresses of the run's hosts. `firewall`: in
+addition, nftables rules.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class RoleRule:
     count: int | None = None
     per_host: int | None = None
     gpus: int | None = None  # GPUs per task
-    called: str = ""  # the name that the program uses for the role, if it differs from ours
+    # the name that the program uses for the role, if it differs from tfdeploy's name
+    called: str = ""
     command: tuple[str, ...] = ()  # the command of its tasks, if it differs from the job's
 
 
@@ -153,8 +156,11 @@ class Job:
     flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
-    compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
-    # replaces a ClusterSpec that is written into the program's code
+    # when to adapt a program of TensorFlow 1 to TensorFlow 2: "auto" (if it needs this), "v1"
+    # (always) or "none" (never)
+    compat: Compat = "auto"
+    # which cluster is used if the program's code has a ClusterSpec: "planned" (the plan's cluster)
+    # or "program" (the code's cluster)
     cluster: Written = "planned"
     setup_requirements: str | None = None
     setup_wheels: str | None = None

@@ -67,8 +67,8 @@ class Manifest:
 
 
 PAGE = "<!doctype html><!-- written by tfdeploy -->"
-# The beginning of the header of a table of samples: the first names in run_report.BEFORE. They are
-# copied, because importing run_report is slow.
+# A table of samples that tfdeploy wrote is recognised by this beginning of its header. The names
+# are the first names in run_report.BEFORE, copied because importing run_report is slow.
 TABLE = '"time","seconds","task","host","attempt",'
 _BEGINNINGS = (PAGE.encode("ascii"), TABLE.encode("ascii"))
 
@@ -81,7 +81,8 @@ def is_written_by_tfdeploy(content: bytes) -> bool:
 MOST_BYTES = 50_000_000  # code with more bytes than this causes a warning
 _MOST_PATHS = 3  # how many paths the warning names
 _LEAST_SHARE = 0.05  # the warning names a path only if the path has this share of all bytes
-# If one subfolder has this share of its folder's bytes, the warning names the subfolder.
+# If one subfolder has at least this share of its folder's bytes, the warning names the subfolder
+# instead of the folder.
 _MAIN_SHARE = 0.8
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -104,7 +105,8 @@ def warn_of_large_code(manifest: Manifest) -> str | None:
 
 
 def _suggest_remedy(largest: list[tuple[str, int]]) -> str:
-    """Return what to write so that the largest path is either sent once as data or left out."""
+    """Return text that says what to write so that the largest path is sent once as data, or left
+    out."""
     path = largest[0][0]
     name = _NAME.sub("_", path.rstrip("/").rpartition("/")[2]).strip("_-") or "data"
     pattern = re.sub(r"([\\*?\[\]! ])", r"\\\1", "/" + path)

@@ -1,5 +1,5 @@
-"""Define the rules of each mode. They hold all that depends on a mode, so that no other module
-compares a mode's name.
+"""Define the rules of each mode. Everything that depends on a mode is in its rules, so that no
+other module compares a mode's name.
 
 Of a mode's rules, hosts receive only `traits` and `lockstep`.
 """
@@ -39,7 +39,7 @@ class ModeRules:
     required_roles: tuple[str, ...]
     on_death: str
     serving_roles: tuple[str, ...] = ()
-    # required roles whose number a job may set to 0
+    # required roles of which a job may request 0 tasks
     omissible_roles: tuple[str, ...] = ()
     # roles that listen on no port and are not in the cluster
     portless_roles: tuple[str, ...] = ("evaluator",)
@@ -47,7 +47,8 @@ class ModeRules:
     lead_role: str | None = None
     # {role: how its tasks get GPUs}, if this differs from the defaults in `gpu_share`
     gpu_shares: tuple[tuple[str, GpuShare], ...] = ()
-    # True if the chief and every worker are deciding tasks, whose success ends the run
+    # True: the chief and every worker are deciding tasks, so the run succeeds when all of them have
+    # exited with 0
     all_decide: bool = False
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
     single: bool = False  # one process, no cluster, no TF_CONFIG
@@ -65,7 +66,7 @@ class ModeRules:
     # the workers are equal and have ranks, which are consecutive on a host; all workers connect to
     # a port that the program of rank 0 binds
     ranks: bool = False
-    # each step waits for the slowest worker, so a waiting worker is not stalled
+    # each step waits for the slowest worker, so a worker that waits does not count as stalled
     lockstep: bool = False
     # each worker trains at its own pace, and all workers count their steps in one counter
     shares_step: bool = False
@@ -94,7 +95,7 @@ RULES: dict[Mode, ModeRules] = {
         "chief dies, the others go on, but nothing is saved",
     ),
     "sync": ModeRules(
-        program="the same with SyncReplicasOptimizer",
+        program="tf.train.Server and SyncReplicasOptimizer",
         usable_roles=ROLES,
         required_roles=("worker", "ps"),
         serving_roles=("ps",),
@@ -161,7 +162,7 @@ RULES: dict[Mode, ModeRules] = {
         gpu_shares=(("worker", "all"),),
         single=True,
         portless_roles=("worker",),
-        on_death="there is one process",
+        on_death="there is only one process",
     ),
     "plain": ModeRules(
         program="PyTorch, JAX, or equal workers of another kind",

@@ -1,7 +1,7 @@
 """Define the plan: the value that a launch executes. A plan is frozen, is equal by value, and
 survives a round trip through JSON.
 
-Its cluster has roles and endpoints. Each task reads them from TF_CONFIG.
+The plan's cluster has roles and endpoints. Each task reads the cluster from TF_CONFIG.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def cluster_json(cluster: Cluster) -> str:
 
 
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
-    """Return the TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to
-    an evaluator, and the chief would hang."""
+    """Return the TF_CONFIG of one task. The evaluator must not be in `cluster`: no task connects to
+    the evaluator, so a chief that waits for all tasks of the cluster would wait forever."""
     task = {"type": role, "index": index}
     return json.dumps({"cluster": dict(cluster), "task": task}, separators=(",", ":"))
 
@@ -134,7 +134,8 @@ class Plan:
     # In mode mirrored: the host whose `keep` folders are copied to all hosts of the run before the
     # start.
     keep_from: str | None = None
-    # what planning chose and why, what it neutralised, and what the user should watch for
+    # what planning chose and why, which settings of the program it made harmless, and what the user
+    # should watch for
     notes: tuple[str, ...] = ()
     restart: str = "never (restart.max is 0)"  # the restart policy, as text
     restart_max: int = 0

@@ -1,5 +1,5 @@
-"""Convert a plan to the compact form that it has in files and on hosts, and back. Check the file of
-a plan that a host sends. Pure.
+"""Convert a plan to the compact form that it has in files and on hosts, and back. Check the plan
+file that a host sends. The functions are pure.
 
 The command and environment of each task contain the addresses of the cluster, so the size of a
 complete plan would grow with the square of the number of hosts. In the compact form, the long texts
@@ -7,8 +7,8 @@ that describe the cluster are stored only once. An argument or value that contai
 becomes a list of texts and numbers. A number is an index into the plan's `texts`: see
 agent/wire.resolve_word.
 
-A host may be hostile. So only names, advertised addresses, ports and figures are taken from the
-host's copy of the plan, and each is checked here. The SSH settings, the interpreter and the
+A host may be hostile. So only names, advertised addresses, ports and numbers are taken from the
+host's copy of the plan, and each of them is checked here. The SSH settings, the interpreter and the
 metrics' regular expressions come from this machine alone.
 """
 
@@ -45,7 +45,7 @@ from tfdeploy.text.typed import Name, Port, Variable, decode_untrusted, is_safe_
 # The version of plan.json. In version 1, all arguments and values are complete texts, as in the
 # output of `--dry-run --json`.
 VERSION = 2
-_LEAST_CHARS = 64  # a shorter text is not replaced by a reference
+_LEAST_CHARS = 64  # a text with fewer characters is not replaced by its index
 
 
 def shared_texts_of(plan: Plan) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def shared_texts_of(plan: Plan) -> tuple[str, ...]:
 def pack_value(word: str, shared_texts: Iterable[str]) -> str | list[str | int]:
     """Return the packed form of `word`, which is an argument or a variable's value. Each occurrence
     of a text of `shared_texts` is replaced by the text's index. A short word, or a word without
-    such a text, is returned unchanged. wire.resolve_word reverses this."""
+    such a text, is returned unchanged. The inverse function is wire.resolve_word."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split_at_texts(word, list(enumerate(shared_texts)))
@@ -161,7 +161,9 @@ def read_untrusted_plan(
     """
     plan = _decode_trusted_fields(content)
     if (plan.run, plan.job) != (run, job):
-        raise ValueError(f"it is the plan of another run: {plan.run!r:.200} of {plan.job!r:.200}")
+        raise ValueError(
+            f"the file has the plan of another run: {plan.run!r:.200} of {plan.job!r:.200}"
+        )
     _refuse_invalid_names(plan)
     return replace(
         plan,

@@ -47,7 +47,7 @@ def test_roles_keep_only_selected_hosts():
         ("gpu3", None, "'gpu3' matches no host", "gpu"),
         ("n1,x*", None, "'x*' matches no host", "the hosts are"),
         (None, "wroker", "'wroker' matches no host", "did you mean worker?"),
-        ("n1", "n1", "no host is left", "tfdeploy inventory"),
+        ("n1", "n1", "no host is selected", "tfdeploy inventory"),
         ("", None, "an empty pattern", "--limit"),
         (None, " , ", "an empty pattern", "--exclude"),
         ("n[1-1000000]", None, "at most 10,000", "smaller"),

@@ -1,5 +1,5 @@
-"""Define the answer of `audit`, and read a host's audit log, to which the host's agents append one
-JSON object a line. Pure.
+"""Define the answer of the agent's verb `audit`. Read a host's audit log, in which each line is one
+JSON object. The functions are pure.
 
 The user account whose actions are logged can also change the log: see "What the log is worth" in
 docs/audit.md.
@@ -47,8 +47,8 @@ class AdmittedAddress(Answer):
 
 class AuditReport(Answer):
     """`left`: files and processes that no run needs. `held`: the runs whose secrets are on this
-    host. `tensorflow`: the version that the requested interpreter has. `admitted`: the addresses
-    that the requested run has admitted since its launch."""
+    host. `tensorflow`: the version of TensorFlow that the interpreter named in the request has.
+    `admitted`: the addresses that the requested run has admitted since its launch."""
 
     left: Annotated[list[Leftover], Meta(max_length=1000)]
     held: Annotated[list[RunWithSecrets], Meta(max_length=10_000)]
@@ -57,10 +57,10 @@ class AuditReport(Answer):
 
 
 class AuditEntry(Answer, rename={"client": "from"}):
-    """A line of the log, as agent/shapes.py has it. `client`: the line's field "from". Any text in
-    it may be hostile.
+    """One line of an audit log, with the fields that agent/shapes.py defines. `client`: the line's
+    field "from". Every text of a line may come from a hostile host.
 
-    Older versions wrote more fields: each line had a hash of the line before it.
+    Lines of older versions have one more field, a hash of the previous line. The field is ignored.
     """
 
     time: Seconds
@@ -88,7 +88,7 @@ AUDIT = StreamingVerb(
 
 LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"
 MOST_LINES = 50_000  # the most lines that are read of each file
-MOST_LINE_BYTES = 1 << 15  # a longer line is not an entry
+MOST_LINE_BYTES = 1 << 15  # a longer line is reported as a fault, not as an entry
 MOST_FAULTS = 100  # the most faults that are returned for one log
 
 
@@ -125,7 +125,11 @@ def _parse_entry(line: bytes) -> AuditEntry | None:
 def _describe_fault(line: bytes, entry: AuditEntry | None) -> str:
     """Return what is wrong with a line of the log; "" if nothing is wrong."""
     if entry is None:
-        return "not an entry: cut off, for example by a power cut, or edited" if line else ""
+        return (
+            "not an entry: the line was edited, or cut off, for example by a power cut"
+            if line
+            else ""
+        )
     if not entry.missed:
         return ""
     return (

@@ -1,6 +1,6 @@
-"""Define the answers of the `clean` verbs: the items in a workdir that no run needs, and the items
-that were removed. Decide by the rules of `tfdeploy clean` what may be removed from hosts and from
-this machine. Pure."""
+"""Define the answers of the agent's verbs `clean.*`: the items in a workdir that no run needs, and
+the items that were removed. Decide by the rules of `tfdeploy clean` what may be removed from hosts
+and from this machine. The functions are pure."""
 
 from __future__ import annotations
 
@@ -64,14 +64,15 @@ CLEAN_WORKDIR = StreamingVerb("clean.workdir", CleanItem, EmptyAnswer)
 CLEAN_EVERYTHING = StreamingVerb("clean.everything", CleanItem, EmptyAnswer)
 
 
-# {job: {"code": [path below the code], "data": [data set/path]}}, the paths of secret files
+# The paths of secret files: {job: {"code": [path in the code folder], "data": [data set/path in
+# it]}}
 SecretPathsByJob = Mapping[str, Mapping[str, list[str]]]
 RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 
 @dataclass(frozen=True)
 class CleanRules:
-    """The rules of what is kept: the `newest_kept` ended runs of each job, and the runs that ended
+    """What `clean` keeps: the newest `newest_kept` ended runs of each job, and the runs that ended
     less than `min_age_s` seconds ago. `kept_data_sets`: the data sets that are kept; if None, all
     are kept. `secret_paths_by_job`: secret files that older versions may have sent (see
     operations/sending/withheld_files.py). These files are removed even from a kept run."""
@@ -134,7 +135,7 @@ def must_be_removed(item: CleanItem, kept_runs: set[tuple[str, str]]) -> bool:
 
 
 def run_of_partial_file(path: str) -> str | None:
-    """Return the run to which a partial file belongs, from the file's name such as "runs/RUN/...".
-    Return None if the file is in no run's folder."""
+    """Return the run to which a partial file belongs, from the file's path such as "runs/RUN/NAME".
+    Return None if the file is not in the folder of a run."""
     steps = path.split("/")
     return steps[1] if len(steps) == 3 and steps[0] == "runs" else None

@@ -1,9 +1,9 @@
-"""Define an error as the agent sends it (see agent/call.py), and hold the texts of advice:
-what to type next after an error of a host. A host sends the key of a text in LINES, and the details
-to insert. A host never sends the text itself.
+"""Define an error as the agent sends it (see agent/call.py), and hold the lines of advice: what to
+type next after such an error.
 
-Each detail is checked by its kind and quoted for a shell. If a detail fails its check, the text is
-not shown. Pure.
+A host never sends a line of advice itself. It sends the key of a line in LINES, and the details to
+insert into the line. Each detail is checked by its kind and quoted for a shell. If a detail fails
+its check, the line is not shown. The functions are pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Failure(Answer):
     code: Code
     what: Text
     where: Text | None = None
-    advice: Code | None = None  # the key of a text in LINES
+    advice: Code | None = None  # the key of a line of advice in LINES
     details: Annotated[dict[Text, Scalar | _Few | _Fields], Meta(max_length=1000)] = {}
 
 
@@ -39,22 +39,22 @@ LINES = {
     "status": "`tfdeploy status`",
     "status_of_run": "`tfdeploy status {run}`",
     "list_runs": "`tfdeploy status` shows which tasks still run, `tfdeploy runs` lists all runs",
-    "remove_damaged_run": "on the host, remove the run's folder after all its processes have ended",
+    "remove_damaged_run": "when all processes of the run have ended, remove the run's folder on the host",
     "stop_run": "`tfdeploy stop {run}`",
     "stop_run_or_kill": "`tfdeploy stop {run}`, or `tfdeploy exec --limit {host} -- kill {pid}`",
     "sync": "`tfdeploy sync`",
     "launch_with_sync": "launch without --no-sync",
     "another_run_name": "`tfdeploy launch --name ANOTHER`",
-    "another_data_name": "move it away, or give the data set another name",
-    "move_away": "move it away",
+    "another_data_name": "move that file or folder away, or give the data set another name",
+    "move_away": "move that link or folder away",
     "free_space": "free some space on that disk, lower `reserve:` if it is set, or set another workdir",
     "free_inodes": "delete files on that disk to free inodes, or set another workdir",
     "free_disk": "free some space or inodes on that disk, or set another workdir",
     "free_quota": "you are over your quota on that disk: free some space, or set another workdir",
     "writable_workdir": "set a workdir on a disk that can be written to",
     "give_access": "give the user access to that path, or set another workdir",
-    "local_workdir": "its filesystem has no locks (flock) or named "
-    "pipes: set `workdir:` to a local disk",
+    "local_workdir": "the workdir's filesystem has no locks (flock) or "
+    "named pipes: set `workdir:` to a local disk",
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
     "newer_python": "write `python: PATH` of a newer Python for this host in the inventory",
     "install_venv": "as root on {host}: apt-get install python3-venv; or install uv there",
@@ -70,8 +70,8 @@ LINES = {
     "make_executable": "`chmod +x {file}`",
     "unix_line_ends": "`sed -i 's/\\r$//' {file}`",
     "similar_program": "did you mean {program}?",
-    "install_program": "install it there, or write its whole path, or "
-    "./{program} if it is in the code",
+    "install_program": "install {program} on the host, or write its whole "
+    "path, or ./{program} if it is in the code",
     # agent/mending.py sends the names of the following lines:
     "install_agent_again": "any tfdeploy command for this host installs the agent again",
     "mend_mapping": "set `workdir:` to a folder on a local disk in the inventory, or ask the file "

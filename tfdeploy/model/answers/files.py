@@ -113,9 +113,10 @@ class IncompleteFiles(Answer):
 
 
 class DataState(Answer):
-    """`digest`: Listing.digest of the present files. `attributes`: Listing.attributes_digest as the
-    last sync has recorded it. `parts`: a hash of the numbers that say to which part of the data set
-    each file belongs; "" if the data set is not split into parts."""
+    """`digest`: a hash of the present files, see Listing.digest in agent/listing.py. `attributes`:
+    a hash of the files' attributes that the last sync recorded, see Listing.attributes_digest.
+    `parts`: a hash of the numbers that say to which part of the data set each file belongs; "" if
+    the data set is not split into parts."""
 
     digest: Digest
     attributes: ShortText = ""
@@ -195,10 +196,11 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 
 class MissingDataFiles(Answer):
-    """`lacking`: a bitmap of the listing's rows whose files the host lacks, as base64 of zlib.
-    `staged`: a bitmap of those rows whose files have arrived completely in the folder `staging`.
-    `present`: the folder with the present version, if there is one. `folder_id`: an id that is
-    equal on all hosts that share the folder."""
+    """`lacking`: a bitmap with one bit for each row of the listing, set if the host lacks the row's
+    file; compressed by zlib, as base64. `staged`: such a bitmap of the files that have arrived
+    completely in the folder `staging`. `present`: the folder with the present version of the data
+    set; null if there is none. `folder_id`: an id that is equal on all hosts that share the
+    folder."""
 
     lacking: Base64
     lacking_bytes: Count
@@ -226,18 +228,19 @@ class ListingPart(Answer):
 
 
 class DataSourceState(Answer):
-    """`folder`: whether the path is a folder. `stamp`: a text that any write to the data
-    changes."""
+    """`folder`: whether the path is a folder. `stamp`: a text that changes with every write to the
+    data."""
 
     folder: bool
     stamp: ShortText
 
 
 class BroadcastMemberReport(Answer):
-    """One report of a member. `port`: the port at which it listens (only in the first report).
-    `have`: bytes that it has. `received`: bytes that came over the network, even if it had them
-    already. `stripes`: the bytes of `have` in each stripe. `failed`: (parent, kind of failure,
-    reason); the kinds are unreached, lost, wrong, disk and differs."""
+    """One report of a host that takes part in a broadcast. `port`: the port at which the host
+    listens (only in the first report). `have`: how many bytes of the data the host has. `received`:
+    how many bytes have come over the network, including bytes that the host had already. `stripes`:
+    the bytes of `have` in each stripe. `failed`: (parent, kind of failure, reason); the kinds are
+    unreached, lost, wrong, disk and differs."""
 
     port: Port | None = None
     have: Count | None = None

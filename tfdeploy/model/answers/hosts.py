@@ -57,7 +57,8 @@ class LockHolder(TypedDict):
 
 
 class LockAcquired(Answer):
-    """`fence`: the fencing number of this lock, which fenced verbs check."""
+    """`fence`: a number that grows with each lock of the job. Verbs that change the job's files
+    check this number, so that they refuse a late holder of an older lock."""
 
     held: bool
     fence: Count
@@ -71,7 +72,7 @@ UNLOCK = Verb("unlock", EmptyAnswer)
 # Package names (PEP 503) and versions are written into files that pip or uv reads on other hosts,
 # so their characters are limited.
 Package = Annotated[str, Meta(max_length=128, pattern=r"\A[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")]
-Installed = Annotated[  # PEP 440
+Installed = Annotated[  # a version as PEP 440 defines it
     str,
     Meta(
         max_length=128,
@@ -94,7 +95,8 @@ class EnvState(Answer):
 
 
 class EnvProgress(Answer):
-    """A line of uv's or pip's output, or the lock of another setup that this one waits for."""
+    """`line`: a line of uv's or pip's output. `waiting`: the path of the lock that another setup of
+    this environment holds, if this setup waits for the lock."""
 
     line: Text | None = None
     waiting: Text | None = None
@@ -108,7 +110,7 @@ class TensorBoardStarted(Answer):
 
 
 class TensorBoardEnded(Answer):
-    """`code`: the exit code, or null. `said`: the end of TensorBoard's output."""
+    """`code`: the exit code of TensorBoard, or null. `said`: the end of its output."""
 
     code: Number | None
     said: Text

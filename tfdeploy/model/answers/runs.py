@@ -41,14 +41,16 @@ Survivors = Annotated[list[Survivor], Meta(max_length=10_000)]
 
 
 class RunAborted(Answer):
-    """`survivors` is empty if the host does not know the run."""
+    """`survivors`: processes of the run that are still alive; empty if the host does not know the
+    run."""
 
     survivors: Survivors = []
 
 
 class RunEnded(Answer):
-    """`messenger`: the run's minder stays alive to inform the hosts that do not answer now.
-    `had_ended`: the run had ended on this host before."""
+    """`messenger`: whether the run's minder (the process that supervises the run's tasks on the
+    host) stays alive, to inform the hosts that do not answer now. `had_ended`: whether the run had
+    ended on this host before."""
 
     survivors: Survivors
     seconds: Seconds
@@ -80,7 +82,7 @@ class UnreachablePort(Answer):
 
 
 class UnreachablePorts(Answer):
-    """`asked`: the hosts whose ports were tried."""
+    """`asked`: the hosts whose ports were tried. `shut`: the ports that this host cannot reach."""
 
     asked: Names
     shut: Annotated[list[UnreachablePort], Meta(max_length=MOST_ROWS)]

@@ -1,14 +1,14 @@
 """Define what a host reports about the use of its processors, memory and GPUs, and about the
 metrics that tasks print: step, loss, steps per second and others. Compute the metrics of one task
-from that, and choose which ones tables show.
+from these reports, and choose which metrics tables show.
 
 The host's sampler finds the metrics in the lines (agent/sampling/printed.py), so this machine
 searches no lines.
 
-Event files may have twenty scalars for each layer. Such scalars are shown only in curves, on the
-task's page and in `--json`. The tables show the job's own metrics, the metrics in the program's
-lines, rates above 0, and step, loss and accuracy of event files: agent/sampling stores these three
-scalars as `step`, `loss` and `accuracy`, without the folder.
+An event file may have twenty scalars for each layer of the model. Such scalars are shown only in
+curves, on the task's page and in `--json`. The tables show the job's own metrics, the metrics in
+the program's lines, and rates above 0. Of event files, they also show step, loss and accuracy,
+which agent/sampling stores without the name of the file's folder.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tfdeploy.text.typed import (
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-# The name may contain any characters, also control characters. So only code in `ui`, which removes
-# them, may show the name.
+# The name of a metric may contain any characters, also control characters. So only code in `ui`,
+# which removes control characters, may show the name.
 MetricName = Annotated[str, Meta(min_length=1, max_length=128)]
 NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]
@@ -61,7 +61,7 @@ class TaskSample(Answer):
     was written to an event file, or None if it was printed. `step_times`: when each step counter
     was last printed. `not_finite`: metrics that are NaN or infinite, which JSON cannot express.
     `stopped`: metrics that are no longer read, because their patterns take too long on this task's
-    lines. An older agent sends none of the last four."""
+    lines. An older agent does not send the last four of these fields."""
 
     time: Seconds
     attempt: Count = 0
@@ -95,7 +95,8 @@ class NewestSamples(Answer):
 
 
 class SampledTask(Answer):
-    """`task`: "" for the host. The item's blob has one sample per line."""
+    """The samples of one task, or of the host itself if `task` is "". The item's blob has one
+    sample per line."""
 
     task: TaskNameOrNone
 
@@ -132,7 +133,7 @@ WINDOW_S = 30.0  # steps per second are averaged over this time
 _MOST_POINTS = 121  # the most steps of a counter that are kept: four per second in WINDOW_S
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
-PRINTED_RATE = "global_step/sec"  # the rate that is used if a program prints no steps
+PRINTED_RATE = "global_step/sec"  # the metric that is used as the rate if a program prints no steps
 
 STANDARD_METRICS = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
@@ -169,7 +170,8 @@ class TaskMetrics:
             _append_in_window(samples, written, metrics["step"])
 
     def start_attempt(self) -> None:
-        """Start a new attempt: its steps are not compared with those of the previous attempt."""
+        """Forget the steps of the previous attempt, so that the steps of a new attempt are not
+        compared with them."""
         for samples in self._samples.values():
             samples.clear()
 
@@ -186,9 +188,9 @@ class TaskMetrics:
         """Return steps per second over the last 30 s of output; 0.0 if no step was printed for 30 s
         before `until`.
 
-        Return None if the rate is not known. If only event files have steps, None is also returned
-        instead of 0.0, because programs write these files late. `name`: "step", or one of
-        OTHER_STEPS.
+        Return None if the rate is not known. If the steps come from event files only, return None
+        in place of 0.0: programs write these files late, so a silence of 30 s means nothing.
+        `name`: "step", or one of OTHER_STEPS.
         """
         samples = self._samples[name]
         if len(samples) < 2:
@@ -240,8 +242,8 @@ def metric_label(name: str) -> str:
 def labelled_values(
     value_by_metric: Mapping[str, float], job_metrics: Collection[str] = ()
 ) -> dict[str, float]:
-    """Return {label: value} of the metrics that tables show. If several rates have one label, a
-    rate from lines takes precedence over one from event files."""
+    """Return {label: value} of the metrics that tables show. If several rates have the same label,
+    a rate that was printed takes precedence over a rate from an event file."""
     shown: dict[str, float] = {}
     for name in sorted(
         metrics_for_tables(value_by_metric, job_metrics),

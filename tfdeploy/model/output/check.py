@@ -1,6 +1,6 @@
 """Define the results of a preflight: checks of each host, and the links between hosts. Group
 failing links, to show them in few lines: one line for a host that no other host reaches, and one
-line for hosts with the same trouble. Pure."""
+line for hosts with the same trouble. The functions are pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LinkResult:
 
 
 class PreflightResult(NamedTuple):
-    """All results of a preflight. `unreached`: hosts without a session."""
+    """All results of a preflight. `unreached`: hosts to which there is no SSH session."""
 
     hosts: Mapping[str, tuple[Check, ...]]
     links: tuple[LinkResult, ...] = ()

@@ -41,7 +41,8 @@ class InitAnswer(TypedDict):
     ]
 
 
-# The fields of model.inventory.Host. `from` is a keyword, so this cannot be a class.
+# The fields of model.inventory.Host. A class cannot have a field with the name `from`, which is a
+# keyword, so TypedDict is called.
 InventoryHostRow = TypedDict(
     "InventoryHostRow",
     {
@@ -82,7 +83,7 @@ class TrustAnswer(TypedDict):
 
 
 class CheckAnswer(TypedDict):
-    ok: Annotated[bool, Meta(description="warnings leave it true")]
+    ok: Annotated[bool, Meta(description="also true if there are warnings")]
     hosts: Sequence[rows.CheckedHostRow]
     links: Sequence[rows.LinkRow]
 

@@ -22,7 +22,7 @@ class OkRow(HostRow):
     ok: bool
 
 
-# `from` is a keyword, so this cannot be a class.
+# A class cannot have a field with the name `from`, which is a keyword, so TypedDict is called.
 SyncRow = TypedDict(
     "SyncRow",
     {
@@ -30,14 +30,14 @@ SyncRow = TypedDict(
         "ok": bool,
         "release": str | None,
         "bytes_sent": int,
-        "from": str | None,  # "control"
+        "from": str | None,  # the sender: a host, or "control" for this machine
         "seconds": float | None,
         "error": str | None,
     },
 )
 
 
-# The source "control" is this machine.
+# In the field `from`, "control" stands for this machine.
 FeedRow = TypedDict("FeedRow", {"from": str, "to": str, "stripe": int})
 SlowestRow = TypedDict("SlowestRow", {"host": str, "from": list[str], "rate": float})
 
@@ -81,8 +81,10 @@ class FetchRow(OkRow):
     files: int
     bytes_received: int
     seconds: float | None
-    newer_here: list[str]  # changed on this machine since the last fetch, so not overwritten
-    left_there: list[str]  # links that lead out of the folder, so not created on this machine
+    # files that changed on this machine since the last fetch, so they were not overwritten
+    newer_here: list[str]
+    # links that lead out of the folder, so they were not created on this machine
+    left_there: list[str]
 
 
 class CleanRow(TypedDict):
@@ -241,7 +243,8 @@ class AuditAdmittedRow(TypedDict):
 
 
 class AuditSecretRow(TypedDict):
-    """`delivered` and `forgotten` are null if the host did not answer."""
+    """`delivered`: whether the host got the secret. `forgotten`: whether the host has deleted the
+    secret. Both are null if the host did not answer."""
 
     host: str
     run: str

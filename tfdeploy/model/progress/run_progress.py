@@ -1,9 +1,8 @@
-"""Compute the progress of a run from its events, and how much of the run is done, if its goal is
-known: `--steps=2000` in its command, or Keras's `Epoch 3/40`. The same events give the same state,
-live or replayed.
+"""Compute the progress of a run from its events. Also compute how much of the run is done, if its
+goal is known from `--steps=2000` in its command or from Keras's `Epoch 3/40`.
 
-This module reads no clock; its time is the time of the events. Texts are not sanitised: they are as
-the hosts sent them.
+The same events give the same state, live or replayed: this module reads no clock, and takes the
+time from the events. Texts are not sanitised: they are as the hosts sent them.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class RunProgress:
 
     def run_steps_per_s(self, silent_tasks: Collection[str] = ()) -> float | None:
         """Return the run's steps per second. This is the rate of the step counter that the workers
-        share, or the rate of the leading task if there is no such counter. `silent_tasks`: tasks
+        share. If there is no such counter, it is the rate of `lead_task`. `silent_tasks`: tasks
         that have written nothing for a long time; their rate is 0."""
         if self.shares_step:
             return self.shared_steps_per_s(silent_tasks)
@@ -163,7 +162,7 @@ class RunProgress:
 
     @property
     def job_metrics(self) -> Collection[str]:
-        """Return the names of the plan's metrics."""
+        """Return the names of the metrics for which the plan has a regular expression."""
         return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
@@ -198,8 +197,8 @@ class RunProgress:
         return make_task_death(task).text if (task := self.first_death) else None
 
     def health(self, task: TaskProgress) -> str | None:
-        """Return "unreachable", "stalled" or None for the task. If its host is unreachable, a stall
-        is not returned."""
+        """Return "unreachable" if the task's host is unreachable, "stalled" if the task is stalled,
+        else None."""
         if task.state == "ended":
             return None
         host = self.hosts.get(task.host)
@@ -270,8 +269,9 @@ class RunProgress:
         task.apply_status(cast("TaskFields", event.data))
 
     def merge_attempts(self, recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
-        """Add the attempts that the hosts have recorded to the known ones. `recorded`: {task: its
-        attempts}. Return the attempts whose end was not known before this call."""
+        """Add the attempts that the hosts have recorded to the attempts that are known already.
+        `recorded`: {task: its attempts}. Return the attempts whose end was not known before this
+        call."""
         known_tasks = recorded.keys() & self.tasks.keys()
         return merge_recorded_attempts(
             self.attempts, {task: recorded[task] for task in known_tasks}
@@ -297,7 +297,8 @@ class RunProgress:
 
     def _apply_run(self, event: Event) -> None:
         self.state = event.data.get("state", self.state)
-        # Only a run that has failed or is lost keeps its cause. A run that is alive again has none.
+        # A run that is alive again after a failure has no cause any more. Only a run that has
+        # failed or is lost keeps its cause.
         keeps = self.is_final and self.state not in ("succeeded", "stopped")
         self._cause = event.data.get("cause") or (self._cause if keeps else None)
         self.left_files = event.data.get("left_files") or self.left_files
@@ -343,9 +344,9 @@ class RunCompletion(NamedTuple):
 
 
 def run_completion(progress: RunProgress) -> RunCompletion | None:
-    """Return the completed fraction of the run. It is computed from the epoch of the leading task
-    or, if this epoch is not known, from the highest step of all tasks. Return None if neither the
-    number of epochs nor the number of steps to reach is known."""
+    """Return the completed fraction of the run. It is computed from the epoch of `lead_task` or, if
+    this epoch is not known, from the highest step of all tasks. Return None if neither the number
+    of epochs nor the number of steps to reach is known."""
     lead = progress.lead_task
     if lead is None:
         return None

@@ -1,8 +1,8 @@
 """Hold the progress of one task (what its host reports, and its last line) and of one host: its
 connection, and the transfers to it with their bytes, rate and remaining time.
 
-Pure: this module reads no clock, but takes the time from the events. Texts are not sanitised: they
-are as the hosts sent them.
+This module reads no clock, but takes the time from the events. Texts are not sanitised: they are as
+the hosts sent them.
 """
 
 from __future__ import annotations

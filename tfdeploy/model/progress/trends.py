@@ -1,14 +1,14 @@
-"""Keep the history of a run's figures, per task and for the whole run, in bounded memory. From it,
-find the tasks that train more slowly than the others, and how much slower they are. Pure: reads no
-clock.
+"""Keep the history of a run's metrics and use of resources, per task and for the whole run, in
+bounded memory. From this history, find the tasks that train more slowly than the others, and how
+much slower they are. This module reads no clock.
 
 When a series has MOST points, every second point is dropped, and later points are twice as far
 apart.
 
-If each task has its own steps, their rates are compared. Workers that share a step counter and
-print no step of their own are compared by how fast they write lines, because they run the same
-program. If all tasks make each step together, their rates are equal; then the task that keeps the
-others waiting is the one that computes most.
+Tasks that have steps of their own are compared by the rates of these steps. Workers that share a
+step counter and print no step of their own are compared by how fast they write lines, because they
+run the same program. If all tasks make each step together, their rates are equal. Then the task
+that uses its GPUs or CPUs most is likely the slowest, because the others wait for it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ RUN = ""  # the name under which the run's own trends are stored among those of 
 
 
 class Trend:
-    """Points (time, value), sorted by time. If a point follows the last one too soon, its value
-    replaces the last value."""
+    """Points (time, value), sorted by time. If a new point follows the last point too soon, the new
+    value replaces the last value."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -98,7 +98,8 @@ class Trends:
         self._updated: float | None = None
 
     def update(self, progress: RunProgress, now: float) -> None:
-        """Add the figures known at `now` (seconds), at most once in APART_S."""
+        """Add the values that are known at `now` (seconds) to the trends, at most once in APART_S
+        seconds."""
         if self._updated is not None and 0 <= now - self._updated < APART_S:
             return
         self._updated = now
@@ -175,11 +176,11 @@ def _find_or_add_trend(trends: dict[str, dict[str, Trend]], task: str, name: str
     return trends.setdefault(task, {}).setdefault(name, Trend())
 
 
-SLOW = 1.5  # a task is slow if its figure differs from the median by at least this factor
+SLOW = 1.5  # a task is slow if its rate or use differs from the median by at least this factor
 FEWEST = 3  # tasks are compared only if there are at least this many
 OVER_S = 60.0  # rates, and the use of GPUs and CPUs, are averaged over this time
-SEEN_S = 15.0  # line rates are compared only if they cover at least this time
-# A worker is stale if it is behind by at least the number of steps that the run makes in this time.
+SEEN_S = 15.0  # rates of lines are compared only if the lines cover at least this time
+# A worker is far behind if it lacks at least the number of steps that the run makes in this time.
 BEHIND_S = 30.0
 
 

@@ -1,5 +1,5 @@
 """Give each task of a run a rank and a text that describe its trouble. Tasks that need attention
-have the lowest ranks. Pure."""
+have the lowest ranks. The functions are pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def _classify_task(
     if health := progress.health(task):
         rank = STALLED
         if health == "unreachable":
-            # A task is unreachable only if its host is in `progress.hosts` and is unreachable.
+            # The lookup in `progress.hosts` cannot fail: only a task whose host is there is
+            # unreachable.
             rank, why = CUT, progress.hosts[task.host].text or ""
         return TaskTrouble(rank, health, progress.stalled_because(task, now) or why)
     lasted = now - task.started if is_running and now and task.started else 0.0
@@ -86,7 +87,7 @@ def last_restart_cause(progress: RunProgress, task: TaskProgress) -> str:
 
 
 def _restart_words(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
-    """Return text such as '2x, 40 s ago: failed: 1', short enough to stand beside the figures of a
+    """Return text such as '2x, 40 s ago: failed: 1', short enough to stand beside the numbers of a
     running task."""
     if task.state != "running" or now is None or task.started is None:
         return last_restart_cause(progress, task)

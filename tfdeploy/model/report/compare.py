@@ -1,5 +1,5 @@
-"""Find what differs between runs, also which lines of their code, and the final metrics of each
-run. Pure."""
+"""Find what differs between runs, including the lines of their code. Also find the last value of
+each metric of each run. The functions are pure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def lines_of_files(
         if not why:
             before, after = map(str.splitlines, texts)
             lines = unified_diff(before, after, n=CONTEXT, lineterm="")
-            # The first two lines are the head of the diff.
+            # The first two lines of the diff only name the files, so they are left out.
             diff = list(islice(lines, 2, MOST_LINES))
             why = None if diff else "only its mode or its line ends differ"
         yield {"path": path, "runs": runs, "diff": diff or None, "why": why}
@@ -133,8 +133,8 @@ class ComparedRun:
     def samples(self) -> list[TaskSample]:
         """Return the samples of one task, whose metrics represent the run.
 
-        This is a deciding task (one whose success ends the run) that printed metrics, or else the
-        task that printed most.
+        The task is a deciding task (a task whose success ends the run) that printed metrics. If no
+        deciding task printed metrics, it is the task that printed most.
         """
         printed = {task: [row for row in rows if row.printed] for task, rows in self.tasks.items()}
         deciding = (printed[task] for task in self.plan.deciding if printed.get(task))

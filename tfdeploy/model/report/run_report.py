@@ -1,6 +1,6 @@
 """Hold all that a report shows about one run, and build one table of its samples for spreadsheets:
-a row for each task and time. Pure: operations/report.py collects the values, and ui/report/ draws
-them."""
+a row for each task and time. The functions are pure: operations/report.py collects the values, and
+ui/report/ draws them."""
 
 from __future__ import annotations
 
@@ -207,11 +207,12 @@ def collect_attempts(report: RunReport) -> list[Attempt]:
     )
 
 
-# The first columns. A column for each other metric follows, then the columns of AFTER.
+# The first columns of the table of samples. Then come a column for each other metric, and the
+# columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
 AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
-# In seconds. Each row is one sample of a task. A row shows the use of the task's GPUs only if a
-# sample of the host's GPUs was taken at most this long before the task's sample.
+# Each row of the table is one sample of a task. The row shows the use of the task's GPUs only if a
+# sample of the host's GPUs was taken at most this many seconds before the task's sample.
 OLDEST_GPU_S = 600.0
 Cell = str | float | None
 

@@ -1,5 +1,6 @@
 """Derive the state of a run, its cause and its first death from what its hosts report. Find the
-hosts that do not know that the run is over. The hosts' files are the source of truth. Pure."""
+hosts that do not know that the run is over. The hosts' files are the source of truth. The functions
+are pure."""
 
 from __future__ import annotations
 
@@ -256,7 +257,7 @@ def verdict(
     reports do not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
     # A minder (the process that supervises a host's tasks) may report which death made the run
-    # fail. Only if no minder reports one, the tasks' own outcomes show the first death.
+    # fail. If no minder reports such a death, the tasks' own outcomes show the first death.
     death = earliest_death(
         deaths_reported_by(states)
         or [make_task_death(view) for view in views if view.outcome in DEATHS]
@@ -269,7 +270,8 @@ def verdict(
     too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
     if {*deciding} == {"succeeded"} and not too_early:
         return "succeeded", None, None
-    # Minders do not report a death after which the task restarts.
+    # A death that a minder reports has made the run fail, because minders do not report a death
+    # after which the task restarts.
     fatal = any(s.first_death for s in states)
     if any(s.stop_requested for s in states) and not (fatal and _died_before_stop(death, views)):
         return "stopped", "stopped by an operator", None
@@ -296,9 +298,9 @@ def _is_over_on_host(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # {state of a task: the number of its first attempt in this state}. The run is `starting` while
-    # a task is in this state with this number. A task with a higher number has restarted, and the
-    # run stays `running`.
+    # {state of a task: the number of the attempt if the task starts for the first time}. While a
+    # task starts for the first time, the run is `starting`. While a task starts again, the run is
+    # `running`.
     first = {"pending": 0, "starting": 1}
     coming_up = any(
         v.state in first and v.attempt <= first[v.state] and v.health is None for v in views

@@ -1,6 +1,6 @@
 """Derive the state of one task from what its own host reports, or else what the run's other hosts
 report; collect its attempts; and find the death that made a run fail. Hold the samples that the
-hosts have recorded so far. Pure.
+hosts have recorded so far. The functions are pure.
 
 Nothing is guessed: a task that no host reports is `lost`. If the task's host does not answer,
 `health` is "unreachable" and the other fields hold the last known values.
@@ -37,7 +37,7 @@ from tfdeploy.text.row_values import (
     stall_words,
 )
 
-Metrics = Mapping[str, Mapping[str, float]]  # {task: the newest figure of each metric}
+Metrics = Mapping[str, Mapping[str, float]]  # {task: {metric: its newest value}}
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ def _find_status_on_other_hosts(
 def _make_lost_status_without_minder(
     planned: TaskPlan, status: TaskStatus | None, states: Iterable[HostRunState]
 ) -> TaskStatus | None:
-    """Return a `lost` status if other hosts have found that the run has no minder on this host;
-    else None."""
+    """Return a `lost` status if other hosts have found that no minder of the run is alive on the
+    task's host; else None. (A minder is the process that supervises the tasks.)"""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
     last = status or _pending_status(planned)
@@ -271,7 +271,7 @@ def merge_status_into_attempt(known: Attempt | None, reported: Attempt) -> Attem
     """Return the known attempt, updated by the task's status.
 
     While a task waits to restart, its status has no outcome, and the reason in the status is the
-    reason for the restart. So that reason is not used as the reason why the attempt ended.
+    reason for the restart. This reason does not say how the attempt ended, so it is left out.
     """
     if reported.outcome is not None:
         return reported
@@ -383,8 +383,9 @@ def combine_gpu_use(
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a run. `tasks`, `hosts`, `attempts`: by the name of the task or host, oldest
-    first. `errors`: hosts that did not answer."""
+    """The samples of a run. `tasks`, `hosts`: {name of the task or host: its samples, the oldest
+    first}. `attempts`: {task: its attempts, the oldest first}. `errors`: {host that did not answer:
+    its error}."""
 
     tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
     hosts: dict[str, list[HostSample]] = field(default_factory=dict)
