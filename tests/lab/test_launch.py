@@ -196,7 +196,7 @@ def test_the_same_launch_twice_is_refused_with_who_when_and_which(
     who = f"@{os.uname().nodename}"
     for again in (operator, other):
         error = again.run("launch", "--detach", exit_code=3).stderr.partition("error:")[2]
-        assert "to run both, give the second another `name:`" in error, error
+        assert "to run both, write a second job file with another `name:`" in error, error
         assert (
             "double-1" in error
             and who in error

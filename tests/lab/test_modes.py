@@ -170,7 +170,7 @@ def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) ->
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--mode", "mirrored", "--ps", "1"), "mode mirrored has no ps"),
+        (("--mode", "mirrored", "--ps", "1"), "mode mirrored has no role ps"),
         (("--mode", "local", "--workers", "2"), "mode local has one worker"),
         (("--mode", "coordinator", "--exclude", "n1"), "needs at least one ps"),
         (("--mode", "ingraph", "--limit", "n1"), "needs at least one worker"),

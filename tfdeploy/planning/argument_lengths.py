@@ -11,10 +11,10 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import TaskPlan
 
-# MAX_ARG_STRLEN of Linux (32 pages), less one byte for the NUL at the end of each word.
+# Linux's limit MAX_ARG_STRLEN (32 pages of 4 KiB) minus the NUL byte that ends each argument.
 MOST_BYTES = (128 << 10) - 1
-# The runtime copies TF_CONFIG to the variable TFDEPLOY_TASK_TF_CONFIG. The name of the copy is
-# longer by this prefix.
+# The runtime copies the variable TF_CONFIG to TFDEPLOY_TASK_TF_CONFIG. The copy must fit too, so
+# the check adds the length of this prefix.
 _RENAMED_BYTES = len("TFDEPLOY_TASK_")
 _SHOWN_CHARS = 40
 
@@ -22,8 +22,8 @@ _SHOWN_CHARS = 40
 def check_argument_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
     """Check the arguments and variables of each task, and yield the task.
 
-    Raises Refused if one of them is too long. The tasks are yielded and not put into a list,
-    because there may be thousands, and each contains the addresses of the whole cluster.
+    Raises Refused if an argument or variable is too long. The tasks are yielded and not put into a
+    list, because there may be thousands, and each contains the addresses of the whole cluster.
     """
     for task in tasks:
         for number, word in enumerate(task.argv, 1):

@@ -53,7 +53,11 @@ def require_command(job: Job) -> None:
 
 
 def check_roles(inventory: Inventory, job: Job, options: Options, requested: RoleRequests) -> None:
-    """Raise ConfigError unless inventory, job and options name only roles that the mode can use."""
+    """Raise ConfigError if the roles of the inventory, the job or the options do not fit the mode.
+
+    Examples: `--ps` in a mode without parameter servers, two chiefs, or no host for a role that the
+    mode needs.
+    """
     mode = rules_of(job.mode)
     for role in job.roles:
         if role not in mode.usable_roles:
@@ -72,7 +76,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
         raise ConfigError(
             "a ps uses no GPU",
             where=f"{job.source or 'job'}: roles.ps.gpus",
-            next="leave `gpus` out there",
+            next="remove `gpus` there",
         )
     _refuse_several_chiefs(inventory, requested.get("chief"))
     for name in mode.required_roles:
@@ -100,22 +104,22 @@ def check_seats(job: Job, options: Options, seats: Collection[Seat]) -> None:
     have = Counter(seat.role for seat in seats)
     mode = rules_of(job.mode)
     for name in mode.required_roles:
-        # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
-        # the chief can replace the missing role.
+        # If all training tasks must succeed (`all_decide`), the chief trains like a worker. So a
+        # chief alone is enough.
         is_replaced = mode.all_decide and have["chief"]
         is_omitted = name in mode.omissible_roles and (name in job.roles or options.ps == 0)
         if not (have[name] or is_replaced or is_omitted):
             raise ConfigError(
-                f"mode {job.mode} needs at least one {name}, and the counts leave none",
+                f"mode {job.mode} needs at least one {name}, but the requested numbers leave none",
                 where=f"role {name}",
-                next="name more hosts for workers: the chief has taken all GPUs of the present ones"
+                next="add hosts for workers: the chief uses all GPUs of the present hosts"
                 if name == "worker" and have["chief"]
                 else f"correct --{'workers' if name == 'worker' else name} or `roles: {name}`",
             )
 
 
 def refuse_unequal_gpus(job: Job, seats: Collection[Seat]) -> None:
-    """Raise Refused if the mode needs equal numbers of GPUs, but its training tasks differ."""
+    """Raise Refused if training tasks differ in their number of GPUs in a mode that forbids it."""
     mode = rules_of(job.mode)
     training = [
         seat
@@ -183,10 +187,10 @@ def refuse_missing_file(
 
 
 def program_needed_on_path(job: Job) -> str | None:
-    """Return the program that each host must have on PATH.
+    """Return the name of the program that each host must have on PATH.
 
-    Returns None if the command begins with a path. Also returns None if it begins with python,
-    because the inventory says which interpreter that is.
+    Returns None if the command begins with a path, or if the job sets PATH in `env`. Also returns
+    None if the command begins with `python`, because the inventory names the interpreter.
     """
     first = job.command[0] if job.command and "PATH" not in job.env else ""
     return None if first in ("", *PYTHON) or {"/", "{"} & {*first} else first
@@ -203,9 +207,9 @@ def refuse_missing_program(
         if task.argv[:1] == (name,) and facts_by_host[task.host].lacks_program
     )
     if lacking and name:
-        install = f"install it there, or write its whole path, or ./{name} if it is in the code"
+        install = f"install {name} there, or write its full path, or ./{name} if the code has it"
         if " " in name:
-            install = f"write each word by itself: [{', '.join(name.split())}]"
+            install = f"write each word as its own list item: [{', '.join(name.split())}]"
         elif name.endswith(".py"):
             install = f"write python {name}"
         raise Refused(
@@ -233,7 +237,7 @@ def refuse_missing_module(job: Job, facts_by_host: FactsByHost, files: Collectio
 
 
 def _started_file(job: Job, program: Program) -> str | None:
-    """Return the file that the command starts, as a path in the code; None if it names no file."""
+    """Return the path, in the code, of the file that the command starts; None if there is none."""
     command = job.command
     word, is_module = python_target(command)
     if "/" in command[0] and not command[0].startswith(("/", "~")):
@@ -246,7 +250,7 @@ def _started_file(job: Job, program: Program) -> str | None:
 
 def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigError:
     takes = ", ".join(each for each in ROLES if each in rules_of(job.mode).usable_roles)
-    what = f"mode {job.mode} has no {role}: it takes {takes}"
+    what = f"mode {job.mode} has no role {role} (its roles: {takes})"
     return ConfigError(what, where=where, next=f"{next}, or choose another mode")
 
 
@@ -262,9 +266,10 @@ def _refuse_several_workers(job: Job, worker: RoleRequest | None) -> None:
 
 
 def _refuse_settings_without_ranks(job: Job) -> None:
-    """Raise ConfigError for settings that are not allowed in a mode with ranks, such as PyTorch.
+    """Raise ConfigError for settings that are not allowed in a mode with ranks, such as plain.
 
-    They are keys about a TensorFlow cluster, and environment variables that tfdeploy sets itself.
+    These settings are keys for TensorFlow clusters, and environment variables that tfdeploy itself
+    sets for each task.
     """
     foreign = {"flags": ("auto", "classic"), "compat": ("v1",), "cluster": ("program",)}
     for key, values in foreign.items():
@@ -286,10 +291,10 @@ def _refuse_settings_without_ranks(job: Job) -> None:
 
 
 def _refuse_renamed_role(job: Job, role: str) -> None:
-    """Raise ConfigError if the job renames a role with `as`, but the mode needs its usual name.
+    """Raise ConfigError if the job renames a role with `as` in a mode that fixes the role's name.
 
-    The strategies of TensorFlow 2 know only TensorFlow's own role names. In mode ingraph, only the
-    role worker can have another name.
+    The name is fixed in modes whose strategies know only TensorFlow's own role names. In mode
+    ingraph, the role worker can have another name, but no other role can.
     """
     mode, called = rules_of(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
@@ -306,7 +311,7 @@ def _refuse_several_chiefs(inventory: Inventory, chief: RoleRequest | None) -> N
     count = max(chief.largest_count, 1 if chief.because else len(chief.hosts))
     if count > 1:
         raise ConfigError(
-            f"a cluster has one chief, and {count} are asked for",
+            f"a cluster has only one chief, but {count} are requested",
             where=f"{inventory.source or 'inventory'}: roles.chief",
-            next="name one host there",
+            next="name one host for the role chief",
         )

@@ -1,4 +1,4 @@
-"""Defines where data sets and `keep` folders are on a host, and which links in the code lead there.
+"""Defines the paths of data sets and `keep` folders on a host, and the links that lead to them.
 
 This module reads and writes no file.
 """
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def data_paths(job: Job, single_file_sets: frozenset[str]) -> dict[str, str]:
     """Return {data set: its path on a host}, relative to the job's folder on that host.
 
-    The path of a folder is like data/digits. The path of a single file is like data/iris/iris.csv.
+    A data set that is a folder has a path such as data/digits. A data set that is a single file has
+    a path such as data/iris/iris.csv.
     """
     return {
         name: f"data/{name}/{posixpath.basename(source.path)}"
@@ -60,11 +61,11 @@ def refuse_split_without_workers(job: Job) -> None:
     if job.mode is None:
         what, hint = "a job without a mode has no workers", "write `mode: async` in the job file"
     elif rules_of(job.mode).single:
-        what = f"mode {job.mode} has no workers that could get parts of it"
+        what = f"mode {job.mode} has no workers that could get its parts"
         hint = "remove `split: worker`, or take another mode"
     for name in split_data_names(job) if what else ():
         raise UsageError(
-            f"data set {name} goes to the workers in parts: {what}",
+            f"data set {name} has `split: worker`, but {what}",
             where=job.places.get(f"data.{name}"),
             next=hint,
         )
@@ -129,7 +130,7 @@ def with_part_sizes(
     counts = {name: [files for files, _ in part_sizes_by_data_set[name]] for name in parts}
     notes = (
         f"data {name}: the workers get {min(files)} to {max(files)} files; if they wait for each "
-        "other, give all of them equally many steps"
+        "other in training, let every worker do the same number of steps"
         for name, files in counts.items()
         if len({*files}) > 1
     )

@@ -1,4 +1,4 @@
-"""Describes a plan as text for --dry-run, in rows that any view can lay out."""
+"""Describes a plan for --dry-run, as rows of text that the caller lays out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ COLUMNS = ("task", "host", "address", "gpus", "why")
 
 
 class Description(NamedTuple):
-    """The text of --dry-run. `rows` have the columns of COLUMNS."""
+    """What --dry-run shows of a plan. Each of `rows` has one text for each of COLUMNS."""
 
     heading: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, ...], ...]
-    commands: tuple[tuple[str, str], ...]  # {task: its command line, quoted for a shell}
+    commands: tuple[tuple[str, str], ...]  # pairs: task, its command line quoted for a shell
     notes: Notes
 
 
 def describe_plan(plan: Plan) -> Description:
-    """Return the parts of the plan that an operator should check, in the order of reading."""
+    """Return those facts of the plan that an operator should check before the launch."""
     return Description(
         heading=(
             ("run", plan.run),
@@ -55,7 +55,7 @@ def _part_notes(plan: Plan) -> Iterator[str]:
     for name, parts in plan.parts.items():
         if any(part.files is None for part in parts):
             yield (
-                f"data {name}: each of {len(parts)} workers takes the part that its host has "
+                f"data {name}: each of {len(parts)} workers uses the part that is on its host "
                 "(--no-sync)"
             )
             continue

@@ -18,8 +18,8 @@ from tfdeploy.planning.program.job_names import JobNames
 from tfdeploy.text import placeholders
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
-# The process that watches a task keeps the task's port bound, to reserve it. So TensorFlow must
-# share the port.
+# The minder keeps the port of each task bound, so that no other program takes the port. With this
+# variable, TensorFlow can listen on a port that is already bound.
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}
 
 
@@ -34,12 +34,13 @@ def task_environment(
 ) -> dict[str, str]:
     """Return the environment variables of one task.
 
-    There are three sources: the variables that every task gets, then `program_variables`, which
-    this program needs, then the job's `env`. A later source overrides an earlier one. In a mode
-    with a single process, TF_CONFIG is not set. `placeholder_values`: {placeholder: value}.
-    `job_names`: the program's own names for the roles. `proxies`: variables for proxies that the
-    host sets. Only if the host or the job sets such variables, the task gets `no_proxy` and the
-    like, because JAX warns about `no_proxy`.
+    There are three sources: variables that every task gets, `program_variables`, which this program
+    needs, and the job's `env`. Each source overrides those before it. In a mode with a single
+    process, TF_CONFIG is not set.
+
+    `placeholder_values`: {placeholder: value}. `job_names`: the program's own names for the roles.
+    `proxies`: names of the proxy variables that the host sets. If neither host nor job sets a
+    proxy, the task does not get `no_proxy` either, because JAX warns about `no_proxy`.
     """
     mode = rules_of(job.mode)
     of_cluster: dict[str, str] = {}
@@ -88,8 +89,8 @@ def proxy_notes(facts: FactsByHost) -> Notes:
 def preset_variable_notes(preset_names: tuple[str, ...], facts: FactsByHost) -> Notes:
     """Return notes on variables such as TF_CONFIG that a login environment already sets.
 
-    The tasks get the plan's values instead. `preset_names`: names of such variables that are set in
-    the environment of the tfdeploy command itself.
+    The tasks get the plan's values instead. `preset_names`: names of the variables of this kind
+    that are set in the environment of the tfdeploy command itself.
     """
     by_place = {
         "your environment": preset_names,

@@ -1,4 +1,4 @@
-"""Finds the programs in a folder, and the values for their job files: mode, checkpoints, data.
+"""Finds the programs in a folder, and for each the values of a job file: mode, `keep`, data.
 
 The functions get the texts of the folder's Python files, and examine their syntax trees.
 """
@@ -22,12 +22,13 @@ from tfdeploy.planning.source.expressions import argument, is_true, last_name, l
 from tfdeploy.planning.source.source import Program, is_main_block
 from tfdeploy.text.allowed import NAME
 
-# A program that imports one of these packages trains a model.
+# A program that imports one of these packages is taken for a program that trains a model.
 _FRAMEWORK = re.compile(
     r"(?m)^\s*(?:import|from) (?:tensorflow|keras|tf_keras|torch|jax|sklearn|xgboost|lightgbm)\b"
 )
-# Texts in programs whose tasks know of each other, or that start other programs. A program that
-# imports a framework and has neither such a text nor a sign of a mode is for one machine.
+# Texts that show that a program runs as several tasks, or starts other programs. A program that
+# trains a model is taken for a program for one machine if it contains none of these texts and shows
+# no mode.
 _OTHER_TASKS = re.compile(
     r"""(?ix) \b(((global|local|node|machine)_)?rank|distributed|socket|subprocess|tpu|grpc|zmq|
     launch\w*(?=\ *\()|parameter.server)\b|world_size|task_(index|id)|job_name|TF_CONFIG|SLURM|
@@ -36,23 +37,24 @@ _OTHER_TASKS = re.compile(
 )
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
-# A program whose name contains one of these texts uses a model after the training.
+# A program whose name contains one of these texts does not train: it uses a trained model.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
 _CHECKPOINT_NAME = re.compile(
     rf"{OUTPUT_NAME.pattern}|checkpoints?|ckpts?|default_root_dir|out|output|save|save_path|checkpoint_path"
 )
 _PATH_NAME = re.compile("(?i)dir|path|folder|ckpt|checkpoint|out|save|keep")
-# A value in an example of a command. Numbers, addresses, absolute paths, shell variables and texts
-# to be replaced, such as PATH_TO_DATA, do not count.
+# Matches a flag's value in an example command if a job file can use the value. Numbers, addresses,
+# absolute paths, shell variables and texts to be replaced, such as PATH_TO_DATA, do not match.
 _EXAMPLE_VALUE = re.compile(r"(?!.*([Pp]ath|[Yy]our)|[A-Z_]+\Z)(\.\.?/)*[A-Za-z][\w./*-]*")
-# A subcommand for the training: of argparse, or of click, where it is the name of a function.
+# Finds the subcommand that trains. In argparse, it is the name of a subparser; in click, the name
+# of a decorated function. A program with LightningCLI always has the subcommand `fit`.
 _SUBCOMMAND = re.compile(
     r"""(?m)\.add_parser\(\s*["']([\w-]*(?:train|fit)[\w-]*)|"""
     r"""^@(?!click)\w+\.command\(.*\n(?:[@ )].*\n)*def (\w*(?:train|fit)\w*)|"""
     r"Lightning(?=CLI)"
 )
-# A setting that may be a path: a line of YAML or JSON, a literal text in Python, or the default of
-# a flag.
+# Finds a setting whose value may be a path. The setting is a line of YAML or JSON, a literal text
+# in Python, or the default of a flag.
 _SETTING = re.compile(
     r"""(?mix) (?:^\s*["']? (?=\w+["']?\ *:\ *\S+\s*(?:\#.*)?$) | \b (?=\w+\ *=) | (?<=["']--))
     (\w+) (?:["']?\ *:\ *["']? | (?:\ *= | ["'],.*\bdefault=)\ *
@@ -61,18 +63,18 @@ _SETTING = re.compile(
 )
 # A folder is no data set if its name begins with one of these texts, such as logs or config.
 _NO_DATA = re.compile("conf|cfg|script|doc|test|src|lib|log|out|ckpt|checkpoint|save|model|result")
-# Takes the path of a folder. Returns whether the folder contains files; None if it contains Python
-# files, or if there is no such folder.
+# A function that takes the path of a folder and returns whether the folder contains files. It
+# returns None if the folder contains Python files or does not exist.
 FolderTest = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True)
 class FolderProgram:
-    """A program of the folder.
+    """A program of the folder, with the values of its job file.
 
-    `mode`: None if the program does not show its mode. `reason`: the construct that shows the mode,
-    such as "train.py:12 uses tf.train.Server"; if `mode` is None, the constructs that show
-    different modes. `reason` is empty if no construct shows a mode; `mode` is then "local" or None.
+    `reason` names the code that shows the mode, such as "train.py:12 uses tf.train.Server". If the
+    code shows several modes, `mode` is None and `reason` names the code for each of them. If the
+    code shows no mode, `reason` is empty, and `mode` is "local" or None.
     """
 
     path: str
@@ -101,8 +103,8 @@ def find_programs(
 
     `sources`: {path: text} of each Python file. `documents`: {path: text} of each shell script, and
     of each other file that may contain examples of commands, such as a README, or settings of the
-    programs. A shell script that passes its arguments to a program starts this program, if a
-    document names the script.
+    programs. If a shell script passes its arguments to a program, and a document names the script,
+    the command of this program is `bash SCRIPT`.
     """
     examples = "\n".join(documents.values())
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
@@ -162,8 +164,8 @@ def _stem(path: str) -> str:
 def _choose_command(path: str, text: str) -> tuple[str, ...]:
     """Return the command that starts a program.
 
-    A program that imports the package in which it lies is started as a module (`python -m`). Such a
-    package may be in the folder `src`; the module's name then starts with the package.
+    A program that imports the package that contains it is started as a module: `python -m MODULE`.
+    If this package is in the folder `src`, MODULE does not contain `src`.
     """
     file = path.removesuffix(".py")
     for module in (file.removeprefix("src/"), file):
@@ -188,7 +190,8 @@ def _describe_program(
         mode = "local" if trains and not signs else None
     else:
         fitting = [sign for sign in signs if mode in sign.modes]
-        # Of several signs, the sign that allows the fewest modes is the most specific.
+        # The reason is the most specific sign: a sign that is no flag, and that allows the fewest
+        # modes.
         reason = str(min(fitting, key=lambda sign: (sign.is_flag, len(sign.modes))))
     defined = tuple(_with_example_values(program, text))
     settings = (
@@ -212,17 +215,19 @@ def _describe_program(
 
 
 def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
-    """Yield the flags that the program defines.
+    """Yield the flags that the program defines, some with a value from an example in `text`.
 
-    If a flag has no default, its value in an example of the program's command, in `text`, becomes
-    its default. Flags that are not required get values only from the first example with flags,
-    because later examples may show the program testing or exporting. Flags about the cluster are
-    not changed.
+    `text` contains example commands. If a flag has no default, its value in an example becomes its
+    default. A required flag gets its value from any example. Any other flag gets its value only
+    from the first example with flags, because later examples may test or export a model. Flags
+    about the cluster are not changed.
     """
-    # An installed program often has the name of its package.
+    # An example may name the package instead of the file, as the command of an installed program
+    # often has the package's name.
     names = "|".join(map(re.escape, posixpath.splitext(program.path or "")[0].split("/")[-2:]))
     command = re.compile(rf"\b(?:{names})(?:\.py)? +([^`;&|\n]*)")
-    # The first example is put last, because the last value of a flag counts.
+    # The examples are joined in reverse order, because the last value of a flag counts, and that
+    # shall be the value of the first example.
     examples = command.findall(re.sub(r"\\\n|[\"']", "", text))
     values = flag_definitions.flags_in_command(tuple(" ".join(reversed(examples)).split()))
     first = next((each for each in examples if " --" in f" {each}"), "")
@@ -234,7 +239,8 @@ def _with_example_values(program: Program, text: str) -> Iterator[Flag]:
         fits = flag.empty and flag.dest not in cluster and _EXAMPLE_VALUE.fullmatch(value)
         yield replace(flag, default=value) if fits else flag
     if program.uses_any_name("HfArgumentParser"):
-        # HfArgumentParser defines a flag for each field of a class, also of classes of its library.
+        # HfArgumentParser defines a flag for each field of a class. Some of these classes are in
+        # its library, not in the folder, so their flags are known only from examples.
         for name, value in values.items():
             if _EXAMPLE_VALUE.fullmatch(value):
                 yield Flag("", f"--{name}", default=value, dest=name, empty=True)
@@ -245,12 +251,12 @@ def _find_checkpoint_folders_and_data(
 ) -> tuple[dict[str, None], dict[str, str]]:
     """Return (folders for checkpoints, {path of a data set: flag, or "" if it needs no flag}).
 
-    An empty folder that the program names is for checkpoints, unless its name suggests data. An
-    empty folder with such a name is a data set only if a flag names the folder; otherwise the
-    program may download data into it.
+    Only folders that the program names are considered. An empty folder is for checkpoints, unless
+    its name suggests data. An empty folder whose name suggests data is a data set only if a flag
+    names it; otherwise the program may download the data itself.
     """
     folders = map(_top_folder, _checkpoint_paths(program, defined))
-    # A text with a dot names a file.
+    # A name with a dot is the name of a file, not of a folder.
     keep = dict.fromkeys(filter(re.compile("[^.]+").fullmatch, folders))
     data: dict[str, str] = {}
     by_default = {
@@ -273,7 +279,8 @@ def _find_checkpoint_folders_and_data(
 
 def _checkpoint_paths(program: Program, defined: Flags) -> Iterator[str]:
     for flag in defined:
-        # A variable such as train_dir often names the folder of the training images.
+        # A flag train_dir names a folder for checkpoints, but a variable train_dir often names the
+        # folder of the training images. So the name of a variable must match without "train".
         name = flag.dest.lower().removeprefix("" if flag.spelling else "train")
         if _CHECKPOINT_NAME.fullmatch(name):
             yield flag.default

@@ -53,7 +53,7 @@ def refuse_live_run(facts_by_host: FactsByHost) -> None:
                 f"run {run.run} of this job, started by {run.who}, is alive on {facts.host}{since}",
                 where=f"host {facts.host}",
                 next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it; "
-                "to run both, give the second another `name:` in a job file of its own (-j FILE)",
+                "to run both, write a second job file with another `name:` (-j FILE)",
             )
 
 
@@ -97,7 +97,7 @@ def check_host(
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
         other = (
             _as_on_most_hosts(None if usual_python == facts.python else usual_python)
-            or "one that has it"
+            or "an interpreter that has TensorFlow"
         )
         cure = command_on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
         if not named_python:
@@ -170,20 +170,20 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
     texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:
         linger = command_on_host(entry.name, "loginctl", "enable-linger")
-        texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
+        texts.append(f"logind of {entry.name} ends processes at logout; to prevent it: {linger}")
     if skew := skew_text(facts.clock_skew_s):
-        texts.append(f"the clock of {entry.name} is {skew}: its log lines are sorted by that clock")
+        texts.append(f"the clock of {entry.name} is {skew}; `tfdeploy logs` corrects its times")
     free = facts.free_disk_bytes
     if free < logs_bytes:
         most = format_binary_bytes(logs_bytes)
         texts.append(
-            f"{entry.name} has {format_binary_bytes(free)} free, and its logs may grow to {most}"
+            f"{entry.name} has {format_binary_bytes(free)} disk free, but its logs may need {most}"
         )
     return tuple(texts)
 
 
 def skew_text(skew_s: float) -> str:
-    """Return a text such as "2 min ahead" for a clock that is off by more than CLOCK_SKEW_S."""
+    """Return a text such as "2 min ahead"; "" if the clock is off by at most CLOCK_SKEW_S."""
     way = "ahead" if skew_s > 0 else "behind"
     size = format_roughly(round(abs(skew_s)), parts=2)
     return f"{size} {way}" if abs(skew_s) > CLOCK_SKEW_S else ""

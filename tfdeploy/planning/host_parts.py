@@ -1,6 +1,6 @@
-"""Makes a message for each host from the plan: the host's own tasks, and facts about the others.
+"""Makes the message (run.prepare) for each host: its tasks, and facts about the other hosts.
 
-The list of all tasks (peers) and the list of all hosts (mesh) are the same for every host.
+The list of all tasks (`peers`) and the list of all hosts (`mesh`) are the same in every message.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def _host_part(
         ahead_s=ahead_s,
         lockstep=rules_of(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),
-        # The job's metrics stand here twice: the first copy puts them first in the order, and the
-        # second overrides the entries of OTHER_STEPS.
+        # The job's metrics are merged in twice. The first time makes them come first in the order.
+        # The second time makes them override entries of OTHER_STEPS.
         metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},
     )
 

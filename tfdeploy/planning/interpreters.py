@@ -1,7 +1,7 @@
 """Checks and describes which Python runs the tasks of each host.
 
-If the job has `setup`, it is the Python of the environment that `setup` describes. Otherwise it is
-the interpreter that the inventory names.
+If the job has `setup`, the tasks run with the Python of the environment that `setup` describes.
+Otherwise they run with the interpreter that the inventory names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from tfdeploy.text.names import fold_names, group_equal
 
 
 def refuse_missing_setup_python(job: Job, facts: FactsByHost, program: Program) -> None:
-    """Raise Refused if a host lacks the environment of `setup`, or TensorFlow in it."""
+    """Raise Refused if a host lacks the environment of `setup`.
+
+    Also raises Refused if the program imports TensorFlow, but the environment does not contain it.
+    """
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)
@@ -32,7 +35,7 @@ def refuse_missing_setup_python(job: Job, facts: FactsByHost, program: Program) 
     without = [name for name, each in facts.items() if each.environment and each.tensorflow is None]
     if program.imports_tensorflow and without:
         raise Refused(
-            f"{program.path} imports TensorFlow, and the environment of {file} has none on "
+            f"{program.path} imports TensorFlow, but the environment of {file} lacks it on "
             f"{fold_names(without)}",
             where=f"host {', '.join(without)}",
             next=f"write `tensorflow` into {file}, then run `tfdeploy setup`",

@@ -25,7 +25,8 @@ from tfdeploy.planning.options import Options
 from tfdeploy.text.names import fold_names
 from tfdeploy.text.nexts import command_on_host
 
-CLOCK_SLACK_S = 1.0  # if the times of two hosts differ by less, they count as equal
+# Two times that differ by less count as equal, because the clocks of hosts are not exact.
+CLOCK_SLACK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,18 @@ def newest_keep_folder(
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if no host has one.
 
-    `role_hosts`: the hosts of the role that writes checkpoints. The folders to compare are the
-    first of these groups that is not empty: folders with a checkpoint, folders on `role_hosts`, all
-    folders. The last two groups leave out hosts without the task that writes checkpoints in their
-    newest run, because the files there come from other tasks. If no host had that task, all hosts
-    count. If the host `preferred_host` has the same content (a shared disk, or a copy), its folder
-    is returned.
+    `role_hosts`: the hosts of the role that writes checkpoints. `preferred_host`: if the folder on
+    this host has the same content as the newest folder (a shared disk, or a copy), it is returned
+    instead.
 
-    Folders that are older than the end of the last successful run count only on the host that wrote
-    the checkpoints of that run. On other hosts, they are copies that the program has since replaced
-    or deleted.
+    If any folder contains a checkpoint, only folders with checkpoints are compared. Otherwise
+    folders on `role_hosts` are preferred. Folders without a checkpoint on hosts whose newest run
+    had no task that writes checkpoints are ignored, because other tasks wrote their files. If this
+    leaves no folder, all folders are compared.
+
+    A folder that has not changed since the last successful run counts only on the host that wrote
+    the checkpoints of that run. On any other host, it is an old copy of files that the program has
+    since replaced or deleted.
     """
     kept_everywhere = _keep_folders_of_all_hosts(job, facts)
     last_writer, ended_at = host_and_time_of_last_success(facts)
@@ -173,8 +176,8 @@ def _resume_from_copy(
     """Return where training resumes in a mode in which every worker reads the checkpoints.
 
     All hosts get a copy of one `keep` folder: the one with the newest checkpoint, or if there is no
-    checkpoint, the one on the chief's host. If the last run succeeded and kept nothing, the older
-    checkpoints on other hosts are set aside.
+    checkpoint, the one on the chief's host. If the last run succeeded and kept nothing, training
+    starts from zero, and the older checkpoints on other hosts are renamed.
     """
     kept = newest_keep_folder(job, facts, (chief.host,), chief.host)
     others = [seat.host for seat in seats if kept and seat.host != kept.host]
@@ -206,11 +209,11 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
 
 
 def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
-    """Return a note for each host whose checkpoint has a later step than the newest one.
+    """Return a note for each host with a checkpoint of a later step than the one that is used.
 
-    Training resumes from the checkpoint that was written last. A host that was unreachable
-    meanwhile may have an older checkpoint with a later step. `used_host`: the host on which
-    training resumes.
+    Training resumes from the checkpoint that was written last. Another host may have an older
+    checkpoint of a later step: for example, it was unreachable when training resumed elsewhere from
+    an earlier step. `used_host`: the host on which training resumes.
     """
     steps = {
         kept.fact.path: kept.fact.step or 0
@@ -219,8 +222,8 @@ def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
     }
     ended_at = host_and_time_of_last_success(facts)[1]
     return tuple(
-        f"{kept.host} has a checkpoint of a later step ({kept.description}), which is not used, because "
-        f"that of {used_host} was written after it; to continue from it: "
+        f"{kept.host} has a checkpoint of a later step ({kept.description}), but the checkpoint of "
+        f"{used_host} is used, because it was written later; to continue from that of {kept.host}: "
         + command_on_host(
             kept.host,
             "touch",

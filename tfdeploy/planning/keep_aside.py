@@ -30,8 +30,8 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
         return ("--fresh has no effect: no host has files in `keep`",)
     folders = (f"{text} on {fold_names(hosts)}" for text, hosts in hosts_by_content.items())
     return (
-        f"--fresh renames to NAME.before-{run}, and deletes nothing: {', '.join(folders)} "
-        '(docs/fetch.md, "Starting from zero", says how to restore them)',
+        f"--fresh deletes nothing, but renames these folders to NAME.before-{run}: "
+        f'{", ".join(folders)} (docs/fetch.md, "Starting from zero", says how to restore them)',
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes the plan's notes for users: the reasons for numbers of tasks and ports, and problems."""
+"""Writes the plan's notes for users: for example why a role has so many tasks."""
 
 from __future__ import annotations
 
@@ -37,25 +37,27 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     ]
     idle = [name for name in requested["worker"].hosts if name not in busy]
     if idle and requested["worker"].total is None:
-        texts.append(f"no worker runs on {', '.join(idle)}: other roles get all GPUs")
+        texts.append(f"no worker runs on {', '.join(idle)}: other roles use all GPUs there")
     if not used.takes_slots and any(host.slots for host in inventory.hosts):
         texts.append(f"`slots` of the inventory is not used in mode {mode}")
     for role, hosts in inventory.roles.items():
         if role not in used.usable_roles:
             names = fold_names(sorted({*hosts} - busy))
-            cure = "" if used.single else "; add it to the role worker to use it"
+            cure = "" if used.single else "; to use a host, add it to the role worker"
             unused = f": no task on {names}{cure}" if names else ""
             texts.append(f"the role {role} of the inventory is not used in mode {mode}{unused}")
     return tuple(texts)
 
 
 def literal_text_notes(job: Job) -> Notes:
-    """Return notes on texts of the job that a reader may expect to be replaced, but that a task
-    gets as they are: `{{rank}}`, and in values of `env` a variable of the shell or `~`."""
+    """Return notes on texts of the job that look as if they were replaced by values, but are not.
+
+    Examples: `{{rank}}` in the command, and `$HOME` or `~` in a value of `env`.
+    """
     braces = {name for word in job.command for name in _DOUBLE_BRACES.findall(word)} & {*NAMES}
     texts = [
-        f"the command has {{{{{name}}}}}, which stands for plain braces; write {{{name}}} "
-        f"({NAMES[name]})"
+        f"the command has {{{{{name}}}}}, so the program gets the plain text {{{name}}}; to insert "
+        f"{NAMES[name]}, write {{{name}}}"
         for name in sorted(braces)
     ]
     texts += [
@@ -67,7 +69,7 @@ def literal_text_notes(job: Job) -> Notes:
 
 
 def _task_count_reason(request: RoleRequest, mode: ModeRules) -> str:
-    """Return the last part of a note: the reason for the number of tasks."""
+    """Return why a role has so many tasks, as the end of a note such as "ps: 2, one per host"."""
     if request.because:
         elsewhere = request.host_role != request.role
         return f"{', on a worker host, because' if elsewhere else ', because of'} {request.because}"

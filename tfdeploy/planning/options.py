@@ -19,11 +19,13 @@ class Options:
     allow_open: bool = False  # --allow-open: `protect: auto` may leave the ports of a host open
     # --force: the program may be written for another mode than the mode of the job.
     any_mode: bool = False
-    # Variables, such as TF_CONFIG, that the plan sets but the user's environment already contains.
+    # Names of variables, such as TF_CONFIG, that the plan sets but that are already set in the
+    # user's environment.
     preset: tuple[str, ...] = ()
     sync: bool = True  # False with --no-sync: no files are sent, so hosts do not need rsync
     # How many bytes of disk space every host needs at least, for the code and for data it lacks.
     needed_bytes: int = 0
-    # All paths of the code. If it is empty, they are not known, and no missing file is refused.
+    # The paths of all files of the code. If there are none, the paths are unknown, and the checks
+    # for missing files are skipped.
     files: frozenset[str] = frozenset()
     file_data: frozenset[str] = frozenset()  # the data sets whose source is one file

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NOBODY = -1  # stands for a worker's number if a file belongs to no worker
+NOBODY = -1  # used in place of a worker's number: the file belongs to no worker
 # A worker keeps a file that it had before, unless the worker would then have more bytes than this
 # factor times the mean of all workers.
 TOLERANCE = 1.05

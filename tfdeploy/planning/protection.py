@@ -104,15 +104,15 @@ def refuse_unprotected_hosts(plan: Plan, facts: FactsByHost) -> None:
             f"{why}): TensorFlow's servers on these hosts would run whatever anybody sends to them",
             where=f"host {first}",
             next=f"{protection_remedy(first, facts[first], 'peers')}; or leave these hosts out: "
-            f"--exclude {shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or "
-            "`protect: none` in the job",
+            f"--exclude {shlex.quote(folded)}; or accept the risk: `tfdeploy launch --allow-open`, "
+            "or `protect: none` in the job",
         )
 
 
 def protection_remedy(host: str, facts: HostFacts, level: Level) -> str:
     """Return what the user must do so that the host can provide this level of protection.
 
-    The text is a command for this machine, or advice.
+    The text is a command to type on the control machine, or advice.
     """
     own, user = facts.protect, facts.user
     if level == "firewall" and own.firewall:
@@ -122,7 +122,9 @@ def protection_remedy(host: str, facts: HostFacts, level: Level) -> str:
         return install if user == "root" else sudo
     if own.peers:
         kernel = command_on_host(host, "uname", "-r")
-        return f"{kernel}: this needs Linux 4.5 or newer, and a real kernel instead of a sandbox"
+        return (
+            f"{level} needs Linux 4.5 or newer, and no sandbox such as gVisor: check with {kernel}"
+        )
     if own.most_instructions < LONGEST_FILTER:
         return root_command_on_host(host, user, "sysctl", "-w", "net.core.optmem_max=131072")
     return "launch on fewer hosts, or give the hosts consecutive addresses"
@@ -170,7 +172,7 @@ def notes(
     ]
     if free and protection.used != "none":
         names = fold_names(free)
-        lines.append(f"protect does not cover {names}: where they listen is up to the program")
+        lines.append(f"`protect` does not cover {names}: the program itself chooses their ports")
     return tuple(lines)
 
 
@@ -210,7 +212,8 @@ def _level_note(
 def _who_connects(protection: Protection, level: Level) -> str:
     """Return a text on who can connect to the ports of a host with this level of protection.
 
-    A host with level firewall also prevents its other users from connecting to any host of the run.
+    The text depends on the levels of all hosts: a host with level firewall also prevents its own
+    other users from connecting to any host of the run.
     """
     if level == "none":
         return "every machine that reaches these hosts"

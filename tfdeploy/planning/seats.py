@@ -24,7 +24,7 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleReq
     """Return {role: the hosts, tasks and GPUs that are requested for it}.
 
     The facts of the hosts are not needed for this. Raises UsageError if the job has no mode, and
-    ConfigError if the roles do not make a cluster.
+    ConfigError if the roles do not fit the mode.
     """
     inventory = with_default_roles(inventory, rules_of(checks.require_mode(job)))
     requested = role_requests(inventory, job, options)
@@ -62,7 +62,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
 
 
 def probed_hosts(inventory: Inventory, mode: Mode, facts: FactsByHost) -> dict[str, Host]:
-    """Return {name: host} for the hosts to probe. Raises Refused if one of them has no facts."""
+    """Return {name: host} for the hosts to probe. Raises Refused if `facts` lacks one of them."""
     asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}
     for name in hosts:

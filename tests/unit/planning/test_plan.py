@@ -151,7 +151,7 @@ def test_texts_that_nothing_replaces_are_noted(make: Callable[..., Plan]) -> Non
         command=("python", "train.py", "--rank={{rank}}", "--n={{n}}"),
         env={"OUT": "$HOME/out", "TMP": "~/tmp", "WORD": "a$b"},
     ).notes
-    assert "the command has {{rank}}, which stands for plain braces" in " ".join(notes)
+    assert "the command has {{rank}}, so the program gets the plain text {rank}" in " ".join(notes)
     assert [note.split(":")[0] for note in notes if note.startswith("env ")] == [
         "env OUT",
         "env TMP",
@@ -310,7 +310,7 @@ def test_async_job_may_set_the_number_of_ps_to_0(
         make_plan(hosts, job, facts, **with_option),
     ):
         assert [task.task for task in plan.tasks] == ["worker:0", "worker:1"]
-    with pytest.raises(ConfigError, match="the counts leave none"):
+    with pytest.raises(ConfigError, match="the requested numbers leave none"):
         make_plan(hosts, replace(without_ps, mode="sync"), facts, **PLAN_FIELDS)
 
 

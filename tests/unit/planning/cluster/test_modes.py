@@ -101,23 +101,22 @@ def test_tasks_of_mode(
 
 
 CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, int], str]] = [
-    ("mirrored", PS, {}, {"ps": 1}, "mode mirrored has no ps"),
-    ("mirrored", PS, {"ps": RoleRule(count=1)}, {}, "mode mirrored has no ps"),
+    ("mirrored", PS, {}, {"ps": 1}, "mode mirrored has no role ps"),
+    ("mirrored", PS, {"ps": RoleRule(count=1)}, {}, "mode mirrored has no role ps"),
     ("mirrored", {"ps": "n1"}, {}, {}, "needs at least one worker"),
-    ("mirrored", {**PS, "chief": "n1 n2"}, {}, {}, "a cluster has one chief, and 2 are asked for"),
+    ("mirrored", {**PS, "chief": "n1 n2"}, {}, {}, "only one chief, but 2 are requested"),
     ("coordinator", {"worker": "n2"}, {}, {}, "needs at least one ps"),
     ("coordinator", PS, {"chief": RoleRule(count=2)}, {},
-        "a cluster has one chief, and "
-        "2 are asked for"),
-    ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no evaluator"),
+        "a cluster has only one chief, but 2 are requested"),
+    ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no role evaluator"),
     ("ingraph", {"ps": "n1"}, {}, {}, "needs at least one worker"),
-    ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no chief"),
+    ("local", PS, {"chief": RoleRule(count=1)}, {}, "mode local has no role chief"),
     ("coordinator", PS, {"chief": RoleRule(called="master")}, {},
         "mode coordinator fixes the name of the role chief"),
     ("ingraph", PS, {"chief": RoleRule(called="master")}, {},
         "mode ingraph fixes the name of the role chief"),
-    ("plain", PS, {}, {"ps": 1}, "mode plain has no ps: it takes worker"),
-    ("plain", PS, {"chief": RoleRule(count=1)}, {}, "mode plain has no chief"),
+    ("plain", PS, {}, {"ps": 1}, "mode plain has no role ps (its roles: worker)"),
+    ("plain", PS, {"chief": RoleRule(count=1)}, {}, "mode plain has no role chief"),
     ("plain", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("local", PS, {"worker": RoleRule(per_host=2)}, {},
         "one worker, but `roles: worker` "
