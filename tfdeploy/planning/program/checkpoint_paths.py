@@ -1,7 +1,8 @@
-"""Finds the paths to which a program saves checkpoints, and notes those that no `keep` can hold.
+"""Finds the paths to which a program saves checkpoints, and notes paths that `keep` cannot contain.
 
-A `keep` folder is a folder of the program. Checkpoints in a fixed path such as /tmp/train_logs
-remain on the host that wrote them. Those in a temporary folder are lost when the task ends.
+A `keep` folder is inside the program's folder. Checkpoints in a fixed path elsewhere, such as
+/tmp/train_logs, remain on the host that wrote them. Checkpoints in a temporary folder are lost when
+the task ends.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 
-# {function: (position, name) of its argument that is a path for checkpoints}, for the functions
-# whose argument has another name than checkpoint_dir.
+# {function: (position, name) of the argument that is a path for checkpoints}. In all other
+# functions, this argument is named checkpoint_dir.
 _CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),
@@ -27,7 +28,8 @@ _CALLS = {
     "Supervisor": (None, "logdir"),
     "save": (1, "save_path"),
 }
-_ARRAY_LIBRARIES = ("np", "numpy", "jnp")  # their `save` takes the array after the path
+# The second argument of their `save` is an array, not a path.
+_ARRAY_LIBRARIES = ("np", "numpy", "jnp")
 _TEMPORARY = re.compile(r"mkdtemp\(|temp_?dir\(")
 
 
@@ -44,7 +46,7 @@ def checkpoint_arguments(program: Program) -> Iterator[ast.expr]:
 def first_part(path: ast.expr) -> ast.expr:
     """Return the expression with which a path begins: `a` for os.path.join(a, "b") and a + "/b".
 
-    For os.environ.get("NAME", path) and os.getenv, this is the default.
+    For os.environ.get("NAME", path) and os.getenv, return the beginning of the default value.
     """
     match path:
         case ast.Call(func, [_, first]) if last_name(func) in ("get", "getenv"):
@@ -57,10 +59,10 @@ def first_part(path: ast.expr) -> ast.expr:
 
 
 def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
-    """Return notes on checkpoints that no `keep` holds.
+    """Return notes on checkpoints that are in no `keep` folder.
 
-    Each absolute or temporary path to which the program saves gets a note. So does a job without
-    `keep` whose workers are on several hosts and restart together.
+    There is a note on each absolute or temporary path to which the program saves. There also is a
+    note if a job without `keep` has workers on several hosts that restart together.
     """
     where_by_folder: dict[str, str] = {}
     origins = Origins(program, ())

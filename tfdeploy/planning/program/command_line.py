@@ -24,8 +24,8 @@ from tfdeploy.text import placeholders
 def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     """Return {placeholder: value} for those placeholders that describe a task and its cluster.
 
-    The value of a list of hosts is joined by commas. Modes with ranks have other placeholders,
-    because they have no TensorFlow cluster.
+    In lists of hosts, commas separate the addresses. Modes with ranks, such as plain, have other
+    placeholders, because they have no TensorFlow cluster.
     """
     mode, cluster = rules_of(job.mode), layout.cluster
     called = job.roles.get(seat.role, RoleRule()).called
@@ -52,11 +52,11 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
 def renamed_role_values(
     layout: Layout, name_by_role: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Return {role: the values of those placeholders that contain names of roles}.
+    """Return {role: {placeholder: value}}, for placeholders whose values contain names of roles.
 
-    The values contain the program's own names for the roles. Only flags that the program defines
-    get these values. `name_by_role`: {role: the program's own name for the role}. If `name_by_role`
-    is empty, the result is empty too.
+    In these values, each role has the name that the program uses for it. The values are only for
+    flags that the program defines. `name_by_role`: {role: the program's name for it}. If it is
+    empty, the result is empty too.
     """
     cluster = cluster_json(
         {name_by_role.get(role, role): each for role, each in layout.cluster.items()}

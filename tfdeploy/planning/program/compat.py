@@ -73,8 +73,8 @@ def decide_compat(job: Job, program: Program, facts: FactsByHost | None = None) 
     sure = [use for use in uses if use.is_certain and not use.binds and id(use.node) in run.nodes]
     reached_names = {use.name for use in sure}
     unsure = [use for use in uses if use.name not in reached_names]
-    # The program has code for other TensorFlow versions: in a `try`, after a version test, or with
-    # compat.v1.
+    # If the program has code for other TensorFlow versions too (in a `try`, after a version test,
+    # or with compat.v1), a refusal also suggests `compat: none`.
     has_fallback = any(use.is_guarded or use.name.startswith("compat.") for use in all_uses)
     missing = absent_names.group_refusals(
         absent_names.find_missing_names(sure, job, hosts), has_fallback=has_fallback
@@ -93,7 +93,7 @@ def decide_compat(job: Job, program: Program, facts: FactsByHost | None = None) 
 
 
 def refuse_incompatible(compat: Compat, program: Program) -> None:
-    """Raise Refused if every run of the program uses something that its hosts lack.
+    """Raise Refused if every run of the program uses something that the hosts lack.
 
     The error shows the first few such uses, with their places and what to write instead.
     """
@@ -147,7 +147,7 @@ def _choose_compat(
     if program.unread_reason and program.script:
         return (
             "none",
-            f"{program.unread_reason}; write `compat: v1` if it is written for TensorFlow 1",
+            f"{program.unread_reason}; if the program needs TensorFlow 1, write `compat: v1`",
         )
     if not first:
         reason = "uses no name that only TensorFlow 1 has"
@@ -211,6 +211,6 @@ def _python2_problems(
     later = [(use.where, use.name, file_of(use.node).path) for use in by_name.values()]
     later += [place for place in places if place[2] not in run.files and program.modules]
     return sure, tuple(
-        f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}"
+        f"{what} at {at} is Python 2 and fails when the program reaches it: 2to3 -w {file}"
         for at, what, file in later
     )

@@ -46,7 +46,8 @@ def _outside_path_notes(job: Job, program: Program) -> Iterator[str]:
     named = [(job.command_place, word.rpartition("=")[2]) for word in job.command]
     for node in program.find(ast.Constant):
         parent = vars(node)["parent"]
-        # In os.path.join(folder, "../x") and folder / "../x", the path may begin anywhere.
+        # In os.path.join(folder, "../x") and folder / "../x", the text is only the end of a path,
+        # so it is skipped.
         if not isinstance(parent, ast.BinOp) and node not in getattr(parent, "args", ())[1:]:
             named.append((place_of(node), literal_text(node) or ""))
     for where, path in named:

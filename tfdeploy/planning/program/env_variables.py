@@ -27,9 +27,9 @@ _TABLE = """
     WORKER_COUNT=worker:count WORKER_CNT=worker:count
 """
 _KINDS = dict(pair.split("=") for pair in _TABLE.split())
-# tfdeploy sets those variables of _TABLE that the program reads, if the program reads a variable of
-# _CERTAIN, or variables of _TABLE of two different kinds, such as an index and a count. Otherwise
-# tfdeploy sets none of them.
+# These variables certainly describe a cluster. tfdeploy sets the variables of _TABLE only if the
+# program reads one of _CERTAIN, or variables of two different kinds, such as an index and a count.
+# A single other variable may mean something else.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
 _OF_PLATFORMS = """
     POD_NAME CLUSTER_CONFIG SLURM_PROCID SLURM_NODELIST SLURM_JOB_NODELIST SLURMD_NODENAME
@@ -44,8 +44,8 @@ class ClusterVariables:
 
     `json_names`: variables with a list of hosts that the program parses as JSON; in other
     variables, commas separate the hosts. `includes_task`: CLUSTER_SPEC also contains the task, as
-    TF_CONFIG does. `unknown_variables`: {variable that tfdeploy cannot set, because only another
-    platform knows its value: where the program reads it}.
+    TF_CONFIG does. `unknown_variables`: {variable of another platform, such as Slurm, whose value
+    tfdeploy does not know: where the program reads it}.
     """
 
     # The variables to set: {name: where the program reads it, "train.py:12"}.
@@ -91,7 +91,7 @@ class ClusterVariables:
 
 
 def decide_cluster_variables(job: Job, program: Program) -> ClusterVariables:
-    """Return the variables to set for a job. In modes without a TensorFlow cluster, set none."""
+    """Return the variables to set for a job: none in a mode without a TensorFlow cluster."""
     mode = rules_of(job.mode)
     if not mode.tensorflow or mode.single:
         return ClusterVariables()

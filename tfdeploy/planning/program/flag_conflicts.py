@@ -20,7 +20,7 @@ from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.source import Program
 
-# {task: {placeholder: value}} for this task.
+# {task: {placeholder: its value for this task}}.
 Values = Mapping[str, Mapping[str, str]]
 
 
@@ -58,9 +58,9 @@ def notes(added: AppendedFlags) -> Notes:
 def _is_definition_of(definition: Flag, flag: Flag) -> bool:
     """Return whether `definition` is the program's definition of this flag.
 
-    If the flag's `where` is empty, tfdeploy assumes a flag of the TensorFlow tutorials and did not
-    read it from the program. Every definition of the same name then counts, with dashes or
-    underscores.
+    If the flag's `where` is empty, the flag was not found in the program: tfdeploy assumes that the
+    program has it, as the TensorFlow tutorials do. Then every definition with the same name counts,
+    whether the name has dashes or underscores.
     """
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest
@@ -88,7 +88,7 @@ def _refuse_unaccepted_value(flag: Flag, definitions: list[Flag], values: Values
                 raise _refusal(what, each.where, flag.name)
         if flag.where and each.form != flag.form and {each.form, flag.form} != {"value", "truthy"}:
             raise _refusal(
-                f"{each.spelling} is defined in another way at {flag.where}", each.where, flag.name
+                f"{each.spelling} is defined differently at {flag.where}", each.where, flag.name
             )
 
 
@@ -107,7 +107,7 @@ def _refuse_abbreviation(flag: Flag, defined: Flags, program: Program) -> None:
         if each.library == "argparse" and spelling.startswith(flag.spelling)
     }
     for spelling, where in longer.items() if flag.spelling not in longer else ():
-        what = f"the program does not define {flag.spelling}: it would read it as {spelling}"
+        what = f"the program lacks {flag.spelling}: argparse would read it as {spelling}"
         raise _refusal(what, where, flag.name)
 
 

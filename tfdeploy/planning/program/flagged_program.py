@@ -43,7 +43,8 @@ def add_flags(
     """
     job, program = role_program.job, role_program.program
     if program.script_line is not None and program.script_line.passes_arguments:
-        # The arguments of the script are those of the program.
+        # The shell script passes its arguments on to the program. So the program's command is that
+        # of the script's line, with these arguments.
         job = replace(job, command=program.script_line.with_arguments(job.command))
     added = appended_flags.choose_flags(job, program, roles)
     values = {

@@ -61,7 +61,7 @@ def clusters_with_job_names(program: Program) -> tuple[HardcodedCluster, ...]:
     """Return the clusters whose job names are written into the program.
 
     If the addresses are not literal, as in `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`, the
-    number of tasks of each job is 0 in the result.
+    number of tasks of each job is unknown, and 0 in the result.
     """
     written = list(literal_clusters(program))
     for node in program.find(ast.Call):
@@ -90,11 +90,11 @@ def finds_role_itself(program: Program) -> bool:
 
 
 def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
-    """Return texts: whether the plan's cluster replaces the program's one, and how they differ."""
+    """Return notes: whether the plan's cluster replaces the program's, and how the two differ."""
     roles = map_jobs_to_roles(written.count_by_job, plan)
     if not roles:
         return (
-            f"is used, because no job of it ({', '.join(written.count_by_job)}) is in the plan",
+            f"is used, because the plan has none of its jobs ({', '.join(written.count_by_job)})",
         )
     texts = ["is replaced by the plan's cluster"]
     if "ps" in plan and "ps" not in roles.values():

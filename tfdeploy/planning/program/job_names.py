@@ -33,8 +33,9 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 class JobNames:
     """The program's own names for the roles, as TF_CONFIG and other variables use them.
 
-    `names`: {role: the program's name for it}, if this differs from the role. `leader`: if
-    the program needs a chief and the plan has none, the name that worker:0 gets; else "".
+    `names`: {role: the program's name for it}, if this differs from the role. `leader`: the name
+    that worker:0 gets, because the program needs a chief and the plan has none; "" in all other
+    cases.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -67,9 +68,9 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
 def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
     """Return the names of the roles for TF_CONFIG.
 
-    The job file may set the names. If the program is an estimator, worker:0 is the chief if no
-    other task is. If the program looks for `master` in TF_CONFIG and does not contain the text
-    "chief", the chief is called `master`.
+    The job file may set the names. If the program uses tf.estimator and the plan has no chief,
+    worker:0 gets the name of a chief. If the program looks for `master` in TF_CONFIG and does not
+    contain the text "chief", the chief is called `master`.
     """
     mode, names = rules_of(job.mode), _names_from_job(job)
     if "one_client" in mode.traits:
@@ -120,11 +121,12 @@ def _program_jobs(program: Program, mode: ModeRules) -> Iterator[tuple[str, str,
 def _missing_chief_notes(program: Program, mode: ModeRules, planned: Cluster) -> Notes:
     """Return a note if the program expects a chief but the plan has none.
 
-    If there is no chief, it is possible that no task creates the model.
+    Without a chief, perhaps no task creates the model, and all tasks wait for it.
     """
     if "chief" in planned:
         return ()
-    # This is usual in TensorFlow 2: the chief creates the model, or worker 0 if there is no chief.
+    # True if worker 0 creates the model when there is no chief. This is usual in TensorFlow 2, and
+    # needs no note.
     either = program.has_string_constant("chief") and _leads_by_index(program)
     signs = [
         f"the program's cluster has a job {name} ({where})"

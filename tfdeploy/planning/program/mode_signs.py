@@ -34,7 +34,7 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     **dict.fromkeys(_MIRRORED, ("mirrored", "local")),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
-    # A function of tf.estimator, which starts in each task the server that TF_CONFIG describes.
+    # This function of tf.estimator starts, in each task, the server that TF_CONFIG describes.
     "train_and_evaluate": _ESTIMATED,
     "MirroredStrategy": ("local", "plain"),
 }
@@ -47,19 +47,20 @@ _OF_OTHERS = (
     ".init_device_mesh",
     ".transformers.Trainer",
 )
-# Libraries for training on several machines, as an import names them. Those of the group `started`
-# start the tasks themselves, or are started by a launcher of their own.
+# Finds imports of libraries for training on several machines. The libraries of the group `started`
+# start their tasks themselves or have a launcher of their own, so no mode can be suggested.
 _LIBRARIES = re.compile(
     r"(?P<started>\bray\b|pyspark|mpi4py|tensorflowonspark|dask\.distributed|horovod\.\w*run)|"
     r"horovod|lightning|\baccelerate\b|deepspeed|(transformers|trl)(?= import .*Trainer\b)"
 )
-# A call of Lightning's Trainer. Its arguments may contain calls, which may contain calls.
+# Finds a call of Lightning's Trainer, with its arguments. These may contain parentheses, nested up
+# to two levels deep.
 _TRAINERS = re.compile(r"\bTrainer(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
-# The host at which ranks meet, if the program itself names it.
+# Finds the host to which all ranks connect first, if the program itself names this host.
 _FIXED_HOST = re.compile(
     r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
 )
-# A placeholder that describes the cluster or the task, and not a data set or a `keep` folder.
+# Finds a placeholder that describes the cluster or the task, and not a data set or a `keep` folder.
 _CLUSTER_PLACEHOLDER = re.compile(r"\{(?!data\.|keep\.)")
 # {environment variable of a task: the modes that set it}.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
@@ -82,8 +83,8 @@ class Sign:
     where: str  # "train.py:12"
     is_certain: bool
     is_flag: bool = False  # the definition of a flag, a weaker sign than the use of a strategy
-    # True if the program executes the construct because of the default value of a flag, or if no
-    # flag decides whether the program executes it.
+    # True if the program probably executes the construct when each flag has its default value and
+    # TF_CONFIG is set.
     by_default: bool = False
 
     def __str__(self) -> str:
@@ -98,7 +99,8 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     serves = any(sign.modes in (_SERVED, _ESTIMATED, _COORDINATED) for sign in signs)
     signs += _client_signs(program, certain, serves and not servers.client_job_name(program))
     if any(sign.modes == _COORDINATED for sign in signs):
-        # Such a program starts servers, too. So a server does not show its mode.
+        # A program for mode coordinator may start servers too, so a server says nothing about the
+        # mode.
         return tuple(sign for sign in signs if sign.modes != _SERVED)
     if any(sign.action.endswith("distribute.Server") for sign in signs):
         return tuple(signs)
@@ -126,7 +128,8 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     if (not certain and len(first) > 1) or first >= {("mirrored",), ("local",)}:
         return None
     modes = [mode for sign in considered or defined for mode in sign.modes]
-    # A program with MultiWorkerMirroredStrategy may make TF_CONFIG from its flags.
+    # Flags about the cluster also fit mode mirrored, because a program with
+    # MultiWorkerMirroredStrategy may make TF_CONFIG from its flags.
     accepted = [
         *(each.modes for each in considered),
         *((*each.modes, "mirrored") for each in defined),
@@ -147,7 +150,8 @@ def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | Non
         return None
     other = likely_mode(tuple(sign for sign in signs if sign.is_certain))
     what = f"{signs[0]}, which mode {job.mode} does not support"
-    # The operator writes the cluster's flags.
+    # If the operator writes the flags about the cluster by hand, the program may still work in this
+    # mode, so there is only a note.
     by_hand = job.flags == "none" or any(map(_CLUSTER_PLACEHOLDER.search, job.command))
     if other is None or force or by_hand:
         return what
@@ -169,14 +173,15 @@ def _tensorflow_signs(program: Program, certain_nodes: frozenset[int]) -> Iterat
     is_sync = any(
         flag.name == "issync" and flag.is_on for flag in flags.cluster_flags(program).flags
     ) or not any("sync" in flag.dest for flag in flag_definitions.defined_flags(program))
-    config = "TF_CONFIG"  # and the names of values that come from it
+    config = "TF_CONFIG"  # a pattern; the loop adds names of variables with values from TF_CONFIG
     for _ in range(2):
         names = re.findall(rf"\b(\w+) *=[^=\n]*\b(?:{config})\b", program.text)
         config = "|".join({config, *names})
     for use in tf_names_used.tensorflow_uses(program):
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
-            # If TF_CONFIG decides between strategies, the one for several machines counts.
+            # If the program chooses its strategy by TF_CONFIG, the strategy for several machines
+            # counts, because tfdeploy sets TF_CONFIG.
             by_config = modes[0] != "local" and any(
                 isinstance(outer, ast.If | ast.IfExp)
                 and re.search(rf"\b({config})\b", ast.unparse(outer.test))
@@ -211,7 +216,8 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
                 modes = () if "**" in given else ("local", "plain")
                 modes = ("plain", "local") if "num_nodes" in given else modes
             yield Sign(modes, f"imports {library[0]}", place_of(statement), is_certain=False)
-    # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
+    # The program needs a variable that it reads with os.environ["RANK"], because this fails if the
+    # variable is not set. It does not need a variable that it reads with os.environ.get("RANK").
     for node in program.find(ast.Constant):
         is_needed = False
         match next(enclosing_nodes(node)):
@@ -229,8 +235,8 @@ def _other_signs(program: Program, certain_nodes: frozenset[int]) -> Iterator[Si
 def _client_signs(program: Program, certain_nodes: frozenset[int], serves: bool) -> Iterator[Sign]:
     """Yield signs of an in-graph client, which places operations on devices such as "/job:worker".
 
-    If the program itself starts servers (`serves`), such a device is a sign only in a loop, which
-    may run over the workers: one task is then the client of all tasks' servers.
+    If the program also starts servers (`serves`), such a device is a sign only inside a loop. A
+    loop may mean that one task places operations on all workers.
     """
     for node in program.find(ast.Constant):
         device = literal_text(node) or ""

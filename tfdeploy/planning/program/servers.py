@@ -29,7 +29,8 @@ _JOB = re.compile(r"/job:([A-Za-z]\w*)")
 
 @dataclass(frozen=True)
 class ServerRoles:
-    """The roles whose tasks run a plain server instead of the program, and a note with the reason.
+    """The roles whose tasks run a TensorFlow server instead of the program. `note` gives the
+    reason.
 
     `worker_job`: the program's own name for the job of the workers; "" if it has none.
     """
@@ -42,8 +43,8 @@ class ServerRoles:
 def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     """Return the roles whose tasks run a server of tfdeploy.
 
-    In mode ingraph, these are all roles that need a server. In mode coordinator, they are the same
-    roles, but only if the program starts no servers itself. `roles`: the roles that have tasks.
+    In mode ingraph, these are all roles of the mode that need a server. The same is true of mode
+    coordinator, unless the program itself starts the servers. `roles`: the roles that have tasks.
     """
     mode = rules_of(job.mode)
     if mode.lead_role is None:
@@ -60,7 +61,7 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
             note += f"; the workers' job is called {named}, as in the program"
         if "chief" in roles:
             note += (
-                f"; the program's own server has the job {client_job_name(program)} in the cluster"
+                f"; the program's own server is the job {client_job_name(program)} of the cluster"
             )
         return ServerRoles(mode.serving_roles, note + _task_index_note(program), named)
     if program.unread_reason:

@@ -1,6 +1,7 @@
 """Decides how a program learns which task it is, if not by flags.
 
-It can learn this from TF_CONFIG, from variables that other launchers set, or from its host name.
+The program can learn it from TF_CONFIG, from variables that other launchers set, or from the name
+of its host.
 """
 
 from __future__ import annotations

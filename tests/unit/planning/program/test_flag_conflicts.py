@@ -86,7 +86,7 @@ REFUSED = {
     ),
     "defined twice in two ways": (
         "p.add_argument('--issync', type=int)\nq.add_argument('--issync', action='store_true')",
-        "in another way at train.py:1",
+        "is defined differently at train.py:1",
     ),
 }
 REFUSED_ELSEWHERE = {
@@ -207,7 +207,8 @@ def test_classic_flags_are_not_abbreviations_of_longer_flags(
         assert len(choose_flags(job, CLASSIC + other_definition, flags="classic").flags) == 4
         return
     with pytest.raises(
-        Refused, match="does not define --worker_hosts: it would read it as --worker_hosts_file"
+        Refused,
+        match="the program lacks --worker_hosts: argparse would read it as --worker_hosts_file",
     ):
         choose_flags(job, CLASSIC + other_definition, flags="classic")
     assert "worker_hosts" not in [
