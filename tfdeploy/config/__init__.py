@@ -1,4 +1,5 @@
-"""Reads inventories and job files into values. Every error names its location as file:line:key.
+"""Reads inventories and job files, and turns them into values. Every error names its location as
+file:line:key.
 
 Opens no socket and prints nothing.
 """

@@ -1,7 +1,7 @@
 """Makes the JSON Schemas by which an editor checks and completes the job file and the inventory.
 
-The schemas admit what the readers in `reference.py` accept. They follow draft 7 of JSON Schema,
-which editors support best.
+A schema allows the values that the readers in `reference.py` accept. The schemas follow draft 7 of
+JSON Schema, which editors support best.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ FILE_SCHEMAS = tuple(_FILES)
 
 
 def file_schema_text(name: str) -> str:
-    """Return the schema of a file, one of FILE_SCHEMAS, as JSON. Raises KeyError."""
+    """Return the JSON Schema with this name as text. `name`: one of FILE_SCHEMAS. Raises
+    KeyError."""
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_FILES[name]}
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"

@@ -23,8 +23,8 @@ from tfdeploy.text.placeholders import fill_placeholders
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
-# Two kinds of settings of `defaults:`. The first dict has those that are equal for all hosts. The
-# second has those that contain {name}, which is replaced by each host's name.
+# The settings of `defaults:` in two dicts. The first has the settings that are equal for all hosts.
+# The second has the settings that contain {name}, which stands for each host's name.
 _Defaults = tuple[dict[str, LocatedValue], dict[str, Node]]
 
 
@@ -83,8 +83,8 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
 def _read_defaults(node: Node) -> _Defaults:
     """Return the settings below the key `defaults:`."""
     varying = {key: child for key, child in node.keys.items() if _has_braces(child)}
-    # The defaults are checked here too, so that a wrong default is reported even if every host
-    # overrides it.
+    # The defaults are also checked here, not only for each host. Otherwise a wrong default would
+    # not be reported if every host overrides it.
     read_keys(_fill_in_name(node.keys, "name", node), reference.HOST)
     fixed = {key: child for key, child in node.keys.items() if key not in varying}
     return read_keys(_fill_in_name(fixed, "", node), reference.HOST), varying
@@ -139,7 +139,7 @@ def _make_host(
 def _refuse_same_machine(host_by_name: dict[str, Host], node_by_host: dict[str, Node]) -> None:
     """Raise ConfigError if two hosts have the same address, port and jump host.
 
-    They are one machine with two names, so tasks would start twice there.
+    They are one machine with two names, and tasks for both would start on it.
     """
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in host_by_name.values():
@@ -178,7 +178,7 @@ def _read_roles(
         if not seen:
             raise node.error(
                 f"role {role} names no host",
-                f"write the names of hosts into it: {role}: [{', '.join(list(host_by_name)[-2:])}]",
+                f"write names of hosts into it: {role}: [{', '.join(list(host_by_name)[-2:])}]",
             )
         roles[role] = tuple(seen)
     return roles
@@ -202,8 +202,8 @@ def find_inventory(
     """
     folders = _folders_to_search(cwd, job_file)
     choices = next(filter(None, (_yaml_files(folder / FOLDER) for folder in folders)), [])
-    # TFDEPLOY_INVENTORY is the default of -i. If both have the same value, -i counts as not given,
-    # because its value may come from the variable.
+    # TFDEPLOY_INVENTORY is the default of -i. So if -i has the same value as the variable, the user
+    # has probably not given -i, and the variable counts as the source.
     exported = environ.get("TFDEPLOY_INVENTORY")
     given = None if flag == exported else flag
     own = (cwd / os.path.expanduser(job_inventory),) if job_inventory else choices
@@ -237,7 +237,7 @@ def find_inventory(
 
 
 def _folders_to_search(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
-    """Return the folders that may hold inventories/, in order of precedence."""
+    """Return the folders in which to search for a folder inventories/, in order of precedence."""
     if job_file is not None and job_file.named_explicitly:
         return tuple(dict.fromkeys((Path(os.path.abspath(job_file.path.parent)), cwd)))
     above = FolderSearch.upwards(cwd).folders
@@ -255,7 +255,8 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 def _unused_inventory(used_path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the inventory among `others` that is not used because `used_path` is used.
+    """Return the inventory that is ignored because `used_path` is used instead: the file of
+    `others` that exists.
 
     If several of `others` exist, return their folder. Return None if none of them exists, or if
     `used_path` is one of them.

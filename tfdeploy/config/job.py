@@ -26,7 +26,8 @@ FILE = "tfdeploy.yaml"
 
 
 def find_job(flag: str | None, cwd: Path) -> FoundFile:
-    """Return the job file that the flag -j names, else the result of `find_job_at_or_above`.
+    """Return the job file that the flag -j names. Without -j, return the result of
+    `find_job_at_or_above`.
 
     -j may also name a folder that contains tfdeploy.yaml. Raises ConfigError if there is no job
     file.
@@ -171,9 +172,9 @@ def _folder_name(folder: Path, root: Node) -> str:
 
 
 def _absolute_path(given: str, folder: Path, home: str) -> str:
-    """Return the absolute path, without any `..`.
+    """Return the path as an absolute path, without any `..`.
 
-    Another module compares paths as text to find out whether data is inside the code folder.
+    Another module compares such paths as text, to find out whether data is inside the code folder.
     """
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
@@ -249,7 +250,8 @@ def _refuse_invalid_setup(job: Job, root: Node, value_by_field: dict[str, Locate
 def _refuse_unknown_placeholders_and_double_variables(
     job: Job, given: dict[str, LocatedValue]
 ) -> None:
-    """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
+    """Raise ConfigError if the job uses an unknown placeholder, or if a variable is both in `env`
+    and in `secrets`."""
     known = known_placeholders(job.data, job.keep)
     roles = given["roles"].node.keys.values() if "roles" in given else ()
     commands = [role.keys["command"] for role in roles if "command" in role.keys]

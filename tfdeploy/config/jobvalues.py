@@ -37,7 +37,7 @@ from tfdeploy.model.modes import ROLES
 from tfdeploy.text.allowed import NAME, VARIABLE, is_host_path
 from tfdeploy.text.patterns import compile_user_pattern
 
-MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this
+MOST_KEPT = 1000  # at most this many `keep` folders; an answer of a host may list no more
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.
 _CHIEF = "master"
 RESERVED = (
@@ -54,7 +54,7 @@ _NAMES = join_alternative_patterns(NAME)
 VARIABLE_NAMES = join_alternative_patterns(VARIABLE).replace(
     "^", f"^(?!({'|'.join(RESERVED)})$|TFDEPLOY_TASK_|{PART_VARIABLES})"
 )
-# a folder inside the code
+# Matches the path of a folder inside the code.
 _INSIDE_PATTERN = r"^(?![-/~])(?!(.*/)?\.\.(/|$))[^{}\\\u0000-\u001f\u007f]{1,4096}$"
 
 
@@ -70,16 +70,17 @@ def named_values_schema(schema: Schema, names: str = _NAMES) -> Schema:
 
 @accepts("array", items={"type": ["string", "number", "boolean"]}, minItems=1)
 def command(node: Node) -> tuple[str, ...]:
-    """Return the words of the command as they are written, numbers too.
+    """Return the words of the command. A number is returned as it is written.
 
-    Raises ConfigError if the command is one text and not a list, because no shell would split the
-    text.
+    Raises ConfigError if the command is one text instead of a list: tfdeploy uses no shell, so
+    nothing would split the text into words.
     """
     if node.kind in SCALARS:
         try:
             split: list[str] = []
             for word in shlex.split(node.text[:500]):
-                # A path with a blank is one word.
+                # If two words together are the path of an existing file, the path contains a blank.
+                # They then stay one word.
                 joined = " ".join([*split[-1:], word])
                 is_path = os.path.exists(os.path.join(os.path.dirname(node.file), joined))
                 split[-1:] = [joined] if is_path else [*split[-1:], word]
@@ -99,7 +100,7 @@ def _command_word(item: Node) -> str:
             "a word", "put quotes round a word that holds braces or brackets, or is empty"
         )
     if "\0" in item.text:
-        raise item.error("a word with a NUL character", "remove it")
+        raise item.error("the word contains a NUL character", "remove the NUL character")
     return item.text
 
 
@@ -207,7 +208,8 @@ def cwd(node: Node) -> str:
 
 
 def _path_inside_code(node: Node, example: str, *refused_paths: str) -> str:
-    """Return the node's path, normalised. Raises ConfigError if it leads out of the code folder.
+    """Return the node's path, normalised. Raises ConfigError if the path leads out of the code
+    folder, or contains a brace or backslash.
 
     `example`: a correct value, which the error shows. `refused_paths`: more paths that are refused.
     """
@@ -280,7 +282,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
     """Return {role: its number of tasks, GPUs, name and command}, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
     if {_CHIEF, "chief"} <= given.keys():
-        raise given[_CHIEF].error("master and chief are one role", "name one of them")
+        raise given[_CHIEF].error("master and chief are one role", "write one of them")
     rules_by_role: dict[str, RoleRule] = {}
     for name, node in given.items():
         role, called = ("chief", _CHIEF) if name == _CHIEF else (name, "")
@@ -299,8 +301,8 @@ def roles(node: Node) -> dict[str, RoleRule]:
 
 
 def _role_not_mapping_error(role: str, node: Node) -> ConfigError:
-    """Return the error for a role of the job file whose value is a list of hosts or a number, and
-    not a mapping."""
+    """Return the error for a role of the job file that has a list of hosts or a number as its
+    value. The value must be a mapping."""
     if node.text.isdecimal():
         return node.wrong_value("a mapping", f"write {role}: {{count: {node.text}}}")
     hosts = [item.text for item in node.items] or re.split("[, ]+", node.text)
@@ -320,8 +322,7 @@ def check_role(role: str, node: Node) -> None:
 
 @accepts(**named_values_schema({"type": ["string", "number"]}, VARIABLE_NAMES))
 def env(node: Node) -> dict[str, str]:
-    """Return the environment variables of the key `env`. A number is returned as the text that is
-    written.
+    """Return the environment variables of the key `env`. A number is returned as it is written.
 
     Raises ConfigError for booleans, and for variables that tfdeploy sets itself.
     """
@@ -336,7 +337,7 @@ def env(node: Node) -> dict[str, str]:
         if child.kind not in ("text", "number"):
             raise child.wrong_value("text or a number", 'write "" for an empty value')
         if "\0" in child.text:
-            raise child.error(f"{name} holds a NUL character", "remove it")
+            raise child.error(f"{name} contains a NUL character", "remove the NUL character")
         if name == "GRPC_FAIL_FAST" and not child.text:
             raise child.error(
                 "an empty GRPC_FAIL_FAST aborts TensorFlow",

@@ -64,7 +64,7 @@ class Node:
         return f"{self.location}:{self.path}" if self.path else self.location
 
     def text_node(self, text: str) -> Node:
-        """Return a text with the file and line of this node."""
+        """Return a new node with this text, and with the file and line of this node."""
         return Node("text", self.file, self.line, text)
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
@@ -79,7 +79,8 @@ class Node:
         actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
         if self.kind in SCALARS:
             actual = quoted_truncated(self.text)
-        # The key of an item is its number: keep[1] says more than 1.
+        # The key of an item of a list is only a number. So the error shows the name of the list
+        # too: keep[1] says more than 1.
         key = self.path.rpartition(".")[2] if self.key.isdigit() else self.key
         return self.error(f"{key or 'this file'} must be {wanted}, not {actual}", next)
 

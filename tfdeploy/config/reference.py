@@ -183,7 +183,7 @@ JOB = (
         "none or all of split data); via (auto or rsync)",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
-        "none; a data set that is given has `split: none`, `others: none` and `via: auto` by default",
+        "none; without these keys, a data set has `split: none`, `others: none` and `via: auto`",
     ),
     Key(
         "keep",
@@ -201,7 +201,7 @@ JOB = (
     ),
     Key(
         "cwd",
-        "folder inside the code in which the command starts; paths of `data` and `keep` ignore it",
+        "the command starts in this folder of the code; `data` and `keep` do not depend on it",
         "cwd: src",
         jobvalues.cwd,
         "the code's top",
@@ -435,7 +435,7 @@ PLACEHOLDERS = {
 
 
 def leaf_keys(keys: tuple[Key, ...], prefix: str = "") -> Iterator[tuple[str, Key]]:
-    """Yield (dotted name, key) for every key of a file that has no keys below it."""
+    """Yield (dotted name, key) for each key that has a value and no further keys below it."""
     for key in keys:
         if key.keys:
             yield from leaf_keys(key.keys, f"{prefix}{key.name}.")
@@ -444,7 +444,7 @@ def leaf_keys(keys: tuple[Key, ...], prefix: str = "") -> Iterator[tuple[str, Ke
 
 
 def reference_rows() -> ReferenceAnswer:
-    """Return the reference in a form for programs.
+    """Return the reference as data that programs can read.
 
     The form is {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}.
     """

@@ -17,17 +17,18 @@ from tfdeploy.config.node import ANY_KEY, Node, nearest_hint
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.modes import ROLES
 
-Schema = dict[str, Any]  # a JSON Schema, draft 7, whose `type` is always a list
+Schema = dict[str, Any]  # a JSON Schema (draft 7) in which `type` is always a list
 R = TypeVar("R", bound=Callable[[Node], Any])
 _SCHEMAS: dict[Callable[[Node], Any], Schema] = {}
 
 
 def accepts(*types: str, **more: Any) -> Callable[[R], R]:
-    """Return a decorator that states which values a reader takes, as a JSON Schema.
+    """Return a decorator that stores, as a JSON Schema, which values a reader accepts.
 
-    `types`: JSON types. `more`: the other keywords of the schema. The schema admits what the reader
-    takes, except numbers in quotes, and numbers in place of texts. It may admit more, because only
-    the reader checks rules about several values.
+    `types`: JSON types. `more`: the other keywords of the schema. The reader also accepts numbers
+    in quotes, and numbers in place of texts, which the schema does not allow. In turn, the schema
+    may allow values that the reader refuses, because only the reader checks rules about several
+    values.
     """
 
     def store_schema(read: R) -> R:
@@ -140,8 +141,8 @@ def _key_schema(key: Key) -> Schema:
     default = f"\nDefault: {key.default}" if key.default else ""
     described = {"description": f"{key.text}\nExample: {key.example}{default}", **schema}
     pattern = "|".join(schema.get("enum", ())) or schema.get("pattern", "-")
-    # Only a default that is a value becomes the `default` of the schema. Some defaults are a
-    # description in words, and "none" means that there is no value.
+    # The schema gets a `default` only if the key's default is a value. Some defaults only describe
+    # the value in words, and "none" means that there is no value.
     is_value = key.default not in ("", "none") and " " not in key.default
     if is_value and re.search(pattern, key.default):
         described["default"] = key.default

@@ -19,11 +19,10 @@ from tfdeploy.model.job import Job, Secret, SecretSource
 # Linux's limit on the length of NAME=value and its final NUL (MAX_ARG_STRLEN).
 MOST_BYTES = 128 << 10
 COMMAND_S = 30.0  # time limit of a command that prints a secret, in seconds
-# Texts are not searched for secrets that are shorter than this, because many texts contain such
-# secrets by chance.
+# A shorter secret is not searched in texts, because many texts contain such a short text by chance.
 SHORTEST_SHOWN = 6
 _ERROR_BYTES = 2000  # limits how much of a command's standard error a message shows
-_READ_BYTES = 1 << 16  # the most that one read from a pipe returns
+_READ_BYTES = 1 << 16  # one read from a pipe returns at most this many bytes
 
 
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
@@ -111,7 +110,7 @@ def _read_secret_file(name: str, path: str, where: str) -> bytes:
         raise ConfigError(
             f"the file of the secret {name} cannot be read: {path}: {error.strerror}",
             where=where,
-            next=f"write that file, or name another under {name}",
+            next=f"write that file, or name another file for {name}",
         ) from error
 
 
@@ -146,17 +145,17 @@ def _run_secret_command(name: str, source: SecretSource, folder: str | None) -> 
             pass
         finally:
             with contextlib.suppress(OSError):
-                process.kill()  # `kill` has no effect if the process has ended already.
+                process.kill()  # This has no effect on a process that has ended already.
     if code == 0 or len(out) > MOST_BYTES:
-        return out  # `_checked_text` refuses a value that is too long.
+        return out  # If the value is too long, `_checked_text` will refuse it.
     if code is None:
         fault = f"did not end within {COMMAND_S:g} s"
-        cure = f"try it by hand: it may ask for something; {program} gets no input"
+        cure = f"run it by hand: {program} may wait for input, and tfdeploy gives it none"
     else:
         text = errors[-_ERROR_BYTES:].decode("utf-8", "replace").strip()
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         fault = f"ended with {ending}" + (f"; it said: {text}" if text else "")
-        cure = "try it by hand, in the job file's folder"
+        cure = "run the command by hand, in the job file's folder"
     raise ConfigError(f"the command of the secret {name} {fault}", where=source.where, next=cure)
 
 

@@ -48,8 +48,8 @@ def job_text(
 
 
 def settings_as_yaml(host: Host, given: Mapping[str, LocatedValue]) -> dict[str, str]:
-    """Return the settings that an inventory states for a host, as YAML. An address that equals the
-    host's name is left out."""
+    """Return the settings that the inventory states for this host, as YAML. The address is left out
+    if it is the host's name."""
     settings = {}
     for key, each in given.items():
         value = getattr(host, key)

@@ -31,7 +31,7 @@ MOST_HOPS = 16  # limits the jump hosts in one `jump`
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _HOP = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?\Z", re.ASCII)
 Gpus = Literal["auto", "none"] | int | tuple[int, ...]
-# Patterns of JSON Schemas. Python and JavaScript must read them alike.
+# Patterns for JSON Schemas. They must have the same meaning in Python and in JavaScript.
 TEXT_PATTERN = r"^(?!-)[^\u0000-\u001f\u007f]{1,4096}$"
 _AMOUNT_PATTERN = r"^\d{1,12}(\.\d{1,9})? ?"
 DURATION_PATTERN = f"{_AMOUNT_PATTERN}({'|'.join(SECONDS)})$"
@@ -63,7 +63,8 @@ def local_path(node: Node) -> str:
 
 
 def _make_text_reader(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
-    """Return a function that reads a text and refuses it if `allowed` does not match it.
+    """Return a function that reads a text. The function raises ConfigError if `allowed` does not
+    match the text.
 
     `form`: a description of the allowed texts, for the error.
     """
@@ -292,7 +293,8 @@ def _number_with_unit(
 
 
 def unfold_name_list(node: Node) -> list[tuple[str, Node]]:
-    """Return (host name, location) for each name. `node`: a name, a range, or a list of these."""
+    """Return (host name, location) for each name in the node. The node is a name, a range such as
+    n[01-16], or a list of names and ranges."""
     words = split_list(node.text.replace(" ", ","))
     if len(words) > 1:
         shown = ", ".join(f'"{word}"' if "[" in word else word for word in words)

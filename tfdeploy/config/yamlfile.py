@@ -19,14 +19,14 @@ from tfdeploy.config.node import Kind, Node, truncated
 from tfdeploy.errors import ConfigError
 
 MAX_BYTES = 4 << 20  # limits the size of a file
-MAX_DEPTH = 32  # limits the nesting of lists and mappings
-_TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
+MAX_DEPTH = 32  # lists and mappings may be nested at most this deep
+_TOO_DEEP = f"lists and mappings are nested more than {MAX_DEPTH} levels deep"
 _FORM = "`tfdeploy docs` shows the form of the file"
-# Limits the number of nodes, because each node takes about 300 bytes of memory. Without this limit,
-# a file of 4 MiB could have two million nodes. 300,000 nodes are enough for 10,000 hosts with ten
-# keys each.
+# A file may have at most this many nodes, because each takes about 300 bytes of memory, and a file
+# of 4 MiB could have two million nodes. 300,000 nodes are enough for 10,000 hosts with ten keys
+# each.
 MAX_NODES = 300_000
-MAX_MERGED = 100_000  # limits the total number of entries that the merge keys `<<:` add
+MAX_MERGED = 100_000  # the merge keys `<<:` of a file may add at most this many entries
 _BOOLEANS = {
     word
     for base in ("yes", "no", "true", "false", "on", "off")
@@ -35,7 +35,7 @@ _BOOLEANS = {
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
-# a key whose colon has no blank after it
+# Matches a line such as `mode:plain`, in which no blank follows the colon after the key.
 _JOINED = re.compile(r"\s*[A-Za-z_]\w*:[^\s/:][^:]*\Z")
 _NO_FILE: dict[type[Exception], tuple[str, str]] = {
     FileNotFoundError: ("no such file", "check the path, or write a new file with `tfdeploy init`"),
@@ -109,7 +109,7 @@ def read_text(path: Path) -> str:
         raise ConfigError(what, where=shown_path(path), next=next) from error
     if len(raw) > MAX_BYTES:
         raise ConfigError(
-            f"more than {MAX_BYTES >> 20} MiB, too large for an inventory or job file",
+            f"the file has more than {MAX_BYTES >> 20} MiB: too large for an inventory or job file",
             where=shown_path(path),
             next="name another file",
         )
@@ -135,15 +135,16 @@ def _to_config_error(error: yaml.YAMLError, path: Path, text: str) -> ConfigErro
     line = text.encode().count(b"\n", 0, getattr(error, "position", 0))
     if mark:
         line = min(mark.line, _last_line(text))
-    # Newer releases of libyaml have their own depth limit, which is reached first.
+    # Newer releases of libyaml also limit the depth, and may refuse the file before this module
+    # does.
     if "maximum nesting depth" in problem:
         return ConfigError(_TOO_DEEP, where=f"{shown_path(path)}:{line + 1}", next=_FORM)
     hint = next(
         (hint for words, hint in _HINTS.items() if words in problem),
         "check quotes, brackets and indentation in that line; quote words that contain { or [",
     )
-    # Without a blank after the colon, the parser reads `mode:plain` as a text, and reports an error
-    # on the next line.
+    # Without a blank after the colon, YAML takes `mode:plain` for a text, and the parser reports an
+    # error only on the next line.
     for at, each in enumerate(_BREAK.split(text)[: line + 1]):
         if at >= line - 1 and _JOINED.match(each):
             line, hint = at, f"write a blank after the colon in {each.strip()!r}"
@@ -176,7 +177,7 @@ class _Builder:
                 raise self._yaml_error(
                     event,
                     "another document begins",
-                    "write only one document into a file: no second ---",
+                    "write only one document into a file: remove the second ---",
                 )
             if isinstance(event, yaml.NodeEvent):
                 root = self._build_node(event, None, "", 0)
@@ -189,7 +190,7 @@ class _Builder:
         if self.nodes > MAX_NODES:
             raise self._yaml_error(
                 event,
-                f"more than {MAX_NODES:,} words and values in one file",
+                f"the file has more than {MAX_NODES:,} words and values",
                 "write ranges, as in n[01-16], or several files",
             )
         node, anchor = self._childless_node(event, parent, key), getattr(event, "anchor", None)
@@ -246,8 +247,8 @@ class _Builder:
                     "a key must be a word", "put quotes round a name that begins with [ or {"
                 )
             value = self._build_node(next(self.events), node, key.text, depth + 1)
-            # The value may begin on a later line, but errors name the line of the key. A list or
-            # mapping from an alias keeps the line of its anchor.
+            # A value may begin on a line below its key. Errors then name the line of the key. But a
+            # list or mapping that an alias stands for keeps the line of its anchor.
             if value.parent is node:
                 value.line = key.line
             if key.text == "<<":
@@ -269,7 +270,7 @@ class _Builder:
             if source.kind != "mapping":
                 raise source.error("<<: takes mappings")
             if self.merged > MAX_MERGED:
-                raise source.error(f"<<: brings in more than {MAX_MERGED} keys")
+                raise source.error(f"the merge keys <<: add more than {MAX_MERGED} keys")
             for name, value in source.keys.items():
                 node.keys.setdefault(name, value)
 

@@ -21,7 +21,7 @@ from tfdeploy.text.names import MAX_NAMES
 from tfdeploy.text.nexts import most_similar
 
 ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
-# Some variables have an old and a new name. If a host has both, the name that is later in this
+# Some variables have an old and a new name. If a host has both, the name that comes later in this
 # table takes precedence.
 _KEYS = {
     "ansible_ssh_host": "address",
@@ -40,7 +40,7 @@ _JUMP = re.compile(r"(?:-J\s*|ProxyJump[= ])(\S+)")
 _KNOWN_HOSTS = re.compile(r"UserKnownHostsFile[= ]([^\s'\"]+)")
 _CONTENT = re.compile(
     r"^(?!\s*#|---|\.\.\.|\s*$)", re.MULTILINE
-)  # a line of a YAML file that is neither empty nor a comment
+)  # matches a line of a YAML file that is neither empty nor a comment
 _PATTERN = re.compile(r"\[([^\[\]]+)\]")
 _RANGE = re.compile(r"([A-Za-z0-9]+):([A-Za-z0-9]+)(?::(\d+))?", re.ASCII)
 
@@ -208,7 +208,8 @@ def _settings_from_variables(variables: dict[str, Node]) -> Iterator[tuple[str, 
         if jump := _jump_from_ssh_args(node):
             yield "jump", node.text_node(jump)
         known_hosts = _KNOWN_HOSTS.search(node.text)
-        # Many inventories name /dev/null, so that ssh accepts every key. tfdeploy never does.
+        # Many inventories name the file /dev/null, which makes ssh accept every host key. tfdeploy
+        # always checks host keys, so it ignores /dev/null.
         if known_hosts is not None and known_hosts[1] != "/dev/null":
             yield "known_hosts", node.text_node(known_hosts[1])
 

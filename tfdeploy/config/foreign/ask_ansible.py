@@ -1,6 +1,6 @@
 """Reads an Ansible inventory by running the program ansible-inventory.
 
-That program also understands vaults, templates and plugins, which tfdeploy's own readers do not.
+The program also understands vaults, templates and plugins. tfdeploy's own readers do not.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ def run_ansible_inventory(path: Path) -> Node:
     except FileNotFoundError as error:
         raise at.error("ansible-inventory is not installed here", "install ansible-core") from error
     except subprocess.CalledProcessError as error:
-        raise at.error(f"ansible-inventory failed: {error.stderr.strip()}", "correct it") from error
+        raise at.error(
+            f"ansible-inventory failed: {error.stderr.strip()}", "correct the inventory"
+        ) from error
     except (subprocess.TimeoutExpired, ValueError) as error:
-        raise at.error(f"ansible-inventory gave no answer: {error}", "try it by hand") from error
+        raise at.error(
+            f"ansible-inventory gave no answer: {error}", "run `ansible-inventory --list` by hand"
+        ) from error
     return make_inventory(_groups_from_json(answer, at))
 
 

@@ -22,7 +22,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def is_host_list(text: str) -> bool:
-    """Return True if the text after -i lists hosts and is not a file name.
+    """Return True if the text after -i lists hosts, and False if it is the name of a file.
 
     A list of one host ends with a comma.
     """

@@ -16,7 +16,7 @@ from tfdeploy.text.nexts import CONVERT_INVENTORY
 _OPTIONS = r"(?:\s+(?:slots|max[_-]slots)\s*=\s*\d+)*"
 _LINE = re.compile(
     rf"(?P<host>[\w.@\[\],-]+)(?::(?P<count>\d+))?(?P<options>{_OPTIONS})"
-    r"(?:\s+(?P<unknown>.+))?\Z"  # words that no hostfile has
+    r"(?:\s+(?P<unknown>.+))?\Z"  # any other words; a hostfile cannot contain them
 )
 _SLOTS = re.compile(r"(?<![\w-])slots\s*=\s*(\d+)")
 _SSH_PORT = 22
@@ -32,18 +32,19 @@ def is_hostfile(lines: Sequence[str]) -> bool:
 def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
     """Return the hosts of a hostfile as a tree in the format of an inventory. Raises ConfigError.
 
-    `lines`: (line number, text) of each line, for which `is_hostfile` is True.
+    `lines`: (line number, text) of each line. `is_hostfile` must have returned True for these
+    lines.
     """
     hosts: dict[str, Node] = {}
     for number, line in lines:
         node = Node("text", file, number, line)
         match = _LINE.match(line)
-        assert match is not None  # by is_hostfile
+        assert match is not None  # `is_hostfile` has checked all lines
         if match["unknown"]:
             raise node.error(
                 f"{match['unknown']!r} cannot stand in a hostfile",
-                "write a line as: gpu01 slots=2 max_slots=4. For other settings, first remove it, "
-                f"then {CONVERT_INVENTORY}",
+                "write a line as: gpu01 slots=2 max_slots=4. For other settings, first remove "
+                f"these words, then {CONVERT_INVENTORY}",
             )
         for host in expand_host(match["host"], node):
             earlier = hosts.setdefault(host.keys["address"].text, host)
@@ -64,7 +65,7 @@ def _stated_slots(match: re.Match[str], node: Node) -> str:
     count = match["count"] or ""
     if count and (int(count) == _SSH_PORT or int(count) >= _MANY_SLOTS):
         raise node.error(
-            f":{count} is a number of workers in a hostfile; is a port meant?",
+            f"in a hostfile, :{count} is a number of workers; is a port meant?",
             f"write slots={count} for workers, or name the hosts with ports: "
             f"-i {match['host']}:{count},",
         )

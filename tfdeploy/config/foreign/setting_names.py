@@ -1,4 +1,5 @@
-"""Words advice about settings of hosts as the format of the inventory in use names them."""
+"""Rewrites advice that names settings of hosts: if the inventory has another format than tfdeploy's
+own, each setting gets the name that this format uses."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from tfdeploy.config.reference import HOST
 from tfdeploy.config.yamlfile import shown_path
 from tfdeploy.text.nexts import CONVERT_INVENTORY
 
-# A setting in the text of a message: `port:` or `port: 22`.
+# Matches a setting in the text of a message, such as `port:` or `port: 22`.
 SETTING = re.compile(rf"`({'|'.join(key.name for key in HOST)}):[^`]*`")
 
 
 def translate_settings(text: str, path: Path) -> str:
-    """Return advice such as "set `port:`" with the names that the inventory's format uses.
+    """Return advice such as "set `port:`" with the names that the format of the inventory `path`
+    uses.
 
     If the format lacks a setting, the result also says how to convert the file. Raises ConfigError.
     """
