@@ -13,14 +13,14 @@ import tfdeploy
 def own_command(arguments: Sequence[str], module: str = "tfdeploy") -> list[str]:
     """Return the command that runs `module` of this tfdeploy with the arguments `arguments`.
 
-    The new process has the sys.path of this process without the current folder. `python -m` is not
-    used, because it would add the current folder, in which a `queue.py` would hide Python's module
-    of that name. With -I, Python does not add the current folder. Python then also ignores
-    PYTHONPATH, in which an empty entry would add the current folder.
+    The new process gets the sys.path of this process, but without the current folder: a file
+    `queue.py` there would hide Python's module of that name. So the command uses `-I` and not
+    `python -m`, which adds the current folder. With -I, Python also ignores PYTHONPATH, in which an
+    empty entry means the current folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # The sys.path of this process may lead to another tfdeploy. So the program imports this
-    # tfdeploy before it takes over that sys.path.
+    # The sys.path of this process may lead to another copy of tfdeploy. So the new process imports
+    # this copy first, and sets its own sys.path to that of this process only afterwards.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "

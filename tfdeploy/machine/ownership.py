@@ -33,9 +33,9 @@ class Exposure(NamedTuple):
 def find_exposure(path: Path) -> Exposure | None:
     """Return the first folder, link or file on the absolute path that another user can change.
 
-    Return None if no other user can change any of them, or if the path does not exist. Both a link
-    and the path that it leads to are checked. This user, root and, under sudo, the user who called
-    sudo are trusted, as in git.
+    Return None if there is none, or if the path does not exist. Both a link and the path that it
+    leads to are checked. As in git, three users are trusted: this user, root and, under sudo, the
+    user who called sudo.
     """
     with contextlib.suppress(OSError):
         for component, file_stat in lstat_ancestors_from_root(f"{Path.cwd() / path}/x"):
@@ -46,10 +46,11 @@ def find_exposure(path: Path) -> Exposure | None:
 
 
 def find_folder_exposure(folder: Path) -> Exposure | None:
-    """Return what other users can change: a private folder, its path or a folder directly in it.
+    """Return the first thing that lets other users change a folder that must be private, or None.
 
-    Return None if there is no such exposure. Other users must not even be able to add a file to a
-    private folder. So a sticky bit does not help: other users can still add files.
+    The folder, the folders directly in it, and the path to it are checked. Another user must not
+    even be able to add files to the folder. So the folder counts as exposed if it is like /tmp:
+    everybody may add files, but the sticky bit protects the files of others.
     """
     exposure = find_exposure(folder)
     if exposure is not None:
@@ -87,7 +88,7 @@ def _trusted_users() -> tuple[int, ...]:
 def _find_path_exposure(path: str, file_stat: os.stat_result) -> Exposure | None:
     """Return an Exposure if another user can change `path`, else None.
 
-    `path` is a folder, link or file that a longer path leads through.
+    `path` is one step of the path that `find_exposure` checks: a folder, a link or a file.
     """
     exposure = _find_foreign_owner(path, file_stat)
     if exposure is not None or stat.S_ISLNK(file_stat.st_mode):
@@ -145,8 +146,8 @@ def _find_other_writers(path: str, file_stat: os.stat_result) -> Exposure | None
 def _is_private(gid: int) -> bool:
     """True if the group is the private group of a trusted user.
 
-    A private group has the user's name and no other member. In a container a group may have no
-    name. A group without a name counts as the group of the user with the same number.
+    A private group has the user's name and no other member. In a container, the group database may
+    lack the group. Such a group counts as private if its number is the id of a trusted user.
     """
     import grp  # rarely needed, and slow to import
 

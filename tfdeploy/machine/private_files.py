@@ -20,7 +20,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def write_private_file(path: Path, text: str) -> None:
-    """Write a file of mode 0600 with this text. It replaces `path` atomically. Raises OSError."""
+    """Write the text to a new file, mode 0600, that replaces `path` atomically. Raises OSError."""
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with os.fdopen(

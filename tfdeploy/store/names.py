@@ -1,8 +1,8 @@
-"""Remember names of hosts, roles, tasks and runs, which shells offer when they complete a command.
+"""Remember names of hosts, roles, tasks and runs, so that the shell can complete them (Tab).
 
-Each file contains the names of one kind, one per line, that the last tfdeploy command in a certain
-folder has read. The file's name is the kind, followed by the path of that folder with `%` instead
-of `/`. The scripts in cli/completion read these files.
+A tfdeploy command stores the names that it has read, one per line, in one file for each kind of
+name and each current folder. The file's name is the kind, followed by the path of that folder with
+`%` instead of `/`. The scripts in cli/completion read these files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.text.allowed import is_printable_text
 
 Kind = Literal["hosts", "roles", "tasks", "runs"]
 FOLDER = "completion"
-MAX_NAMES = 5_000  # in one file
+MAX_NAMES = 5_000  # the maximum number of names in one file
 MAX_NAME_LENGTH = 128
 MAX_FILES = 100
 
@@ -27,8 +27,8 @@ def store_completion_names(
 ) -> None:
     """Store names that a command has read while it ran in `folder`.
 
-    `root`: the state folder, below which the names are stored. `keep_stored_names`: if True, the
-    names that the file has already are kept, after `names`. Names that could harm a terminal or
+    `root`: the state folder, below which the names are stored. `keep_stored_names`: also keep the
+    names that were stored earlier; the new names come first. Names that could harm a terminal or
     look like a flag are left out. A failed write is ignored.
     """
     # Imported only here, so that commands that store no names do not load the module.

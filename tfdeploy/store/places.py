@@ -21,7 +21,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
         home = home_folder(environ)
         if home is None:
             raise Refused(
-                "there is no HOME, and the password database knows no home folder of this user",
+                "HOME is no absolute path, and the password database has no home folder for you",
                 where="this machine",
                 next="`export HOME=FOLDER`, with a folder that only you can change",
             )
@@ -41,7 +41,8 @@ def refuse_exposed_state_root(root: Path) -> None:
     is_within = root in (exposed_path, *exposed_path.parents)
     fix = "" if exposure.is_foreign else exposure.fix
     if is_within and exposure.is_foreign:
-        # After a chown, the other user's files would stay in the folder, so it is renamed instead.
+        # The advice is to rename the folder. After a chown, the folder would still hold files of
+        # the other user.
         fix = f"mv {shlex.quote(exposure.path)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"

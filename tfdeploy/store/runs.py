@@ -24,7 +24,8 @@ from tfdeploy.model.plan_files import plan_from_file, plan_to_file
 from tfdeploy.text.allowed import is_run_id
 from tfdeploy.text.typed import decode
 
-# The plan's time in the first bytes of plan.json. Reading a whole plan would take much longer.
+# To find when a plan was made, only the first bytes of plan.json are searched, because reading the
+# whole file would take much longer.
 _CREATED, _CREATED_WITHIN = re.compile(rb'"created": ?([0-9.]+)'), 1000
 EVENTS_KEPT = 50_000  # limits the number of events that one EventRecorder writes
 
@@ -82,7 +83,7 @@ class RunStore:
             return None
 
     def newest_code_folder(self, job: str | None = None) -> str | None:
-        """Return the code folder of the newest run for which one is recorded, or None.
+        """Return the code folder of the newest run whose code folder is recorded, or None.
 
         `job`: if given, only runs of this job count.
         """
@@ -95,7 +96,8 @@ class RunStore:
     def launched_at(self, run: str) -> float | None:
         """Return the time in UTC seconds at which this machine launched the run, else None.
 
-        It is the time at which the plan was made, which a copy of the state folder keeps.
+        The plan contains this time. The mtime of the file is used only if the plan has no time,
+        because a copy of the state folder may have other mtimes.
         """
         try:
             with (self._run_folder(run) / "plan.json").open("rb") as file:
@@ -187,7 +189,7 @@ def _read_own_file(path: Path) -> bytes:
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
-            raise PermissionError(errno.EPERM, "another user owns it", str(path))
+            raise PermissionError(errno.EPERM, "another user owns this file", str(path))
         return file.read()
 
 
@@ -212,7 +214,10 @@ class EventRecorder:
             return  # `self.file` stays None, so nothing is recorded
 
     def close(self) -> None:
-        """Close the file. Remove it if the launch failed before it had a plan to store."""
+        """Close the file. Remove the file if the run has no stored plan, as after a failed launch.
+
+        Without a plan, no command could find the events.
+        """
         if self.file is not None:
             self.file.close()
             self.file = None
