@@ -85,7 +85,7 @@ ASKED_FOR = {
         "asks for 'notes/id_ed25519'",
     ),
     "a path that leads out": ("release.begin", {**BEGUN, "missing": ["../data/a.txt"]}, "asks for"),
-    "one file for ever": ("release.begin", {**BEGUN, "missing": ["a.txt"] * 9}, "more than once"),
+    "one file for ever": ("release.begin", {**BEGUN, "missing": ["a.txt"] * 9}, "a second time"),
     "later": ("release.commit", {"changed": ["secret"]}, "asks for 'secret'"),
     "a place elsewhere": (
         "release.begin",
@@ -115,9 +115,13 @@ ASKED_FOR = {
     "more than the data": (
         "data.lack",
         {**LACKING, "lacking": bitmap(1 << 40)},
-        "its bitmap of files",
+        "the host's bitmap of files",
     ),
-    "what cannot be read": ("data.lack", {**LACKING, "lacking": "????"}, "its bitmap of files"),
+    "what cannot be read": (
+        "data.lack",
+        {**LACKING, "lacking": "????"},
+        "the host's bitmap of files",
+    ),
 }
 
 

@@ -32,7 +32,8 @@ from tfdeploy.text.allowed import is_ip, is_name
 from tfdeploy.text.row_values import copy_fields, iso_z
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
-# The largest accepted audit log, in bytes. An agent sends at most half of this per log.
+# A host's answer is refused if one of its two audit logs is larger than this number of bytes. An
+# agent renames a log that reaches 1 MiB, so a correct log is far below this limit.
 MOST_LOG_BYTES = 4 << 20
 SILENCE_S = 60.0
 
@@ -41,8 +42,8 @@ SILENCE_S = 60.0
 class AuditSubject:
     """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
-    `plan` is the plan of the run, if known. `secret_paths_by_job` has the paths at which an older
-    tfdeploy may have left secret files, as withheld_files.possibly_sent_secret_paths returns it.
+    `plan` is the plan of the run, if known. `secret_paths_by_job` is a result of
+    `possibly_sent_secret_paths`: paths at which an older tfdeploy may have left secret files.
     """
 
     run: str | None = None
@@ -110,7 +111,7 @@ def _audit_host(session: Session, subject: AuditSubject) -> HostAudit:
     stream = agent.stream(AUDIT, args, silence_s=SILENCE_S)
     contents = [_unpack_log(blob, host) for _, blob in islice(stream, 3)]
     if stream.value is None or len(contents) != 2:
-        raise BadAnswer("its answer to audit does not hold exactly two log files", where=host)
+        raise BadAnswer("the host's answer to audit does not have exactly two logs", where=host)
     versions: AuditVersionRow = {
         "host": host,
         "tfdeploy": agent.hello.version,
@@ -125,7 +126,7 @@ def _unpack_log(blob: bytes, host: str) -> bytes:
     try:
         return frames.decompress(blob, MOST_LOG_BYTES)
     except frames.WireError as error:
-        raise BadAnswer(f"its audit log cannot be read: {error}", where=host) from error
+        raise BadAnswer(f"the host's audit log cannot be read: {error}", where=host) from error
 
 
 def _entry_rows(audits: Audits, subject: AuditSubject) -> list[AuditEntryRow]:
@@ -157,9 +158,9 @@ def _port_rows(plan: Plan) -> list[AuditPortRow]:
 
 
 def _admitted_address_rows(audits: Audits) -> list[AuditAdmittedRow]:
-    """Return the addresses that hosts have let in since the launch of the run.
+    """Return the addresses that hosts have admitted to the run's ports since its launch.
 
-    Rows without a valid address and name are dropped, because a host may send anything.
+    A host may send anything, so rows are dropped if their address or name is invalid.
     """
     return [
         {"host": host, "address": each.address, "of": each.of}
@@ -192,8 +193,8 @@ def _secret_rows(
                 )
     for host, host_audit in audits.items():
         for entry in host_audit.log.entries:
-            # Hosts may share one log. An entry of another host is left out if that host has
-            # answered, because its own answer has the entry too.
+            # Hosts may share one log, so this log may contain an entry about another host. If that
+            # other host has answered too, the entry is skipped here and taken from its answer.
             is_shared = entry.host != host and entry.host in audits
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 is_held = (entry.job, entry.run) in runs_with_secrets[host]
@@ -208,8 +209,8 @@ def _secret_rows(
 def _runs_with_secrets(host: str, host_audit: HostAudit, audits: Audits) -> set[tuple[str, str]]:
     """Return (job, run) of each run whose secrets are on the host.
 
-    Hosts may share a workdir, so a host may report the secrets of another host. If that other host
-    has answered too, such secrets are left out, because the answer of the other host contains them.
+    Hosts may share a workdir, so a host may report secrets of another host. They are left out if
+    the other host has answered too, because its own answer contains them.
     """
     return {
         (each.job, each.run)

@@ -40,7 +40,7 @@ V = TypeVar("V")
 def check(
     hosts: Hosts, launch: LaunchRequest | None, fleet: Fleet, emit: Emit, *, deep: bool = False
 ) -> PreflightResult:
-    """Return the checks of every host and the links between hosts.
+    """Return the results of all checks: of every host, and of the links between hosts.
 
     `launch` is the launch to check, if there is a job file. Raises ConfigError for a job file that
     cannot be used.
@@ -74,9 +74,9 @@ def check(
 
 
 def _read_or_collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:
-    """Return the result of `read`. If `read` raises Refused, add the error to `refused`.
+    """Return the result of `read`, or None if it raises Refused. Add the error to `refused`.
 
-    In that case the result is None.
+    So `check` can go on and report several problems.
     """
     try:
         return read()
@@ -88,7 +88,10 @@ def _read_or_collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V
 def _shipment_and_probe_questions(
     hosts: Hosts, launch: LaunchRequest | None, refused: list[Refused]
 ) -> tuple[Shipment | None, ProbeQuestions]:
-    """Return what a launch would send (None: unknown), and the questions to every host."""
+    """Return what a launch would send, and the questions of the probe to every host.
+
+    What would be sent is None if there is no launch or its code or data cannot be read.
+    """
     if launch is None:
         return None, ProbeQuestions.for_hosts(hosts, preflight=True)
     recipe = _read_or_collect_refusal(
@@ -106,7 +109,7 @@ def _make_needs(
     probed: Mapping[str, ProbedHost],
     refused: list[Refused],
 ) -> Needs:
-    """Return what the job needs of each host, with the plan of a launch if one can be made."""
+    """Return what the job needs of each host. The result has the plan, if a plan can be made."""
     if launch is None or shipment is None:
         return Needs()
     job = launch.job
@@ -126,13 +129,14 @@ def _make_needs(
 def _combine_host_checks(
     checks: tuple[Check, ...], error: TfdeployError | None, why_by_port: Mapping[int, str] | None
 ) -> tuple[Check, ...]:
-    """Return all checks of a host: of its connection, the given `checks`, and of its ports.
+    """Return all checks of a host: `checks`, and those of its connection and its ports.
 
-    `why_by_port` maps a port to the reason why the host could not listen on it.
+    `error`: why the host could not be checked, if so. `why_by_port` maps a port to the reason why
+    the host could not listen on it.
     """
     if why_by_port:
         problem = "; ".join(
-            f"port {port} was taken while it was checked: {why}"
+            f"another program took port {port} during the check: {why}"
             for port, why in why_by_port.items()
         )
         checks = (*checks, Check("ports", False, "warning", problem, "`tfdeploy check`"))
@@ -144,8 +148,8 @@ def _facts_for_plan(
 ) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 
-    A plan needs a mode, a command and the facts of every host. Live runs of the job are left out of
-    the facts, because another check reports them.
+    A plan needs a mode, a command and the facts of every host that the mode may use. Live runs of
+    the job are left out of the facts, because another check reports them.
     """
     job = launch.job
     if job.mode is None or not job.command:

@@ -38,7 +38,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 MOST_ITEMS = 1_000_000  # one host may report at most this many items
 SILENCE_S = 600.0  # timeout in seconds for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
-# An item that stays on the host for one of these reasons does not count as a failure.
+# If the agent gives one of these reasons why it did not remove an item, this is no failure.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
 Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 
@@ -47,9 +47,9 @@ Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 class CleanCandidates:
     """The items that may be removed (`removable_items`), and the items that stay.
 
-    `errors` has the hosts without an answer. `same_workdir_as` maps a host to another host that
-    reports the same workdir. `kept_runs` contains a pair (job, run) for each run that stays on
-    hosts, for example because of --newest or --older.
+    `errors` has the hosts without an answer. `same_workdir_as` maps a host to another host with the
+    same workdir: the items are listed only for that other host. `kept_runs` contains a pair
+    (job, run) for each run that stays on hosts, for example because of --newest or --older.
     """
 
     removable_items: Items
@@ -63,8 +63,8 @@ class CleanCandidates:
 class RemovalResult:
     """The items that are gone, and the items that could not be removed (`failed_items`).
 
-    `errors` has the hosts that failed. `job_runs_still_present` has (job, run) of the candidate runs
-    that may still be on a host.
+    `errors` has the hosts that failed. `job_runs_still_present` has a pair (job, run) for each run
+    that was to be removed but may still be on a host.
     """
 
     removed_items: Items
@@ -128,7 +128,8 @@ def _limit_items(session: Session, stream: Stream[CleanItem, Any]) -> Iterator[C
     """Yield the items of a host. Raise BadAnswer if there are more than MOST_ITEMS."""
     for count, (item, _) in enumerate(stream):
         if count >= MOST_ITEMS:
-            raise BadAnswer(f"it lists more than {MOST_ITEMS:,} items", where=session.host.name)
+            what = f"the host lists more than {MOST_ITEMS:,} items"
+            raise BadAnswer(what, where=session.host.name)
         yield item
 
 
@@ -149,7 +150,10 @@ def remove_candidates(
     holder: LockHolder,
     emit: Emit,
 ) -> RemovalResult:
-    """Remove the candidates of each job under the job's lock, then candidates without a job."""
+    """Remove the removable items of each job, while the lock of this job is held.
+
+    After that, remove the removable items that belong to no job.
+    """
     removal = _Removal(fleet, candidates, hosts)
     args = {"named": rules.kept_data_sets, "secret_files": rules.secret_paths_by_job}
     for job in sorted(
@@ -195,9 +199,9 @@ class _Removal:
         args: Args,
         job: str | None = None,
     ) -> None:
-        """Ask hosts to remove the candidates of `job`.
+        """Ask hosts to remove the removable items of `job` ("": items that belong to no job).
 
-        If `job` is None, the request names no candidates, and the hosts remove everything.
+        If `job` is None, the request names no items, and the hosts remove everything.
         """
 
         def remove_on_host(session: Session) -> None:
@@ -230,10 +234,10 @@ class _Removal:
 class LocalRunRecords:
     """This machine's records of runs, sorted by whether they may be removed.
 
-    `removable_records` are the records that may be removed: {run: (job, bytes)}. The other records
-    stay.
-    `runs_without_end` are runs that are on no host, but whose end this machine has not seen.
-    `runs_with_silent_hosts` are runs with a host that was not asked or did not answer.
+    `removable_records` are the records that may be removed: {run: (job, bytes)}. All other records
+    stay, such as those of `runs_without_end` (runs that are on no host, but whose end this machine
+    has not seen) and `runs_with_silent_hosts` (runs with a host that was not asked or did not
+    answer).
     """
 
     removable_records: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -310,7 +314,7 @@ def _connection_key(host: Host) -> tuple[object, ...]:
 def _connection_keys(plan: Plan) -> set[tuple[object, ...]]:
     """Return the values that identify the connections to the run's hosts.
 
-    Return {()} if the record of the run is invalid.
+    If the record of the run is invalid, return {()}, which is the connection to no host.
     """
     try:
         return {_connection_key(host) for host in hosts_of(plan)}

@@ -27,7 +27,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session
 from tfdeploy.transport.rsync.transfer import pull
 
 PULL_S = 60.0  # time limit for the code files of one run
-SLACK_BYTES = 1 << 20  # allowed for the names of the files, in addition to their contents
+SLACK_BYTES = 1 << 20  # a host may send this much for file names, in addition to the contents
 
 
 def collect_runs(
@@ -51,13 +51,13 @@ def collect_runs(
 
 
 def _add_differing_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
-    """Return the runs with the contents of the code files that differ between them.
+    """Return the runs with the contents of those code files that differ between them.
 
-    A content is missing if no host has it any more.
+    The contents of a run are missing if none of its hosts has its code any more.
     """
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
-    # Each run is compared with the first run. So the first run's host must send every file that
-    # differs between the first run and any other run.
+    # Each run is compared with the first run. So the first run needs the contents of every file
+    # that differs in any other run.
     wanted_paths = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
         replace(run, contents=_fetch_contents(fleet, run, names))
@@ -106,7 +106,10 @@ def _read_files(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> 
 
 
 def _read_content(folder: SafeFolder, path: str, size: int) -> bytes:
-    """Return at most `size` + 1 bytes of a file; b"" if it was not received."""
+    """Return the content of a file, at most `size` + 1 bytes. Return b"" if there is no such file.
+
+    The further byte shows that the file is longer than expected.
+    """
     with suppress(OSError, Refused), os.fdopen(folder.open(path), "rb") as file:
         return file.read(size + 1)
     return b""

@@ -22,10 +22,8 @@ def check_requested_paths(
     seen: set[str] = set()
     for path in requested:
         if path not in sent_files or path in seen:
-            problem = (
-                "and more than once" if path in seen else "which is not among the files to send"
-            )
-            raise BadAnswer(f"it asks for {path!r:.200}, {problem}", where=host)
+            problem = "a second time" if path in seen else "which is not among the files to send"
+            raise BadAnswer(f"the host asks for {path!r:.200}, {problem}", where=host)
         seen.add(path)
     return requested
 
@@ -38,7 +36,7 @@ def check_below_workdir(session: Session, folder: str) -> str:
     workdir = session.agent().hello.workdir
     if os.path.normpath(folder) != folder or not folder.startswith(workdir.rstrip("/") + "/"):
         raise BadAnswer(
-            f"it wants files in {folder!r:.200}, which is outside its workdir {workdir!r:.200}",
+            f"the host wants files in {folder!r:.200}, outside its workdir {workdir!r:.200}",
             where=session.host.name,
         )
     return folder

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def begin_connecting(fleet: Fleet, hosts: Hosts) -> Callable[[], Errors]:
-    """Start the agents on a thread, and return a function that waits for them.
+    """Start the agents of the hosts on a thread, and return a function that waits until all are up.
 
-    That function returns the errors of hosts that failed, by host name.
+    The returned function returns the errors of the hosts that failed, by host name.
     """
     outcomes: Outcomes[AgentChannel] = {}
 

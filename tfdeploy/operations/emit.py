@@ -25,12 +25,15 @@ def emit_note(
     emit(Event("note", time.time(), run=run, host=host, data=data))
 
 
-# Takes the parameters of emit_note without `level`.
+# This function has the parameters of emit_note except `level`.
 emit_warning = partial(emit_note, level="warning")
 
 
 def make_wait_warner(emit: Emit) -> Callable[[str, str], None]:
-    """Return a function that emits, as a warning, why a host of a fleet must wait."""
+    """Return a function that takes a host and a text, and emits the text as a warning.
+
+    A fleet calls it with the reason why a host must wait.
+    """
     return lambda host, text: emit_warning(emit, text, host=host)
 
 
@@ -55,7 +58,7 @@ def emit_transfer(
 ) -> None:
     """Emit the progress, in bytes, of the transfer of `subject` to or from one host.
 
-    `end_word` is the word that is shown at the end instead of "sent".
+    `end_word` replaces "sent" in the line that is shown when the transfer is done.
     """
     data: TransferFields = {
         "what": subject,
@@ -71,7 +74,10 @@ def emit_transfer(
 def transfer_events(
     emit: Emit, host: str, subject: str, total_bytes: int
 ) -> AbstractContextManager[None]:
-    """Return a context that emits "begin", then "done" or "failed", for a transfer to a host."""
+    """Return a context manager for a transfer to a host.
+
+    It emits "begin" when it is entered, and "done" or "failed" when it is left.
+    """
     return _emit_begin_and_end(
         lambda state: emit_transfer(
             emit, host, subject, state, total_bytes if state == "done" else 0, total_bytes
@@ -84,7 +90,10 @@ def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
 
 
 def step_events(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
-    """Return a context that emits "begin", then "done" or "failed", for a step of a verb."""
+    """Return a context manager for a step of a verb.
+
+    It emits "begin" when it is entered, and "done" or "failed" when it is left.
+    """
 
     def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}

@@ -34,15 +34,15 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 PARTS = ("keep", "files", "logs")
-CLOCK_S = 2.0  # the measured difference of two hosts' clocks is wrong by at most this many seconds
+CLOCK_S = 2.0  # the measured difference between two hosts' clocks may be wrong by this many seconds
 
 
 @dataclass(frozen=True)
 class FetchOptions:
     """The options of a fetch: what to fetch (`parts`), and into which local folder (`destination`).
 
-    `only_hosts` limits the hosts (None: all hosts of the run). `max_bytes_per_host` limits what one
-    host may send.
+    `only_hosts`: fetch only from these hosts (None: from all hosts of the run).
+    `max_bytes_per_host` limits what one host may send.
     """
 
     destination: Path
@@ -67,7 +67,7 @@ class FetchResult:
 
 @dataclass(frozen=True)
 class HostListings:
-    """The lists of one host's files, made before the first file is fetched.
+    """The lists of one host's files, which the host sends before any file is fetched.
 
     `clock_skew_s` is how far the host's clock is ahead of this machine's clock.
     """
@@ -154,9 +154,9 @@ def host_of_newest_checkpoint(
 ) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
-    If the host `prefer` has a kept file that is about as new as the newest checkpoint (CLOCK_S) or
-    newer, `prefer` is chosen, else the host of the newest checkpoint. If no host has a checkpoint,
-    `prefer` is chosen if it has kept files, else the host of the newest file.
+    The host `prefer` is chosen instead if its newest kept file is newer than the newest checkpoint,
+    or at most CLOCK_S seconds older. If no host has a checkpoint, `prefer` is chosen if it has kept
+    files, else the host of the newest kept file.
     """
     newest_times = {
         name: newest_mtimes_ns(listed.keep.files)
@@ -184,7 +184,7 @@ def host_of_newest_checkpoint(
 def _one_host_per_workdir(listings_by_host: Mapping[str, HostListings]) -> set[str]:
     """Return one host for each workdir that holds files.
 
-    Hosts that share a workdir have the same files.
+    One host is enough, because hosts that share a workdir have the same files.
     """
     firsts: set[str] = set()
     for name, listed in listings_by_host.items():

@@ -1,8 +1,8 @@
 """Copy a job's newest keep folders to one host, for `tfdeploy fetch --keep --onto HOST`.
 
-A launch on that host then continues from the copied checkpoints. They are chosen by the same rule
-as in a launch. Nothing is copied while a run is live on HOST, or on the host that has the newest
-keep folders, because a live run writes to its keep folders.
+A launch on HOST then continues from the copied checkpoints. The newest keep folders are found by
+the same rule as in a launch. Nothing is copied while a run is live on HOST or on the host that has
+the newest keep folders, because a live run writes to its keep folders.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tfdeploy.transport.protocols import Fleet
 def copy_newest_keep_to(
     fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit
 ) -> HostKeep:
-    """Copy the job's newest keep folder to `host`, and return which folder was the source.
+    """Copy the job's newest keep folders to `host`. Return where the newest keep folders are.
 
-    Copies nothing if `host` has the newest folder already. Raises UsageError (no such host, the job
-    has no `keep`), Refused (a live run, no host has a keep folder), and the errors of hosts.
+    Copies nothing if they are already on `host`. Raises UsageError (no such host, the job has no
+    `keep`), Refused (a live run, no host has files in `keep`), and the errors of hosts.
     """
     if host not in {each.name for each in inventory.hosts}:
         names = ", ".join(each.name for each in inventory.hosts[:12])

@@ -1,7 +1,7 @@
 """Launch a run: lock, probe, plan, sync, prepare, start, commit (`tfdeploy launch`).
 
-A failure before the commit undoes everything. After the commit, the run needs only its hosts,
-neither this process nor this machine.
+A failure before the commit undoes everything. After the commit, the run needs neither this process
+nor this machine, only its hosts.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ from tfdeploy.tree.listing import find_ignore_pattern
 
 PING_S = 10.0  # timeout, in seconds, of the call to all hosts just before the tasks start
 PREPARE_S = 300.0
-# At most this many attempts at a launch. If a port was taken or a file changed after the probe, the
-# launch is tried again.
+# A launch is tried again if a port was taken or a file changed after the probe. It is tried at most
+# this many times.
 TRIES = 3
 
 
@@ -76,8 +76,8 @@ TRIES = 3
 class LaunchRequest:
     """The request for one launch.
 
-    `now` is in UTC seconds, and `run` is the run id. `holder` says who holds the job's lock, for
-    operators that wait for it.
+    `now` is in UTC seconds, and `run` is the run id. `holder` describes who holds the job's lock.
+    Other operators see it when they wait for the lock.
     """
 
     inventory: Inventory
@@ -92,7 +92,7 @@ class LaunchRequest:
     # Send code even if it holds a private key or the value of a secret.
     allow_secrets: bool = False
     force: bool = False  # ignore errors of the preflight
-    # Asks the operator before most of a data set is deleted.
+    # Asks the operator for confirmation before most files of a data set are deleted on hosts.
     confirm: Confirm = never_confirm
     cache: Path | None = None
     # All hosts of the inventory, because data may come from any of them.
@@ -102,7 +102,7 @@ class LaunchRequest:
 def probe_and_plan(request: LaunchRequest, fleet: Fleet, emit: Emit) -> Plan:
     """Probe the hosts and return the plan, for `--dry-run`.
 
-    Locks nothing, and sends nothing but the agent.
+    This locks nothing, and sends the hosts nothing except tfdeploy's agent.
     """
     steps = _make_steps(request, fleet, emit)
     shipment = steps.read_code_and_data()
@@ -111,9 +111,9 @@ def probe_and_plan(request: LaunchRequest, fleet: Fleet, emit: Emit) -> Plan:
 
 
 def launch(request: LaunchRequest, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
-    """Launch the run, and return its plan once it is up and committed on all hosts.
+    """Launch the run, and return its plan once the run is up and committed on all hosts.
 
-    Raises TfdeployError after the run was rolled back.
+    If a step fails, the run is rolled back on all hosts, and then TfdeployError is raised.
     """
     steps = _make_steps(request, fleet, emit)
     with ExitStack() as undo:
@@ -142,9 +142,9 @@ def _no_keep_reason(plan: Plan) -> str:
 
 
 def _make_steps(request: LaunchRequest, fleet: Fleet, emit: Emit) -> LaunchSteps:
-    """Return the steps for the hosts that the mode uses.
+    """Return the steps of the launch, on the hosts that the mode uses.
 
-    Raises UsageError for invalid roles before any host is contacted.
+    No host is contacted yet. Raises UsageError for invalid roles.
     """
     requested_roles(request.inventory, request.job, request.options)
     used_names = hosts_to_probe(request.inventory, request.job.mode)
@@ -159,7 +159,7 @@ def _make_steps(request: LaunchRequest, fleet: Fleet, emit: Emit) -> LaunchSteps
 def _prepare_with_retries(steps: LaunchSteps, store: RunStore, undo: ExitStack) -> PreparedRun:
     """Probe, plan, sync and prepare, then save the run in the store.
 
-    If a port was taken or a file changed in the meantime, starts again with the probe.
+    If a port was taken or a file changed since the probe, all of this is done again.
     """
     request = steps.request
     for tries_left in reversed(range(TRIES)):
@@ -186,9 +186,9 @@ def _prepare_with_retries(steps: LaunchSteps, store: RunStore, undo: ExitStack) 
 class LaunchSteps:
     """The steps of one launch.
 
-    A step that must be undone after a failure pushes an action on `undo`. `unused_hosts` are hosts
-    of the inventory that the mode does not use. `recipe` is the recipe of the job's environment, if
-    any.
+    Some steps push actions on the stack `undo`, which undo the step if a later step fails.
+    `unused_hosts` are hosts of the inventory that the mode does not use. `recipe` is the recipe of
+    the job's Python environment, if the job has one.
     """
 
     request: LaunchRequest
@@ -203,7 +203,7 @@ class LaunchSteps:
         return (*self.request.inventory.hosts, *self.unused_hosts)
 
     def lock(self, undo: ExitStack) -> None:
-        """Acquire the job's lock on every host. `undo` releases the locks."""
+        """Acquire the job's lock on every host. The locks are released when `undo` is closed."""
         request = self.request
         with step_events(self.emit, "lock", request.run):
             undo.enter_context(
@@ -269,9 +269,9 @@ class LaunchSteps:
         return plan, shipment
 
     def _split_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
-        """Choose the files of each part of a split data set, and add the part sizes to the plan.
+        """Divide split data sets into parts, and add the sizes of the parts to the plan.
 
-        Does nothing if the launch sends no data.
+        Does nothing if no data set is split or the launch sends no data.
         """
         request = self.request
         if not plan.parts or not request.sync:
@@ -285,7 +285,7 @@ class LaunchSteps:
     def sync(self, plan: Plan, shipment: Shipment) -> None:
         """Send code and data to every host of the plan.
 
-        Raises CodeChanged if a file changed meanwhile.
+        Raises CodeChanged if a file of the code changed since it was read.
         """
         with step_events(self.emit, "sync", plan.run):
             note_and_confirm_deletions(
@@ -296,7 +296,7 @@ class LaunchSteps:
     def prepare(self, plan: Plan, undo: ExitStack) -> PreparedRun:
         """Prepare the run on all hosts or on none, and keep it prepared until the commit.
 
-        Raises PortTaken if a new plan may help.
+        Raises PortTaken if a port was taken since the probe, so that a new plan may help.
         """
         with step_events(self.emit, "prepare", plan.run), ExitStack() as undo_step:
             self._copy_keep(plan)
@@ -323,14 +323,14 @@ class LaunchSteps:
             values_or_error("start", call_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_and_find_ended(plan, RUN_START, "started"):
-                # If a host has ended the run, that host's state tells the cause.
+                # The state of a host that has ended the run tells why, so wait for all states.
                 if any(has_code(error, "ended") for error in ended.values()):
                     wait_for_successful_end(self.fleet, plan, self.emit)
                 raise run_ended_error(ended, len(plan.hosts))
             wait_until_tasks_up(self.fleet, plan, self.emit)
 
     def commit(self, prepared: PreparedRun) -> None:
-        """Commit the run on all hosts. A run that has already succeeded counts as committed."""
+        """Commit the run on all hosts. If the run has already succeeded, this is no failure."""
         plan, prepared.step_begun = prepared.plan, "commit"
         with step_events(self.emit, "commit", plan.run):
             if self._call_and_find_ended(plan, RUN_COMMIT, "committed"):
@@ -344,10 +344,10 @@ class LaunchSteps:
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
     def _call_and_find_ended(self, plan: Plan, verb: Verb[Any], state: str) -> Errors:
-        """Call the verb on all hosts, and return the errors of hosts that no longer have the run.
+        """Call the verb on all hosts, and return the errors of hosts that have ended the run.
 
-        Such a host has ended the run or does not know it. All other failures are raised as one
-        error.
+        A host that does not know the run counts as one that has ended it. All other errors are
+        combined into one error, which is raised.
         """
         answers, errors = split_outcomes(call_all(self.fleet, plan, verb))
         self._emit_host_states(answers, state, plan)
@@ -366,7 +366,7 @@ def probe_questions(
 ) -> ProbeQuestions:
     """Return the questions of a launch's probe. They are the same for all hosts.
 
-    `recipe` is the recipe of the job's environment, if any.
+    `recipe` is the recipe of the job's Python environment, if the job has one.
     """
     return ProbeQuestions.for_hosts(
         hosts,
@@ -382,7 +382,7 @@ def probe_questions(
 
 
 def _required_protection(job: Job) -> AskedLevel:
-    """Return the protection of the tasks' ports that hosts must support.
+    """Return by which method (`protect`) hosts must be able to protect the tasks' ports.
 
     In a mode that uses only one host, no task listens on a port, so no protection is needed.
     """
@@ -417,7 +417,10 @@ def launch_needs(request: LaunchRequest, shipment: Shipment, plan: Plan | None =
 
 
 def _module_paths(code: str, folder: str, module: str) -> list[str]:
-    """Return the paths of the module's folder and files, relative to `code`, if they exist."""
+    """Return which of these exist: the module's folder, its `__init__.py`, and its `.py` file.
+
+    `folder` and the returned paths are relative to `code`.
+    """
     paths = (
         os.path.join(folder, name) for name in (module, f"{module}/__init__.py", f"{module}.py")
     )

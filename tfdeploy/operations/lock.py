@@ -1,7 +1,7 @@
 """Acquire, hold and release the lock of a job on several hosts.
 
-Every operation acquires the locks in the order of the host names. So if several launches begin at
-the same time, exactly one of them gets all locks.
+Every operation begins with the lock of the host whose name comes first. So if several launches
+begin at the same time, exactly one of them gets all locks.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.text.typed import InvalidJsonValue, Seconds, convert_untrusted
 from tfdeploy.transport.protocols import AgentChannel, Errors, Fleet, Outcomes, Session
 
-# The longest wait for a lock that another operation holds.
+# The longest wait, in seconds, for a lock that another operation holds.
 PATIENCE_S = 3600.0
-# How long a launch that has some locks waits for a lock that another launch holds.
+# If a launch already has some of its locks, it waits this many seconds for a lock that another
+# launch holds.
 LAUNCH_WAIT_S = 2.0
-UNLOCK_S = 5.0  # timeout of the call that releases a lock
+UNLOCK_S = 5.0  # timeout, in seconds, of the call that releases a lock
 _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
 class JobLock:
-    """A job's lock on hosts, held until the end of an operation.
+    """A job's lock on hosts, which the caller holds until its operation has ended.
 
-    The methods of this base class do nothing, so no lock is released early. The methods of the
-    subclass HostLocks release the lock on a host before the operation ends.
+    The methods of this base class do nothing, so no lock is released earlier. In the subclass
+    HostLocks, `release_host` releases the lock of a host before the operation has ended.
     """
 
     def release_host(self, session: Session) -> None:
@@ -51,9 +52,9 @@ HELD_TO_THE_END = JobLock()
 class HostLocks(JobLock):
     """The job's lock on each of `hosts`, released host by host.
 
-    So a host is free for other operations as soon as this operation has finished on that host.
-    Locks are acquired in the order of host names, so two operators cannot deadlock. `next_verbs`
-    names the verbs that are called next, so that the agents can load their modules in advance.
+    As soon as the operation has finished on a host, that host is free for other operations. Waiting
+    for locks follows the order of host names, so two operators cannot deadlock. `next_verbs` names
+    the verbs that are called next, so that the agents can load the modules of these verbs early.
     """
 
     fleet: Fleet
@@ -70,9 +71,9 @@ class HostLocks(JobLock):
         """Hold the lock on all hosts while the context is open.
 
         Raises one error for all hosts that cannot be locked. If another operation, such as a sync,
-        holds a lock, waits until the lock is released. But a launch does not wait for another
-        launch: it raises Refused. A host releases the lock when its SSH session ends, so nothing
-        stays locked if tfdeploy is killed.
+        holds a lock, waits until the lock is released. A launch does not wait for another launch,
+        but raises Refused. A host releases the lock when its SSH session ends, so nothing stays
+        locked if tfdeploy is killed.
         """
         values_or_error("reaching all hosts", self.start_agents())
         try:
@@ -85,9 +86,9 @@ class HostLocks(JobLock):
     def hold_where_possible(self) -> Iterator[Errors]:
         """Hold the lock on as many hosts as possible while the context is open.
 
-        For operations that can succeed on some hosts and fail on others. Yields the errors of the
-        hosts that could not be locked. While the context is open, the attribute `hosts` contains
-        only the locked hosts.
+        This is for operations that can succeed on some hosts and fail on others. Yields the errors
+        of the hosts that could not be locked. While the context is open, the attribute `hosts`
+        contains only the locked hosts.
         """
         try:
             yield self.acquire_where_possible()
@@ -95,7 +96,7 @@ class HostLocks(JobLock):
             self.release()
 
     def start_agents(self) -> Outcomes[AgentChannel]:
-        """Start the agents of all hosts at once, before the first lock is requested."""
+        """Start the agents of all hosts at once, because locks may be requested one by one."""
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
     def acquire_where_possible(self) -> Errors:
@@ -153,7 +154,7 @@ class HostLocks(JobLock):
     def reacquire(self) -> Errors:
         if not self._released:
             return {}
-        # Waiting for one lock while holding another may deadlock.
+        # Release the other locks first: to hold them while waiting for a lock could deadlock.
         self.release()
         self._released.clear()
         return self.acquire_where_possible()
@@ -163,7 +164,10 @@ class HostLocks(JobLock):
         self._release_on(hosts_except(self.hosts, self._released))
 
     def _release_on(self, hosts: Hosts) -> None:
-        """Release the locks of open sessions. Ignore errors: a lock also ends with its session."""
+        """Release the locks on the hosts that are still connected.
+
+        Errors are ignored, because a host releases the lock when its session ends.
+        """
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 
     def _unlock(self, session: Session) -> None:
@@ -171,7 +175,10 @@ class HostLocks(JobLock):
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
     def _request_lock(self, session: Session, wait_s: float) -> None:
-        """Request the lock from one host, which waits up to `wait_s` seconds for its release."""
+        """Request the lock from one host.
+
+        If another operation holds the lock, the host waits up to `wait_s` seconds for its release.
+        """
         args = {
             "job": self.job,
             "operation": self.operation,
@@ -184,9 +191,9 @@ class HostLocks(JobLock):
     def _acquire_on_host(self, session: Session, launch_wait_s: float) -> None:
         """Acquire the lock of one host. Raise Refused if it is not free within PATIENCE_S.
 
-        A launch waits only `launch_wait_s` for another launch. It waits at all because the other
-        launch may fail to lock one of the other hosts and then releases this lock. A lock that this
-        operation holds itself is never waited for: two names of the inventory are one machine.
+        A launch waits at most `launch_wait_s` for another launch, which may soon fail to lock
+        another host and release this lock. There is no wait for a lock that this operation itself
+        holds under another host name: two names in the inventory then mean the same machine.
         """
         host = session.host.name
         for wait_s in (launch_wait_s, PATIENCE_S):
@@ -216,7 +223,7 @@ class HostLocks(JobLock):
 def refuse_during_launch(fleet: Fleet, host: Host, job: str, holder: LockHolder) -> None:
     """Raise Refused if a launch holds the job's lock on the host. Errors of the host are ignored.
 
-    Such a launch has not yet started its run, so there is nothing to stop on the hosts.
+    `stop` calls this: the run of that launch has not started, so there is nothing to stop yet.
     """
     lock = HostLocks(fleet, (host,), job, "stop", holder, lambda event: None)
     outcome = fleet.each((host,), lambda session: lock._request_lock(session, 0.0))[host.name]
@@ -225,13 +232,16 @@ def refuse_during_launch(fleet: Fleet, host: Host, job: str, holder: LockHolder)
         raise Refused(
             f"{_describe_holder(outcome.details)} has not yet started its run",
             where=host.name,
-            next="press Ctrl-C in its terminal, or wait until it has started the run, and type the "
-            "same command again",
+            next="press Ctrl-C in the terminal of that launch, or wait until it has started the "
+            "run and type the same command again",
         )
 
 
 def _describe_holder(holder: Mapping[str, object]) -> str:
-    """Describe the holder of a lock in a text. Any field of `holder` may be missing or invalid."""
+    """Return a text that describes the holder of a lock.
+
+    The fields of `holder` come from a host, so any of them may be missing or invalid.
+    """
     try:
         since = time.strftime(
             " since %Y-%m-%d %H:%M:%SZ", time.gmtime(convert_untrusted(holder.get("time"), Seconds))

@@ -19,11 +19,11 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import LogFollower
 from tfdeploy.transport.protocols import Errors, Fleet
 
-# How many batches of lines may wait for the reader. While so many wait, the threads that follow the
+# At most this many batches of lines wait for the reader. Meanwhile, the threads that follow the
 # logs pause.
 QUEUE_BATCHES = 16
-# With --until: once that time has passed and no line has arrived for QUIET_S seconds, all lines up
-# to that time have arrived.
+# With `--until TIME`, tfdeploy waits until TIME has passed, and then until no line has arrived for
+# QUIET_S seconds. It then assumes that all lines up to TIME have arrived.
 QUIET_S = 1.0
 
 
@@ -36,8 +36,8 @@ def follow_lines(
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
 
-    At the end, `host_errors` also contains the errors of hosts that did not answer. `rotated_bytes`
-    contains, for each rotated log, the number of bytes that could not be read.
+    At the end, the errors of hosts that did not answer are added to `host_errors`. `rotated_bytes`
+    receives, for each log, the number of bytes that were rotated away before they were read.
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
@@ -48,8 +48,8 @@ def follow_lines(
     until = query.until
 
     def put(batch: list[LogLine]) -> None:
-        # Each queued batch prolongs the wait for the lines before `until`. So lines after `until`
-        # are not queued.
+        # Lines after `until` are dropped here. If they were queued, `_wait_for_lines` would wait
+        # longer, because it waits until no more batches arrive.
         if until is None or batch[0].time <= until:
             lines.put(batch)
 

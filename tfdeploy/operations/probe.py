@@ -20,12 +20,14 @@ from tfdeploy.transport.protocols import Fleet, Session
 class ProbeQuestions:
     """The arguments of the probe that are the same for all hosts.
 
-    `names`: for each host, the name or address at which the others reach it. `setup`: digest of the
-    job's Python environment, if the job has one. `preflight`: also read the facts that only a
-    preflight needs. `firewall`: also test what nft can do; sudo logs this test. `resolve`: those of
-    `names` that each host must be able to resolve. `program`: the first word of the command, if it
-    must be on PATH. `modules`: Python modules that the program imports. `python`: the interpreter
-    that the command names, if it names one; an environment of `setup` takes precedence.
+    - `names`: for each host, the name or address at which the others reach it.
+    - `setup`: the digest of the job's Python environment, if the job has one.
+    - `preflight`: also read the facts that only a preflight needs.
+    - `firewall`: also test what nft can do. On the host, sudo writes this test to its log.
+    - `resolve`: those of `names` that each host must be able to resolve.
+    - `program`: the first word of the command, if it must be on PATH.
+    - `modules`: the Python modules that the program imports.
+    - `python`: the interpreter that the command names, if any. It is ignored if `setup` is set.
     """
 
     names: tuple[str, ...]
@@ -69,9 +71,10 @@ def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostF
     try:
         facts.refuse_unrequested_facts(host.ports, questions.names, questions.modules)
         if questions.preflight and facts.preflight is None:
-            raise ValueError("no facts for the preflight")
+            raise ValueError("the facts for the preflight are missing")
     except ValueError as error:
-        raise BadAnswer(f"its answer to probe is invalid: {error}", where=host.name) from error
+        what = f"the host's answer to probe is invalid: {error}"
+        raise BadAnswer(what, where=host.name) from error
     return replace(facts, host=host.name, clock_skew_s=agent.clock_skew_s)
 
 
@@ -95,8 +98,8 @@ def probe(
     facts = values_or_error("probe", results)
     for name, error in silent.items():
         text = (
-            f"{name} has no role in this mode, but may have a newer `keep`. tfdeploy cannot find "
-            f"out: {error.what}"
+            f"{name} has no role in this mode, but may have newer checkpoints in `keep`. tfdeploy "
+            f"cannot find out: {error.what}"
         )
         emit_warning(emit, text, host=name)
     return {**facts, **spare}

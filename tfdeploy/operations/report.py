@@ -13,13 +13,13 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 
-LAST_LINES = 60  # how many log lines of the task that died first are shown
+LAST_LINES = 60  # the report shows this many log lines of the task that died first
 
 
 def report(
     fleet: Fleet, plan: Plan, store: RunStore, only_hosts: frozenset[str] | None = None
 ) -> tuple[RunReport, Status]:
-    """Return the report of a run, and the run's status, which the report contains too.
+    """Return the report of a run, and the status of the run from which the report was made.
 
     The status has the errors of hosts that do not answer. `only_hosts`: ask only these hosts.
     """

@@ -10,7 +10,7 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Hosts, hosts_named
 from tfdeploy.transport.protocols import Fleet, OnDone, Outcomes, Session
 
-PATIENCE_S = 60.0  # retries end if no host has answered for this time
+PATIENCE_S = 60.0  # if no host has answered for this many seconds, there are no more retries
 V = TypeVar("V")
 OnRetry = Callable[[dict[str, HostUnreachable]], None]
 
@@ -26,8 +26,8 @@ def each_with_retries(
 ) -> Outcomes[V]:
     """Run an idempotent action on all hosts, and retry it on unreachable or too slow hosts.
 
-    Retries end once no host has answered for `patience_s` seconds. Before each retry, `on_retry` is
-    called with the errors of the hosts that are tried again.
+    If no host has answered for `patience_s` seconds, there are no more retries. Before each retry,
+    `on_retry` is called with the errors of the hosts that are tried again.
     """
     last_answer_at = time.monotonic()
 

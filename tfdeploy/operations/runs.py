@@ -1,7 +1,7 @@
 """List runs, for `tfdeploy runs`.
 
-The list contains the runs that hosts report. For a host that does not answer, it contains the runs
-of that host that this machine has recorded.
+The list contains the runs that hosts report. If a host does not answer, the list also contains the
+runs on that host that this machine has recorded.
 """
 
 from __future__ import annotations
@@ -61,16 +61,19 @@ def list_runs(
 
 
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
-    """Return the rows sorted by `started`, newest first. Rows without that time come last.
+    """Return the rows sorted by `started`, newest first. Rows without a start time come last.
 
-    Times are compared as texts, without their final "Z". With the "Z", "10:00:05Z" would sort after
-    "10:00:05.3Z".
+    The times are texts. They are compared without the final "Z", because "10:00:05Z" would
+    otherwise sort after "10:00:05.3Z".
     """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
 def select_rows(rows: list[RunRow], states: Collection[str], since: float | None) -> list[RunRow]:
-    """Return the rows in one of `states` (empty: any state) that started at `since` or later."""
+    """Return the rows of runs in one of `states` that started at `since` or later.
+
+    If `states` is empty, runs in any state are returned.
+    """
     begin = (iso_z(since) or "").rstrip("Z")
     return [
         row

@@ -20,15 +20,15 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.text.typed import decode
 from tfdeploy.transport.protocols import Fleet, Session
 
-# The largest accepted file of samples, unpacked, in bytes. An agent sends at most half of this.
+# A host's file of samples is refused if it is larger than this number of bytes when unpacked.
+# Agents shrink a file that is larger than 1 MiB, so a correct file is far below this limit.
 MOST_BYTES = 4 << 20
 SILENCE_S = 60.0  # a host that sends nothing for this time counts as unreachable
 S = TypeVar("S", TaskSample, HostSample)
 
 
 def read_samples(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -> Samples:
-    """Return the samples of all hosts of the run. With `only_hosts`, return those of these
-    hosts."""
+    """Return the samples of all hosts of the run. `only_hosts`: ask only these hosts."""
     answers, errors = split_outcomes(
         fleet.each(hosts_of(plan, only_hosts), lambda session: _read_host_samples(session, plan))
     )
@@ -59,13 +59,13 @@ def _read_host_samples(
         try:
             content = frames.decompress(blob, MOST_BYTES)
         except frames.WireError as error:
-            raise BadAnswer(f"its samples cannot be read: {error}", where=name) from error
+            raise BadAnswer(f"the host's samples cannot be read: {error}", where=name) from error
         if item.task:
             tasks[item.task] = list(_decode_samples(content, TaskSample))
         else:
             host_samples = list(_decode_samples(content, HostSample))
     if stream.value is None:
-        raise BadAnswer("its list of samples is incomplete", where=name)
+        raise BadAnswer("the host's answer to samples is incomplete", where=name)
     if not stream.value.attempts.keys() <= own_tasks:
         raise BadAnswer("the host sent attempts of another host's task", where=name)
     return tasks, host_samples, stream.value
@@ -74,8 +74,8 @@ def _read_host_samples(
 def _decode_samples(content: bytes, kind: type[S]) -> Iterator[S]:
     """Yield the samples in the order of time.
 
-    Skips invalid lines, because a full disk may have cut a line. Skips a sample that has an earlier
-    time than the sample before it.
+    Skips invalid lines, because a full disk may have cut a line short. Also skips a sample whose
+    time is earlier than that of the sample before it.
     """
     last = float("-inf")
     for line in content.splitlines():

@@ -1,8 +1,8 @@
 """Make the job's Python environment on every host, and compare the hosts (`tfdeploy setup`).
 
-A host that has the environment already (same digest) gets only one call. The other hosts make the
-environment in parallel. Hosts with the same Python version get the same package versions, so a host
-that is added later does not get newer packages.
+If a host already has the environment (one with the same digest), nothing more is done there. The
+other hosts make the environment in parallel. Hosts with the same Python version get the same
+package versions, so a host that is added later does not get newer packages.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from tfdeploy.tree import EnvironmentRecipe, read_recipe
 from tfdeploy.tree.wheel_tags import find_unfit_wheels
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
-MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
+MAKE_S = 12 * 3600.0  # time limit in seconds: pip may compile for hours, or wait for another setup
 MAX_OUTPUT_BYTES = 64 << 20  # limit for the output of uv or pip on one host
-# For MAX_OUTPUT_BYTES, each line of output counts as this many bytes more than its length.
+# Each line of output counts as this many bytes more than its length, so that a host cannot send
+# empty lines without end.
 ITEM_BYTES = 100
 
 
@@ -88,13 +89,13 @@ def setup_job(
 ) -> Outcomes[Environment]:
     """Make the job's environment on all hosts, and return every host's outcome.
 
-    `inventory_hosts` are all hosts of the inventory. The private keys that log in to them must not
-    be sent. Raises UsageError for a job without `setup`.
+    `inventory_hosts` are all hosts of the inventory: the private keys with which this machine logs
+    in to them must not be sent. Raises UsageError for a job without `setup`.
     """
     recipe = read_environment_recipe(job, cache, list_withheld_files(job, inventory_hosts or hosts))
     if recipe is None:
         raise UsageError(
-            "the job asks for no environment",
+            "the job has no `setup`, so there is no environment to make",
             where=job.source or None,
             next="write `setup: {requirements: requirements.txt}` in the job file",
         )
@@ -122,7 +123,8 @@ class _Setup:
     def find_environment(self, session: Session) -> Environment | None:
         """Return the host's environment; None if it does not exist yet.
 
-        Raises Refused if the folder of wheels has a required package only for other Pythons.
+        Raises Refused if the folder of wheels has a required package, but not for the host's
+        version of Python.
         """
         began = time.monotonic()
         state = self._read_env_state(session)
@@ -152,7 +154,7 @@ class _Setup:
 
         def make_on_host(session: Session) -> Environment:
             state = self._read_env_state(session)
-            # Another setup may have made the environment while this setup waited for the lock.
+            # Ask again: another setup may have made the environment before this one got the lock.
             made = not state.ready
             if made:
                 state = self._make_environment(
@@ -193,7 +195,7 @@ class _Setup:
         host, recipe = session.host.name, self.recipe
         emit_note(
             self.emit,
-            "making the environment: this installs all packages, and may take minutes (-v shows how)",
+            "making the environment: all packages are installed, which may take minutes (see -v)",
             host=host,
         )
         wheels = WHEELS if recipe.wheels else None
@@ -210,7 +212,8 @@ class _Setup:
                 weight += ITEM_BYTES + len(item.line or "")
                 if weight > MAX_OUTPUT_BYTES or time.monotonic() > give_up:
                     raise BadAnswer(
-                        "it sends output without end while it makes the environment", where=host
+                        "the host sends output without end while it makes the environment",
+                        where=host,
                     )
                 if item.line is not None:
                     emit_note(self.emit, item.line, level="detail", host=host)
@@ -222,7 +225,7 @@ class _Setup:
                     )
         if stream.value is None or not stream.value.ready:
             raise BadAnswer(
-                "the host reports that it made the environment, but this is not ready",
+                "the host does not report that the environment is ready",
                 where=host,
             )
         return stream.value
@@ -233,10 +236,10 @@ def _to_environment(state: EnvState, **more: Any) -> Environment:
 
 
 def common_package_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
-    """Return {Python version: {package: version}} of the packages that have one version everywhere.
+    """Return {Python version: {package: version}} for the packages on which environments agree.
 
-    A package is left out if two environments with the same Python version have different versions
-    of it.
+    Only environments with the same Python version are compared. A package is left out if they have
+    different versions of it, or if one of them lacks it.
     """
     versions: dict[str, dict[str, str]] = {}
     for each in environments:

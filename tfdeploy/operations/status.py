@@ -15,8 +15,8 @@ from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Errors, Fleet
 
-SETTLE_S = 2.0  # seconds that hosts have for telling each other that the run has ended
-DEATH_LINES = 8  # how many log lines of the task that died first are shown
+SETTLE_S = 2.0  # hosts have this many seconds to tell each other that the run has ended
+DEATH_LINES = 8  # `status` shows this many log lines of the task that died first
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Status:
     # Hosts on which the minder (the process that watches the run there) is gone although the run
     # has not ended, for example after a reboot: see watch/resume.py.
     processless_hosts: tuple[str, ...]
-    # (one host that knows that the run has ended, all hosts that do not know it). None if all hosts
-    # know it, or if none does: see watch/relay.py.
+    # If some hosts know that the run has ended and others do not: a pair (one host that knows it,
+    # all hosts that do not). Otherwise None. See watch/relay.py.
     uninformed: tuple[str, tuple[str, ...]] | None
 
 
@@ -56,7 +56,8 @@ def lines_of_first_death(
 ) -> list[str]:
     """Return the last lines of the task that died first, if the run failed because of that task.
 
-    The lines come from the task's host. If the host gives none, they come from the fetched logs.
+    The lines come from the task's host, or from `fetched` if the host does not answer or no longer
+    has the run.
     """
     view = run_status.view
     if view.first_death not in {task.task for task in view.tasks} or view.state not in (
@@ -70,8 +71,8 @@ def lines_of_first_death(
 def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Return (one host that knows that the run has ended, all hosts that do not know it).
 
-    Returns None if all hosts know it, or if no host knows it. The hosts are asked twice, SETTLE_S
-    seconds apart, because they may be about to tell each other.
+    Returns None if all hosts know it, or if no host does. If some do not know it, they are asked
+    again after SETTLE_S seconds, because hosts tell each other.
     """
     uninformed_hosts = _find_uninformed_hosts(watch)
     if uninformed_hosts is not None:
@@ -82,9 +83,10 @@ def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | Non
 
 
 def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return find_informed_and_uninformed_hosts for the states that hosts have reported so far.
+    """Return (one host that knows that the run has ended, all hosts that do not know it), or None.
 
-    Hosts that do not answer and hosts that lost their processes of the run are left out.
+    This looks only at what hosts have reported so far. Hosts that do not answer, and hosts on which
+    no process of the run is alive, are left out.
     """
     return find_informed_and_uninformed_hosts(
         {
@@ -98,9 +100,9 @@ def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 def _sorted_metric_values(
     value_by_metric: dict[str, float], first: Iterable[str]
 ) -> dict[str, float]:
-    """Return {metric: value}, beginning with the metrics in `first`.
+    """Return {metric: value} with the metrics of `first` first, in their order.
 
-    Counters that serve only to compute rates are left out.
+    Counters that are used only to compute rates are left out.
     """
     others = (name for name in value_by_metric if name not in OTHER_STEPS)
     return {

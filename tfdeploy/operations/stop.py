@@ -1,7 +1,7 @@
 """Stop a run on all hosts at once (`tfdeploy stop`).
 
-A host sends SIGTERM to the tasks, waits for the grace period, sends SIGKILL, and then verifies that
-no process is left.
+Each host sends SIGTERM to its tasks, waits for the grace period, sends SIGKILL, and then verifies
+that no process of the run is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
-SLACK_S = 60.0  # seconds, after the grace period, in which a host must answer
+SLACK_S = 60.0  # a host must answer within this many seconds after the grace period
 Outcome = RunEnded | TfdeployError | None  # None stands for a host that does not know the run
 
 
@@ -57,7 +57,7 @@ def stop(
 def run_end_before_stop(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
     """Return how the run ended, if it had already ended before `stop` was called.
 
-    Returns None if the run was still alive, or if a host did not answer.
+    Returns None if the run was still alive when `stop` was called, or if a host did not answer.
     """
     outcomes = [each for each in results.values() if each is not None]
     if not outcomes or not all(isinstance(each, RunEnded) and each.had_ended for each in outcomes):

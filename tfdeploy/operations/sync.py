@@ -1,7 +1,7 @@
 """Send code and data sets to all hosts at once (`tfdeploy sync`).
 
-On each host, the code is stored as a release: a folder whose name is a digest of its content.
-Digests are compared first, so a host that already has all code and data receives nothing.
+On each host, the code is stored as a release: a folder whose name is a digest of its content. The
+digests of code and data are compared first, so a host that already has everything receives nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-TRIES = 3  # code that changes while it is sent is sent at most this many times
+TRIES = 3  # if the code changes while it is sent, it is sent at most this many times
 
 
 def sync(
@@ -40,8 +40,8 @@ def sync(
 ) -> Outcomes[SyncResult]:
     """Send the shipment to all hosts, and return every host's outcome.
 
-    If a host fails, the others still receive everything. On each host, `lock` is released once the
-    host has received everything.
+    If a host fails, the others still receive everything. As soon as a host has received everything,
+    its `lock` is released.
     """
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
     if shipment.data:
@@ -69,10 +69,10 @@ def sync_job(
 ) -> Outcomes[SyncResult]:
     """Lock the hosts, read the code and data, and send them. Return every host's outcome.
 
-    If the code changes while it is sent, it is read again, and sent again to the hosts that have
-    not received it. `inventory`: the whole inventory, needed for data sets that are read from a
-    host or split among workers. `wait_for_connections`: the result of begin_connecting.
-    `allow_secrets`: accept private keys in the code.
+    If the code changes while it is sent, it is read again, and sent again to the hosts on which
+    sending failed for this reason. `inventory`: the whole inventory, needed for data sets that are
+    read from a host or split among workers. `wait_for_connections`: the function that
+    `begin_connecting` returned. `allow_secrets`: accept private keys in the code.
     """
     read = partial(read_whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
@@ -108,10 +108,10 @@ def sync_job(
 def _outcomes_of_complete_hosts(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit
 ) -> Outcomes[SyncResult]:
-    """Return the outcomes of the hosts that need no lock.
+    """Return the outcomes of the hosts on which there is nothing to do, so that they need no lock.
 
-    They are the hosts that already have all code, and the hosts that failed. Returns {} if the
-    shipment has data sets.
+    These are the hosts that already have all code, and the hosts that failed. If the shipment has
+    data sets, no host is asked, and the result is {}.
     """
     if shipment.data:
         return {}
@@ -130,7 +130,10 @@ def _outcomes_of_complete_hosts(
 def _unconfirmed_deletions(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> Outcomes[SyncResult]:
-    """Return {} if the data sets may be sent, otherwise the same error for every host."""
+    """Ask the operator before most files of a data set are deleted.
+
+    Returns {} if the data sets may be sent, otherwise the same error for every host.
+    """
     if not shipment.data:
         return {}
     from tfdeploy.operations.sending.send_data import note_and_confirm_deletions

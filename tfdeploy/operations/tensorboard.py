@@ -1,10 +1,10 @@
 """Run TensorBoard on a host of the run (`tfdeploy tensorboard`).
 
-By default, it is the host of the deciding task: the task that decides whether the run has succeeded
-(usually the chief). TensorBoard reads the run's working directory, including its `keep` folders
-(checkpoints). This machine reaches TensorBoard through a tunnel. Other users of the host and of
-this machine get error 404, because they do not know the path in its URL. TensorBoard ends when this
-process ends, even if this process is killed.
+By default, TensorBoard runs on the host of the deciding task: the task that decides whether the run
+has succeeded (usually the chief). TensorBoard reads the run's working directory, including its
+`keep` folders (checkpoints). This machine reaches TensorBoard through a tunnel. Its URL contains a
+secret path, so other users of the host and of this machine get error 404. TensorBoard ends when
+this process ends, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def tensorboard(
 ) -> Iterator[TensorBoard]:
     """Run TensorBoard while the context is open.
 
-    `host` chooses another host of the run. `port` is the port on this machine. If `port` is None,
-    6006 is used, or any free port if 6006 is taken.
+    `host` names the host of the run on which TensorBoard runs (None: the host of the deciding
+    task). `port` is the port on this machine (None: 6006, or any free port if 6006 is taken).
 
     Raises Refused if TensorBoard is not installed on the host, or if the port is taken. Also raises
     UsageError, HostFailed and HostUnreachable.
     """
     session = session_of(fleet, _choose_host(plan, host))
-    # If `python` is "", the host uses the interpreter that the plan names for this host.
+    # `python` may be "". The host then uses the interpreter that its own copy of the plan names.
     python = plan.host(session.host.name).python
     stream = session.agent().stream(TENSORBOARD, {**plan.run_args, "python": python})
     try:
@@ -76,10 +76,10 @@ def tensorboard(
 
 
 def _choose_host(plan: Plan, requested: str | None) -> Host:
-    """Return the requested host.
+    """Return the host on which TensorBoard runs.
 
-    If `requested` is None, return the host of the task that decides whether the run has succeeded.
-    If there is no such task, return the first host.
+    It is the host `requested` or, if that is None, the host of the task that decides whether the
+    run has succeeded. If there is no such task, it is the first host.
     """
     name = requested or host_of_deciding_task(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)

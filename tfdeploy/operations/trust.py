@@ -1,7 +1,7 @@
 """Scan the host keys of machines, and record the keys that the user confirms (`tfdeploy trust`).
 
-A key that has changed is only reported. `replace_key` replaces the key of one machine that the user
-has named.
+If a machine's key differs from its recorded key, this is only reported. `replace_key` replaces the
+recorded key of one machine, which the user must name.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def scan_host_keys(
     """Return the host keys of all jump hosts, then those of `hosts` in order.
 
     Each machine is scanned only once, because sshd penalises connections without a login. A machine
-    behind a jump host is scanned only if known_hosts already contains the jump host's key. If it
-    does not, record that key and then scan again.
+    behind a jump host is scanned only if known_hosts already contains the key of the jump host.
+    Otherwise, the caller must first record that key and then call this function again.
     """
     hops: dict[Target, str] = {}
     destinations: list[tuple[str, Target | TfdeployError]] = []
@@ -99,9 +99,9 @@ def _scan_by_jump_count(
 def _outcome_for_host(
     scans: dict[Target, Outcome], name: str, target: Target | TfdeployError
 ) -> Outcome:
-    """Return the scan of the host's machine, with the name and target of this host filled in.
+    """Return the outcome of the scan of the host's machine, changed so that it names this host.
 
-    This is needed because several hosts of the inventory may be the same machine.
+    Several hosts of the inventory may be the same machine, which is scanned only once.
     """
     if isinstance(target, TfdeployError):
         return target
@@ -114,7 +114,7 @@ def _outcome_for_host(
 
 
 def _without_login_fields(target: Target) -> Target:
-    """Return the target without the fields that matter only for a login."""
+    """Return the target without the fields that only a login uses, to find equal machines."""
     return replace(
         target,
         user="",
@@ -154,7 +154,7 @@ def _find_target(hosts: Hosts, name: str) -> Target | None:
 def record_new_keys(results: Iterable[HostKeyScan]) -> list[HostKeyScan]:
     """Record each new key in `results` once, and return the results whose keys were recorded.
 
-    Raises HostFailed.
+    Raises HostFailed if a key cannot be recorded.
     """
     recorded: dict[tuple[str, str, bytes], HostKeyScan] = {}
     for result in results:

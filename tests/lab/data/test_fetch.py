@@ -303,7 +303,7 @@ def test_who_launched_elsewhere_is_led_astray_by_no_plan(
     try:
         on_n1.write_text(honest.replace('"host":"n3"', '"host":"../../../../.ssh"'))
         stderr = operator.run("fetch", ended, "--to", "astray", exit_code=1, env=elsewhere).stderr
-        assert f"[n1] its plan of {ended} is invalid" in stderr
+        assert f"[n1] the host's plan of {ended} is invalid" in stderr
         new = files(operator.home) - before - {"work/astray/.gitignore"}
         assert new >= {"work/astray/files/n3/out/result.txt", "work/astray/logs/ps-0@n1.log"}
         assert all(

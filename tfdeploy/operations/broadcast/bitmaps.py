@@ -18,8 +18,8 @@ from tfdeploy.errors import BadAnswer
 class RowSelection:
     """Some rows of a listing of files, and a name for this selection.
 
-    Two selections with the same name have the same rows, so that comparing them is cheap and hosts
-    that lack the same rows can share one object.
+    Selections with the same name have the same rows. So only names are compared, which is cheap,
+    and hosts that lack the same rows can share one object.
     """
 
     name: str
@@ -29,8 +29,8 @@ class RowSelection:
 class RowSet(Collection[int]):
     """A set of row numbers of a listing.
 
-    The set needs one byte for each of the `total_rows` rows. A Python set of a million ints would
-    need 100 MB.
+    It is a byte array with one byte for each of the `total_rows` rows, to save memory: a Python set
+    of a million ints would need 100 MB.
     """
 
     def __init__(self, rows: Iterable[int], total_rows: int) -> None:
@@ -49,16 +49,17 @@ class RowSet(Collection[int]):
 
 
 def rows_from_bitmap(packed: str, listing: Listing, host: str) -> array[int]:
-    """Return the row numbers that are set in a host's bitmap.
+    """Return the numbers of the rows that a host's bitmap marks.
 
-    Raises BadAnswer if the bitmap does not fit the listing, or if a row is not a file with content.
+    Raises BadAnswer if the bitmap does not have one bit for each row of the listing, or if it marks
+    a row that is not a file with content, such as a folder.
     """
     content = unpack_bitmap(packed, host)
     if len(content) != (len(listing) + 7) // 8:
-        raise BadAnswer("its bitmap of files does not fit the listing", where=host)
+        raise BadAnswer("the host's bitmap of files does not fit the listing", where=host)
     numbers = array("I", bitmap.marked_numbers(content))
     if any(row >= len(listing) or not listing.has_own_content(row) for row in numbers):
-        raise BadAnswer("its bitmap of files marks rows that are not files", where=host)
+        raise BadAnswer("the host's bitmap of files marks rows that are not files", where=host)
     return numbers
 
 
@@ -67,4 +68,4 @@ def unpack_bitmap(packed: str, host: str) -> bytes:
     try:
         return bitmap.unpack(packed)
     except ValueError as error:
-        raise BadAnswer(f"its bitmap of files is invalid: {error}", where=host) from error
+        raise BadAnswer(f"the host's bitmap of files is invalid: {error}", where=host) from error

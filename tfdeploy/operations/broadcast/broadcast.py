@@ -1,8 +1,8 @@
 """Run one broadcast: hosts that lack the same files receive them and pass them on to each other.
 
-The planner decides which members send to which (a member's parents send to it). It plans again if a
-member fails, is slow, or cannot be reached by another member. Pieces that have arrived are not sent
-again.
+The planner decides which members send to which: each member has parents, which send to it. The
+planner plans again if a member fails, is slow, or cannot be reached by another member. Pieces that
+have arrived are not sent again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16  # at most this many members are called at the same time
 PLAN_S = 0.5  # every PLAN_S seconds, tfdeploy plans anew which member sends to which
-RETRY_S = 0.05  # seconds between checks whether a call over a lost connection has ended
+RETRY_S = 0.05  # every RETRY_S seconds, check whether a call over a lost connection ended
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
 SEGMENTS_AHEAD = 4
@@ -59,7 +59,7 @@ class Broadcast:
     check_source: raises SourceChanged if the source has changed.
     put_in_place: puts a member's files in place. The member continues to send to others.
     reconnect: returns a new session of a member whose connection ended, or raises TfdeployError.
-        None: a member whose connection ended has failed.
+        If `reconnect` is None, a member fails when its connection ends.
     """
 
     source: BroadcastSource
@@ -83,7 +83,7 @@ class Broadcast:
     _not_joined: dict[str, float] = field(default_factory=dict)
     # Hosts whose connection ended after their files were in place.
     _placed_and_lost: set[str] = field(default_factory=set)
-    _is_source_hashed: bool = False  # True once all is hashed and the source is still unchanged
+    _is_source_hashed: bool = False  # True once all files are hashed and were found unchanged
     _is_checking_source: bool = False
     _ended: bool = False
     _joined_at: float = 0.0
@@ -131,9 +131,9 @@ class Broadcast:
         return next(iter(reversed(self.report.last_parents.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
-        """Return the members that the plan includes although they have not joined yet.
+        """Return the members that have not joined yet but are part of the plan.
 
-        Once START_WITHOUT_S seconds have passed and any member has joined, the result is empty.
+        After START_WITHOUT_S seconds, the result is empty if at least one member has joined.
         """
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
         if is_late and len(self._not_joined) < len(self.members):
@@ -141,9 +141,9 @@ class Broadcast:
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
     def _fail_late_joiners(self) -> None:
-        """Fail members that have not joined in time.
+        """Mark members that have not joined in time as failed.
 
-        A member that lost its connection has only REJOIN_S seconds if all other members are done.
+        If all other members are done, a member that lost its connection has only REJOIN_S seconds.
         """
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
@@ -151,12 +151,12 @@ class Broadcast:
         for name, since in list(self._not_joined.items()):
             why = self.members[name].why_lost
             if time.monotonic() - since > (REJOIN_S if why and others_done else JOIN_TIMEOUT_S):
-                error = why or HostFailed("it did not join in time", where=name)
+                error = why or HostFailed("the host did not join the broadcast in time", where=name)
                 self._fail_member(self.members[name], error)
 
     def _fail_stalled_members(self) -> None:
         of_host = f" of {self.source.source_host}" if self.source.source_host else ""
-        what = f"it has received no further piece of the data{of_host}"
+        what = f"the host has received no further piece of the data{of_host}"
         waiting = [
             member
             for member in self._live_members()
@@ -173,9 +173,9 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Return early after a report that says more than plain progress. The caller plans anew after
-        each return. A new plan after every progress report would use a sixth of a core with 32
-        hosts, and a whole core with 200 hosts.
+        Return early after a report that is more than plain progress, such as a failure. The caller
+        makes a new plan after each return. To plan after every progress report would use a sixth
+        of a core with 32 hosts, and a whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
@@ -215,22 +215,20 @@ class Broadcast:
     ) -> None:
         if kind == "disk":
             self._fail_member(
-                member, HostFailed(f"it could not write the data: {reason}", where=member.name)
+                member, HostFailed(f"the host cannot write the data: {reason}", where=member.name)
             )
         elif kind == "differs" and member.name == self.source.source_host:
-            what = "its files changed while they were sent"
+            what = "the host's files changed while they were sent"
             self.source.error = SourceChanged(what, where=member.name)
         elif kind == "differs" and member.is_lender:
-            text = (
-                f"files of {member.name} differ from the source, so it does not send them to others"
-            )
+            text = f"files of {member.name} differ from the source, so this host sends no files"
             emit_note(self.emit, text, host=member.name)
             self._fail_member(
-                member, HostFailed("its files differ from the source", where=member.name)
+                member, HostFailed("the host's files differ from the source", where=member.name)
             )
         elif kind == "differs" and not member.content_differs and not member.placing:
             member.content_differs = True
-            text = f"files on {member.name} differ from the source, but have the same size and time"
+            text = f"files of {member.name} differ from the source and are sent again"
             emit_note(self.emit, text, host=member.name)
         elif (
             parent in self.members
@@ -248,7 +246,7 @@ class Broadcast:
                 emit_note(self.emit, text, level="detail", host=member.name)
 
     def _reconnect_once_or_fail(self, member: MemberSession, error: TfdeployError) -> None:
-        """Reconnect once to a member whose connection ended. The member resumes where it was."""
+        """Reconnect to a member whose connection ended. The second time, fail the member."""
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
         )
@@ -272,28 +270,28 @@ class Broadcast:
         report = self._make_report_queuer(member)
         try:
             session = self.reconnect(member)
-            # Wait until a call over the old connection, if there is one, has failed by itself.
+            # A call over the old connection may still be in progress. Wait until the call fails.
             while member.busy:
                 time.sleep(RETRY_S)
             member.reset_for_reconnect(session)
             if not self._ended:
                 member.join(self._join_args[member.name], report)
         except TfdeployError:
-            # The error of the lost connection explains more than that of the reconnect.
+            # Report why the connection was lost. This explains more than why the reconnect failed.
             report(lost)
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
     def _make_report_queuer(self, member: MemberSession) -> Callable[[MemberMessage], None]:
-        """Return a callback that queues the member's reports until the member reconnects."""
+        """Return a callback that queues the reports of the member's present connection."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
 
     def _make_feeder_callback(self, report: OnError) -> OnError:
-        """Return an error callback for a feeder, which sends from this machine to one member.
+        """Return the error callback of a feeder (threads that send from this machine to a member).
 
-        If the host that has the source caused the error, the callback reports the error as that
-        host's error. It reports any other error as the member's error.
+        The callback reports an error of the host that has the source as that host's error, and any
+        other error as the member's error.
         """
         source_host = self.members.get(self.source.source_host or "")
 
@@ -322,7 +320,7 @@ class Broadcast:
                 self.source.error = self.source.error or error
 
     def _can_do_without_source(self) -> bool:
-        """Return True if a member has all files, so that the source's host is no longer needed."""
+        """Return True if the source's host is no longer needed, because a member has all files."""
         return self._is_source_hashed and any(member.is_complete for member in self._live_members())
 
     # --- planning, and putting files in place
@@ -391,9 +389,8 @@ class Broadcast:
     def _place_complete_members(self, pool: ThreadPoolExecutor) -> None:
         """Put the files in place on each member as soon as the member has all of them.
 
-        Files that were compared only by size and time, and not by hashes, are put in place only
-        after all other members have received their files: until then, a hash may show that the
-        content differs.
+        A member whose files were compared only by size and time must wait until all other members
+        have received their files. Until then, the hashes may show that its content differs.
         """
         if self.source.error is not None:
             raise self.source.error
@@ -413,7 +410,7 @@ class Broadcast:
             pool.submit(self._check_source_and_mark_seen, unseen)
 
     def _check_source_and_mark_seen(self, members: list[tuple[MemberSession, int]]) -> None:
-        """Check that the source is unchanged, and record that in each member (`source_seen`).
+        """Check that the source is unchanged, then set `source_seen` of each of `members`.
 
         `members`: pairs (member, how often the member's connection has ended so far). If a member
         loses its connection during the check, `source_seen` is not set for that member.
@@ -421,7 +418,7 @@ class Broadcast:
         try:
             self.check_source()
         except HostUnreachable:
-            # No harm is done: the members already have all files, with the hashed contents.
+            # The source cannot be checked, which does no harm: the members have what was hashed.
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
@@ -439,7 +436,7 @@ class Broadcast:
             report(error)
 
     def _send_plan_changes(self, member: MemberSession, report: OnError) -> None:
-        """Send the member its new parents and hashes. Start or stop its feeder if needed."""
+        """Send the member its parents and hashes. Start or stop sending from this machine to it."""
         plan = self._plan
         assert plan is not None
         feeds = plan.by_child.get(member.name, ())
@@ -458,7 +455,7 @@ class Broadcast:
             report(error)
         finally:
             member.busy = False
-            self._wake_main_loop()  # the plan may have changed during the call
+            self._wake_main_loop()  # the plan may have changed during the call to the member
 
     def _update_control_feeder(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: OnError
@@ -480,7 +477,7 @@ class Broadcast:
         self.control_sent_bytes += byte_count
 
     def _hash_source(self) -> None:
-        """Hash the source, at most SEGMENTS_AHEAD segments beyond what the fastest member has."""
+        """Hash the source, but stay at most SEGMENTS_AHEAD segments ahead of the fastest member."""
         ahead = SEGMENTS_AHEAD * SEGMENT * PIECE_BYTES
         try:
             for segment in range(self.source.cut.segment_count):

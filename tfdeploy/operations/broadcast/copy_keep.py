@@ -1,8 +1,8 @@
 """Copy a job's keep folders (files that outlive a run, such as checkpoints) between hosts.
 
-The files go from one host to other hosts. Used before a run in mirrored mode, and for
-`fetch --onto`. All hosts list their folders first, so that only missing files are sent. A second
-launch after the same training sends nothing.
+The files go from one host to other hosts. This is done before a run in mirrored mode, and by
+`fetch --onto`. All hosts list their folders first, so that only missing files are sent. If nothing
+was trained since the last copy, nothing is sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from tfdeploy.text.typed import is_safe_relative_path
 from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Fleet, Session
 
-# Temporary copies that TensorFlow's non-chief workers write.
+# TensorFlow's workers other than the chief write temporary copies into folders of this name. They
+# are not copied.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 
 
@@ -56,7 +57,7 @@ class KeepDifference:
 class KeepCopyRequest:
     """A request to copy the keep folders `keep` of a job from the host `source`.
 
-    `run` is the run for which they are copied, if any.
+    `run` is the run that needs the folders. It is None for `fetch --onto`.
     """
 
     job: str
@@ -104,10 +105,10 @@ def copy_keep(fleet: Fleet, copy: KeepCopyRequest, hosts: tuple[Host, ...], emit
 def find_keep_difference(
     source: tuple[FoundFile, ...], existing: tuple[FoundFile, ...]
 ) -> KeepDifference:
-    """Return what must change so that a host with the files `existing` has those of `source`.
+    """Return what must change so that a host with the files `existing` has the files `source`.
 
-    Files are compared by path, size and mtime in whole seconds. Links with a target outside their
-    own folder are not copied.
+    Files are compared by path, size and mtime in whole seconds. A link is not copied if its target
+    is outside the folder of the link.
     """
     ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
     theirs = {file.path: _size_and_mtime_s(file) for file in existing if file.target is None}
@@ -183,7 +184,7 @@ def _broadcast_missing_files(
 def _place_keep(
     session: Session, difference: KeepDifference, copy: KeepCopyRequest, emit: Emit
 ) -> None:
-    """Let the host put the received files in place, and emit a note."""
+    """Let the host put the received files in place, and emit a note that says what was copied."""
     agent, host = session.agent(), session.host.name
     files = [list(_to_file_to_send(file)) for file in difference.files_to_send]
     args = {

@@ -18,8 +18,8 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, list_again
 
-# Minimum size in bytes of a data set that is sent by a host instead of this machine, if one of the
-# hosts already has the whole data set.
+# If a host already has the whole data set, and the files to send have at least this many bytes,
+# then that host sends them to the other hosts. Otherwise, this machine sends them.
 LENT_BYTES = 64 << 20
 LISTING_TIMEOUT_S = 600.0
 
@@ -70,9 +70,9 @@ class DataSet:
     ) -> list[Stream]:
         """Return the streams (each sends some of the files) that bring every host what it lacks.
 
-        `lacking_by_host`: for each host, the rows that it lacks, as rows of the whole data set.
-        `wanted_by_host`: for each of these hosts, all rows that it should have. `complete_hosts`:
-        the hosts that lack nothing.
+        Files are given as row numbers of the listing of the whole data set. `lacking_by_host`: the
+        rows that each host lacks. `wanted_by_host`: all rows that each of these hosts should have.
+        `complete_hosts`: the hosts that lack nothing.
         """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
         lacking = {name: each.rows for name, each in lacking_by_host.items() if each.rows}
@@ -82,13 +82,13 @@ class DataSet:
                 for name, rows in lacking.items()
             ]
         if self.split is not None:
-            # If the data set is read from a host (the origin), only that host's files are certainly
-            # correct. So no other host sends the files that it already has.
+            # If the data set is read from a host (the origin), only the files of the origin are
+            # certainly correct. So only the origin sends, even if other hosts hold some files.
             held = {} if origin is not None else self.split.held_rows_by_host
             return assign_streams(
                 {name: wanted_by_host[name] for name in lacking}, lacking, sizes, held, origin
             )
-        # Most hosts lack the same rows, so this set is small.
+        # Most hosts lack the same rows, so there are only a few different selections of rows.
         different = set(lacking_by_host.values())
         moved = array(
             "I", RowSet((row for each in different for row in each.rows if sizes[row]), len(sizes))
@@ -101,9 +101,10 @@ class DataSet:
         return [Stream(tuple(lacking), origin or lender, moved)] if moved else []
 
     def is_sent_by_rsync(self, stream: Stream) -> bool:
-        """Return whether rsync sends this stream: from this machine to a single host.
+        """Return whether rsync sends this stream. If not, the stream is broadcast.
 
-        Files with holes are broadcast, because rsync would send the holes.
+        rsync can only send from this machine to a single host. Sparse files are broadcast even to a
+        single host, because rsync would send their holes too.
         """
         rows = self.listing.rows
         return (

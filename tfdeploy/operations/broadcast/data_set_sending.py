@@ -1,4 +1,4 @@
-"""Send one data set to hosts once: find the missing files of each host, send them, put them in place.
+"""Try once to send a data set: find the missing files of each host, send them, put them in place.
 
 Files that several hosts lack are broadcast. Files that one host lacks are sent to it by rsync. A
 host keeps the old data in place until the whole data set has arrived.
@@ -62,7 +62,7 @@ class _MissingRows:
 
 
 class DataSetSending:
-    """Makes one attempt to send a data set to hosts. It fails if the source has changed."""
+    """One attempt to send a data set to hosts. The attempt fails if the source has changed."""
 
     def __init__(
         self,
@@ -77,8 +77,9 @@ class DataSetSending:
     ) -> None:
         """`release` is called with the session of each host that has the whole data set.
 
-        `trusts_staged`: do not send again files that a host has received with the right size and
-        time. False after the source has changed, because a changed file may keep its size and time.
+        `trusts_staged`: files of the right size and time in a host's staging folder are not sent
+        again. It is False if the source changed during an earlier attempt, because a changed file
+        may keep its size and time.
         """
         self._trusts_staged = trusts_staged
         self._fleet, self._data = fleet, data
@@ -104,7 +105,8 @@ class DataSetSending:
             host for host in hosts if isinstance(outcomes.get(host.name), ReceivedFiles)
         ]
         waiting = hosts_except(hosts, outcomes)
-        # Hosts that seemed to share the folder of another host, but do not.
+        # Hosts that seemed to share a folder with another host. If such a host still lacks files
+        # after the other host has got the data, the data is sent to it too.
         unshared_hosts: set[str] = set()
         while waiting:
             missing_by_host, failed = _split_answers(
@@ -234,7 +236,7 @@ class DataSetSending:
 
         The outcomes are added to `results`. Raises SourceChanged.
         """
-        # True if each host gets only one stream, and needs nothing more once this stream has ended.
+        # True if each host gets only one stream: the host has everything after this stream.
         single = len(streams) == 1 or self._data.by_rsync
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
@@ -307,7 +309,7 @@ class DataSetSending:
                 try:
                     sent_bytes = send(lack.session)
                 except HostUnreachable:
-                    # The connection broke. A second rsync goes on where the first one ended.
+                    # The connection broke. A second rsync resumes where the first rsync stopped.
                     sent_bytes = send(session_of(self._fleet, lack.session.host))
             self._check_unchanged()
             if is_only_stream:
@@ -332,7 +334,7 @@ class DataSetSending:
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
         receivers = {name: missing_by_host[name] for name in stream.receivers}
-        # Hosts that should have the same files share one packed bitmap.
+        # Hosts that should have the same files get the same bitmap, which is packed only once.
         wanted = {lack.wanted.digest: lack.wanted for lack in receivers.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
@@ -377,8 +379,8 @@ class DataSetSending:
     ) -> dict[str, MemberSession]:
         """Return the members of the broadcast by host name.
 
-        A host that lends its files (has them and only sends them) is the first member, so that
-        hosts near it receive first.
+        If a lender sends the files (a host that has all of them and receives none), it is the first
+        member, so that hosts near it receive first.
         """
         total, sizes = file_broadcast.total_bytes, self._data.listing.rows.sizes
         members: dict[str, MemberSession] = {}
@@ -389,9 +391,9 @@ class DataSetSending:
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
-                text = f"{stream.lender} cannot send what it has: {error.what}"
+                text = f"{stream.lender} cannot send its files to other hosts: {error.what}"
                 emit_note(self._emit, text, host=stream.lender)
-        # Hosts that lack the same files share one sum of sizes.
+        # The total size is computed only once for all hosts that lack the same files.
         lacking_bytes = {
             each: sum(sizes[row] for row in each.rows if row in rows)
             for each in {lack.lacking for lack in missing_by_host.values()}
@@ -409,12 +411,12 @@ class DataSetSending:
     def _check_unchanged(self) -> None:
         """Raise SourceChanged if the source has changed."""
         if self._data.has_changed(self._fleet):
-            raise SourceChanged("it changed while it was sent", where=self._data.listing.source)
+            raise SourceChanged("data changed while it was sent", where=self._data.listing.source)
 
     def _connect_lender(
         self, host: str, broadcast_id: str, rows: RowSet, total_bytes: int
     ) -> MemberSession:
-        """Tell a host which of its files it sends to others, and return the host as a member."""
+        """Tell a host which of its files it must send to others. Return the host as a member."""
         origin, split = self._data.origin, self._data.split
         candidates = [
             *self._complete,

@@ -1,4 +1,4 @@
-"""Send data sets to hosts, and send a data set again if its source changes meanwhile.
+"""Send data sets to hosts, and send a data set again if its source changes while it is sent.
 
 The caller holds the job's lock on every host.
 """
@@ -23,7 +23,7 @@ from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.transport.protocols import Fleet, Session
 
-MAX_SENDS = 3  # a source that changes while it is sent is sent at most this many times
+MAX_SENDS = 3  # a data set whose source keeps changing is sent at most this many times
 
 
 def send_data_sets(
@@ -74,7 +74,7 @@ def _send_again_if_source_changes(
     lock: JobLock,
     finishing_hosts: frozenset[str],
 ) -> dict[str, Outcome]:
-    """Send one data set, and send it again if its source changed meanwhile.
+    """Send one data set, and send it again if its source changed while it was sent.
 
     A split data set is sent only once, because its files are already divided among the hosts.
     `finishing_hosts`: the hosts that get no further data set. Their locks are released as soon as

@@ -23,15 +23,15 @@ from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Session
 
-FileToSend = tuple[str, int, int]  # path, bytes, mtime_ns
+FileToSend = tuple[str, int, int]  # (path, size in bytes, mtime in ns)
 
 
 @dataclass
 class ReceivedFiles:
     """The data that one host has received.
 
-    `sent_names` are the names of what was sent. `source` is the host that sent the last bytes. It
-    is "" if this machine sent them, and None if nothing was sent.
+    `sent_names` says what was sent, such as "code" or "data digits". `source` is the host that sent
+    the last bytes. It is "" if this machine sent them, and None if nothing was sent.
     """
 
     received_bytes: int = 0
@@ -66,8 +66,8 @@ class FileBroadcast:
 
     The files are below `root` on this machine, or on the host `source_host`. `event_name` names the
     broadcast in events. `join_args_for` returns a host's arguments of the verb broadcast.join.
-    `put_in_place` lets a host put its files in place. `check_source` and `reconnect` are those of
-    Broadcast.
+    `put_in_place` makes a host put its files in place. For `check_source` and `reconnect`, see the
+    class Broadcast.
     """
 
     listing: Listing
@@ -124,7 +124,7 @@ class FileBroadcast:
         return broadcast, outcomes
 
     def run_with_events(self, members: Mapping[str, MemberSession]) -> dict[str, Outcome]:
-        """Run `run`, emit its progress as events, and return every host's outcome."""
+        """Run the broadcast, emit its progress as events, and return every host's outcome."""
         self._emit_transfers(members.values(), "begin")
         try:
             _, outcomes = self.run(members, self._emit_progress, event_name=self.event_name)

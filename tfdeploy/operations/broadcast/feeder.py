@@ -16,8 +16,8 @@ from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
 from tfdeploy.operations.broadcast.source import BroadcastSource
 from tfdeploy.transport.protocols import AgentChannel
 
-AT_ONCE = 8  # pieces that are on their way at the same time: 2 MiB in all
-PUT_S = 120.0  # timeout of one call
+AT_ONCE = 8  # at most this many pieces are on their way at the same time: 2 MiB in all
+PUT_S = 120.0  # timeout in seconds of one call to the host
 _CHECK_INTERVAL_S = 0.2  # longest wait, in seconds, before `_closed` is checked again
 
 
@@ -63,7 +63,10 @@ class PieceFeeder:
                 self._failed(error)
 
     def _ask_wanted_pieces(self) -> None:
-        """Ask for each segment which pieces the host wants. Pause while many of them are unsent."""
+        """Ask for each segment which pieces the host wants, and queue them for sending.
+
+        Pauses while more pieces are queued than one segment has.
+        """
         for segment in range(self._source.cut.segment_count):
             leaves = None
             while leaves is None:

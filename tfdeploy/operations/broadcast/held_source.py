@@ -17,16 +17,16 @@ from tfdeploy.model.answers.files import BROADCAST_READ, BROADCAST_SUMS
 from tfdeploy.operations.broadcast.source import BroadcastSource, SourceChanged
 from tfdeploy.transport.protocols import Session
 
-BEGIN_S = 30.0  # time for the host to join the broadcast
-SUM_S = 600.0  # timeout for the checksums of one segment, or for one piece
+BEGIN_S = 30.0  # the host must join the broadcast within this many seconds
+SUM_S = 600.0  # the host must send a segment's checksums, or a piece, within this many seconds
 _AGAIN_S = 0.02  # pause before the host is asked again whether it has joined
 
 
 class HostBroadcastSource(BroadcastSource):
-    """A source of a broadcast whose files are on a host.
+    """The source of a broadcast whose files come from a host.
 
-    The host must be a member of the broadcast with the id `id_`. `rows` are the rows of `listing`
-    that are sent.
+    The host must be a member of the broadcast with the id `id_`. `rows`: the row numbers, in
+    `listing`, of the files to send.
     """
 
     def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:
@@ -50,7 +50,7 @@ class HostBroadcastSource(BroadcastSource):
         leaves = bytes.fromhex(answer.leaves)
         if len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES:
             raise BadAnswer(
-                f"its checksums of segment {segment} do not cover all pieces",
+                f"the host's checksums of segment {segment} do not cover all pieces",
                 where=self.source_host,
             )
         return leaves
@@ -65,7 +65,7 @@ class HostBroadcastSource(BroadcastSource):
             raise self._source_changed_error(error.what) from error
         finally:
             stream.close()
-        raise BadAnswer("it sent no piece", where=self.source_host)
+        raise BadAnswer("the host did not send the requested piece", where=self.source_host)
 
     def _piece_changed_error(self, piece: Piece) -> SourceChanged:
         return self._source_changed_error(f"{self._path_of_piece(piece)} changed while it was sent")

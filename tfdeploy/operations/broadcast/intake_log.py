@@ -6,7 +6,7 @@ import time
 
 RATE_S = 3.0  # a rate is measured over at most the last RATE_S seconds
 BREAK_S = 1.5  # the flow of data is interrupted if no data arrives for more than BREAK_S seconds
-LEAST_S = 1.0  # a rate is known only if it was measured over more than LEAST_S seconds
+LEAST_S = 1.0  # a rate counts as known only after it was measured for LEAST_S seconds
 # The best rate is measured over at least this many seconds. A shorter time would overrate a link,
 # because the contents of its buffers arrive at once.
 BEST_S = 2.0
@@ -24,7 +24,10 @@ class ReceiveRateLog:
         self._flowing_since: float | None = None
 
     def start_idle_timer(self) -> None:
-        """Start to measure how long the host receives nothing. Call this once data may arrive."""
+        """Start to measure how long the host has received nothing.
+
+        Call this as soon as other hosts may send to the host.
+        """
         self._moved_at = time.monotonic()
 
     def record_bytes(self, have_bytes: int) -> None:

@@ -35,7 +35,8 @@ SILENT_S = 2.0  # a member that has received nothing for longer than this counts
 MAX_REPORTS_PER_S = 20
 REPORT_BURST = 1000
 STUCK_S = 3.0  # an incomplete member that has received nothing for longer than this is stuck
-# {IP version: number of bits}. Hosts whose addresses have the same first bits are one site.
+# {IP version: number of bits}. Hosts whose addresses begin with the same bits count as one site:
+# the planner assumes that they are near each other.
 _SITE_BITS = {4: 24, 6: 64}
 
 
@@ -58,8 +59,8 @@ class MemberSession:
     content_differs: bool = False
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
-    # All hosts that were ever told to send to this member. Complaints of the member about other
-    # hosts are ignored.
+    # All hosts that were ever told to send to this member. The member may complain only about these
+    # hosts.
     parents: set[str] = field(default_factory=set)
     feeder: PieceFeeder | None = None
     stripes_from_control: frozenset[int] = (
@@ -71,17 +72,18 @@ class MemberSession:
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # number of root hashes that were sent to the member
     _received: ReceiveRateLog = field(default_factory=ReceiveRateLog)
-    # Bytes of each stripe (a share of all pieces). Empty if there is only one stripe.
+    # Size in bytes of each stripe (a share of all pieces). Empty if there is only one stripe.
     _wanted: list[int] = field(default_factory=list)
     _stripes: list[ReceiveRateLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
     _stream: Stream[BroadcastMemberReport, ReceivedBytes] | None = None
     busy: bool = False  # True while a call to the member is in progress
-    # True if the source was checked after the member was complete, and had not changed.
+    # True if the source was found unchanged after the member had received all files.
     source_seen: bool = False
     placing: bool = False  # True once putting the files in place has begun
     placed: bool = False
-    # `have_bytes` at the last real progress: growth by a whole piece, or receipt of the last bytes.
+    # The value of `have_bytes` when the member last made real progress: it then had one more whole
+    # piece, or the last bytes.
     _proved_bytes: int = 0
     _proved_at: float = field(default_factory=time.monotonic)
 
@@ -95,7 +97,7 @@ class MemberSession:
 
     @property
     def agent(self) -> AgentChannel:
-        """Return the channel over which the member joined. Calls fail once it is closed."""
+        """Return the channel over which the member joined. If it is closed, calls fail."""
         return self._agent or self.session.agent()
 
     @property
@@ -104,10 +106,10 @@ class MemberSession:
 
     @property
     def arrived_bytes(self) -> int:
-        """Return how many of `lacking_bytes` the member has by now.
+        """Return how many of the initially missing bytes (`lacking_bytes`) the member has by now.
 
-        These bytes were received, or an interrupted earlier broadcast has left them on the member's
-        disk.
+        The member has received these bytes in this broadcast, or in an earlier one that was
+        interrupted.
         """
         known_bytes = max(
             self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes)
@@ -122,8 +124,8 @@ class MemberSession:
     def stalled_s(self, since: float) -> float:
         """Return for how many seconds the member has received no piece.
 
-        Time before `since` (in monotonic seconds) does not count, because no new piece existed
-        then.
+        Only the time after `since` (in monotonic seconds) counts, because there was no new piece
+        to send before that.
         """
         return time.monotonic() - max(since, self._proved_at)
 
@@ -149,7 +151,10 @@ class MemberSession:
 
     @property
     def host_join_args(self) -> Args:
-        """Return the arguments of broadcast.join for only this member, such as host limits."""
+        """Return those arguments of broadcast.join that differ between members.
+
+        Examples are the ports that the host may use and its limit of bandwidth.
+        """
         allowed = {
             "ports": list(self.host.ports),
             "reserve": self.host.reserve,
@@ -185,7 +190,7 @@ class MemberSession:
                 for item, _ in stream:
                     reports += 1
                     if reports > REPORT_BURST + MAX_REPORTS_PER_S * (time.monotonic() - began):
-                        raise BadAnswer("it sends too many reports", where=self.name)
+                        raise BadAnswer("the host sends too many reports", where=self.name)
                     report(item)
             except TfdeployError as error:
                 report(error)
@@ -199,15 +204,15 @@ class MemberSession:
             self._stream.close()
 
     def record_lost_connection(self, why: TfdeployError) -> None:
-        """Record that the connection has ended. The received data is on the member's disk."""
+        """Record that the connection has ended. What the member has received stays on its disk."""
         self.why_lost, self.reconnects, self.port = why, self.reconnects + 1, None
         if self.feeder is not None:
             self.feeder.close()
 
     def reset_for_reconnect(self, session: Session) -> None:
-        """Reset the state for a new connection, on which nothing was sent yet.
+        """Reset the state for a new connection, over which nothing was sent yet.
 
-        No call may be in progress.
+        The caller must wait until no call to the member is in progress.
         """
         self.session = session
         self._received_before = self.received_bytes
@@ -239,9 +244,9 @@ class MemberSession:
         if self.have_bytes >= self._proved_bytes + PIECE_BYTES or self.is_verified:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if report.received is not None:
-            # A member may receive pieces twice, so the limit is twice the total.
+            # A member may receive some pieces twice, so up to twice the total size is believed.
             self._received.record_bytes(min(report.received, 2 * self.total_bytes))
-        # The lists may differ in length, because a member reports one stripe until it has a plan.
+        # Until a member has a plan, it reports only one stripe, so the lists may differ in length.
         for log, have in zip(self._stripes, report.stripes, strict=False):
             log.record_bytes(have)
 
@@ -250,7 +255,10 @@ class MemberSession:
         self._wanted, self._stripes = wanted_bytes, [ReceiveRateLog() for _ in wanted_bytes]
 
     def to_planner_member(self, *, is_expected: bool = False) -> Member:
-        """Return the member as the planner needs it. `is_expected`: the member will join soon."""
+        """Return the values about the member that the planner needs.
+
+        `is_expected`: the member has not joined yet, but is expected to join soon.
+        """
         waits = self.is_complete or self._feeds is None
         return Member(
             name=self.name,

@@ -66,7 +66,7 @@ def _list_data_on_host(session: Session, path: str) -> DataListing:
             for _, blob in stream:
                 packed += blob
                 if len(packed) > MOST_BYTES:
-                    raise BadAnswer("its listing of the data is too long", where=host)
+                    raise BadAnswer("the host's listing of the data is too long", where=host)
             looked = stream.value
     except AgentError as error:
         if error.code in ("missing", "unreadable"):
@@ -78,10 +78,11 @@ def _list_data_on_host(session: Session, path: str) -> DataListing:
         raise
     try:
         rows = listing.unpack(bytes(packed))
-        # A setuid bit from one host must not let programs run as another user on the others.
+        # Remove setuid bits. Otherwise, a bad host could make programs run as another user on the
+        # other hosts.
         rows.drop_special_modes()
     except listing.BadListing as error:
-        raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
+        raise BadAnswer(f"the host's listing cannot be read: {error}", where=host) from error
     if looked is None:
-        raise BadAnswer("its listing of the data is incomplete", where=host)
+        raise BadAnswer("the host's listing of the data is incomplete", where=host)
     return make_data_listing(path, looked.folder, rows, looked.stamp, host)

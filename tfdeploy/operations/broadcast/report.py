@@ -26,7 +26,7 @@ class BroadcastReport:
     event_name: str
     members: Mapping[str, MemberSession]
     emit: Emit
-    # Who sent last to each host. Kept after the end.
+    # The host that was last to send each stripe to each host. Kept after the broadcast has ended.
     last_parents: ParentsByStripe = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _plan: FeedPlan | None = None
@@ -95,8 +95,8 @@ def slowest_link(
 ) -> SlowestLink | None:
     """Return the link to the host that received most slowly; None if no rate is known.
 
-    The rate of a host is the best rate at which it has received. If several hosts are equally slow,
-    the link to the host nearest to the source is returned.
+    Hosts are compared by the best rate at which each of them has received. If several hosts are
+    equally slow, the link to the host nearest to the source is returned.
     """
     rates = {name: member.best_rate for name, member in members.items() if member.best_rate}
     if not rates:
@@ -113,7 +113,7 @@ def slowest_link(
 
 
 def _chain_depths(last_parents: ParentsByStripe) -> dict[str, int]:
-    """Return {host: how many other hosts its pieces pass through, on the shortest way}."""
+    """Return {host: the number of hosts that pieces pass on the shortest way to this host}."""
     level = [
         host for host, parents in last_parents.items() if not parents or "" in parents.values()
     ]
@@ -122,7 +122,7 @@ def _chain_depths(last_parents: ParentsByStripe) -> dict[str, int]:
     )
     level += [parent for parent in children if parent and parent not in last_parents]
     depths = dict.fromkeys(level, 0)
-    # The list grows during the loop.
+    # The loop appends to the list that it iterates over: a breadth-first search.
     for host in level:
         new = [child for child in children.get(host, ()) if child not in depths]
         depths.update(dict.fromkeys(new, depths[host] + 1))

@@ -1,6 +1,7 @@
 """Decide which host gets which files of a data set with `split: worker`.
 
-A file stays on the host that has it, unless the workers' parts would then differ much in size.
+If a host already has a file, that host keeps the file. Files are moved only if the workers' parts
+would otherwise differ much in size.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def ask_and_decide_split(
 def _collect_held_rows(
     fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, rows: Listing
 ) -> dict[str, _HeldRows]:
-    """Ask the hosts which files they hold. Raise the error of a host that runs a task and
-    cannot be asked."""
+    """Ask the hosts which files they hold. Raise the error of a host that cannot be asked if tasks
+    run on this host."""
     packed = rows.pack()
     answers, failed = split_outcomes(
         fleet.each(hosts, lambda session: _ask_held_rows(session, request, packed, rows))
@@ -150,7 +151,7 @@ def _wanted_by_host(
 ) -> dict[str, WantedFiles]:
     """Return what each host should have.
 
-    Each of the hosts that share a folder gets the files of all these hosts.
+    Hosts that share a folder should each have the files of all these hosts.
     """
     parts = part_of_each_row(listing.rows, file_owners)
     workers_of: dict[str, set[int]] = {}

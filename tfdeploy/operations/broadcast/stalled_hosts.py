@@ -1,8 +1,8 @@
 """Find stalled hosts of a broadcast: hosts to which no further piece of the data arrives.
 
-Bytes that a host claims to have received are not progress. A host may also be stalled because
-another host sends wrong pieces to it. So after half of the timeout, only this machine still sends
-to the stalled host. If no piece arrives even then, the stalled host itself is at fault.
+A host may be stalled because another host sends wrong pieces to it. So after half of the timeout,
+only this machine sends to the stalled host. If no piece arrives even then, the stalled host itself
+is at fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.operations.broadcast.member_session import MemberSession
 
 STALL_TIMEOUT_S = 120.0  # a host that gets no further piece for this many seconds has failed
-# If `bwlimit` is low, the timeout is longer: the time that this many pieces take at that rate.
+# If `bwlimit` is low, the timeout is longer: it is at least the time in which this many pieces
+# arrive at the rate `bwlimit`.
 MIN_PIECES = 8
 
 

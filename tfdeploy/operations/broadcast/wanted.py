@@ -17,7 +17,7 @@ from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # "part number" of folders and symbolic links, which belong to all parts
+NO_PART = 0xFFFF  # instead of a part number, for folders and links, which belong to all parts
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class WantedFiles:
 
         `rows` are row numbers of the whole data set.
         """
-        # If the host wants the whole data set, a file's row number for this host is the same as in
-        # the data set. Then only `rows` are visited, and not all rows of a large data set.
+        # A host that gets the whole data set has the same row numbers as the data set. So only
+        # `rows` are visited, which is faster than a visit to all rows of a large data set.
         is_whole = isinstance(self.rows_in_whole_set, range)
         own_rows = (own for own, whole in enumerate(self.rows_in_whole_set) if whole in rows)
         return bytes(make_bitmap(rows if is_whole else own_rows, len(self.rows)))

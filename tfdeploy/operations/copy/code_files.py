@@ -1,8 +1,8 @@
 """Pack the code once for all hosts: its list of files (the manifest), and the contents of files.
 
-A file has changed if its stat (size, times, inode) differs from that at the time of hashing. Packed
-contents are also hashed again, because a file that is written twice within one tick of the kernel's
-clock keeps its stat.
+A file counts as changed if its size, times or inode differ from those at the time of hashing. If a
+file is written twice within one tick of the kernel's clock, none of these differ. So contents are
+hashed again when they are packed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.hash_cache import make_stamp
 
-# Missing files of at most this many bytes in total are sent within the call that commits the
-# release. For so few bytes, that is faster than rsync.
+# If a host lacks at most this many bytes of files, the call that commits the release also sends the
+# files. For so few bytes, this is faster than rsync.
 MOST_BYTES = 8 << 20
-# If at least two hosts lack the same files, and these have at least this many bytes in total, the
-# files are broadcast.
+# Files that at least two hosts lack are broadcast if they have at least this many bytes in total.
 LEAST_BROADCAST_BYTES = 8 << 20
 NEXT = "wait until no program writes to the code, or list the changing file in .tfdeployignore"
-_MTIME = 1  # index of the mtime in the stamp of a file, see hash_cache.make_stamp
+_MTIME = 1  # the index of the mtime in a file's stamp, which hash_cache.make_stamp returns
 
 
 class CodeChanged(Refused):
@@ -57,7 +56,8 @@ class ReadyHost:
 class CodeFiles:
     """The manifest and contents of the code.
 
-    Thread-safe: a second caller waits for the first and gets the same bytes.
+    Thread-safe: if two threads ask for the same packed contents, the second thread waits for the
+    first and gets the same bytes.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -70,9 +70,9 @@ class CodeFiles:
 
     @cached_property
     def packed_manifest(self) -> bytes:
-        """Return the bytes that are sent with the verb release.begin.
+        """Return the list of the code's files as the verb release.begin sends it.
 
-        The bytes are JSON rows [path, kind, bytes, sha256, target], compressed by zlib.
+        It has one JSON row [path, kind, bytes, sha256, target] for each file, compressed by zlib.
         """
         rows = [
             [each.path, each.kind, each.size, each.sha256, each.target]
@@ -87,7 +87,7 @@ class CodeFiles:
         return self._entries[path].stamp[_MTIME]
 
     def packed_contents(self, paths: tuple[str, ...]) -> bytes:
-        """Return the bytes that are sent with the verb release.commit: the files that a host lacks.
+        """Return the contents of the files `paths` as the verb release.commit sends them.
 
         The bytes are a JSON list of mtimes, a newline, and the contents, compressed by zlib. Raises
         CodeChanged.
@@ -112,7 +112,7 @@ class CodeFiles:
             raise self.code_changed_error(changed)
 
     def code_changed_error(self, paths: list[str]) -> CodeChanged:
-        """Return the error that names the first of the changed paths."""
+        """Return an error for the changed files `paths`. Its text names the first of them."""
         further = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
         return CodeChanged(
             f"{paths[0]} changed while it was sent{further}", where=self.root, next=NEXT
@@ -125,7 +125,7 @@ class CodeFiles:
             return False
 
     def _read_file(self, path: str) -> bytes:
-        # `check_unchanged` reports a file that cannot be read.
+        # An error is ignored here, because `check_unchanged` then reports the file as changed.
         with contextlib.suppress(OSError):
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:

@@ -26,7 +26,7 @@ class FetchBudget:
     received_bytes: int = 0
 
     def check_fits(self, total_bytes: int, folder: Path) -> None:
-        """Raise HostFailed if a transfer of `total_bytes` exceeds --max or the folder's free space."""
+        """Raise HostFailed if --max or the disk of `folder` does not admit `total_bytes` more."""
         sum_bytes = self.received_bytes + total_bytes
         if self.max_bytes is not None and sum_bytes > self.max_bytes:
             raise HostFailed(
@@ -38,8 +38,8 @@ class FetchBudget:
         free = _free_bytes(folder)
         if total_bytes > free:
             raise HostFailed(
-                f"{self.host}: {total_bytes} bytes are to be fetched, but only {free} bytes may be "
-                "written to this disk",
+                f"{self.host}: {total_bytes} bytes are to be fetched, but this disk has room for "
+                f"only {free}",
                 where=str(folder),
                 next="name another folder with --to DIR",
             )
@@ -52,17 +52,17 @@ class FetchBudget:
         return max(0, allowed)
 
     def count_received(self, byte_count: int) -> None:
-        """Count received bytes. Raise HostFailed once they are more than --max."""
+        """Count received bytes. Raise HostFailed if there are now more than --max allows."""
         self.received_bytes += byte_count
         if self.max_bytes is not None and self.received_bytes > self.max_bytes:
             raise HostFailed(
-                f"it sends more than --max {self.max_bytes} allows",
+                f"the host sends more than --max {self.max_bytes} allows",
                 where=self.host,
                 next="add a larger --max",
             )
 
 
 def _free_bytes(folder: Path) -> int:
-    """Return the free bytes of the folder's disk, less the reserve."""
+    """Return how many bytes may be written to the folder's disk: all but the reserve."""
     disk = os.statvfs(folder)
     return max(0, disk.f_bavail * disk.f_frsize - RESERVE_BYTES)

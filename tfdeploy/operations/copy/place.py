@@ -23,9 +23,9 @@ _BLOCK_BYTES = 1 << 20
 class PlacedFiles:
     """The result of `put_in_place`.
 
-    `files` counts the files and links that were put in place. `newer_here` are local files that
-    were not replaced. `left_there` are links that were not made, because they lead out of the
-    folder.
+    `files` counts the files and links that were put in place. `newer_here` are the paths of local
+    files that were not replaced. `left_there` are the paths of links that were not made, because
+    they lead out of the folder.
     """
 
     files: int = 0
@@ -42,12 +42,11 @@ def put_in_place(
     *,
     overwrite: bool = False,
 ) -> PlacedFiles:
-    """Move `paths` from `staging` to `destination`, and make the symbolic links.
+    """Move the files `paths` from `staging` to `destination`, and make the symbolic links.
 
-    The symbolic links are those entries of `listed_files` that have a `target`.
-
-    A checkpoint record (a file named `checkpoint`) is not moved while another file of the same
-    folder is in `missing_paths`. Raises OSError, and Refused if a link or a folder is in the way.
+    A link is made for each entry of `listed_files` that has a `target`. A checkpoint record (a file
+    named `checkpoint`) is not moved if `missing_paths` contains a file of the same folder. Raises
+    OSError, and Refused if a link or a folder is in the way.
     """
     placed = PlacedFiles()
     for path in sorted(
@@ -70,7 +69,10 @@ def put_in_place(
 
 
 def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: PlacedFiles) -> None:
-    """Make a link, unless it leads out of the folder or a file is in its place."""
+    """Make a link, unless it leads out of the folder or a local file has its path.
+
+    `placed` records what was done.
+    """
     if not link_stays_inside(link):
         placed.left_there.append(link.path)
         return
@@ -93,12 +95,12 @@ def _refuse_existing_folder(destination: SafeFolder, path: str) -> None:
         raise Refused(
             "a folder is in the way of a file",
             where=str(destination.path / path),
-            next="move it away, or use --to DIR",
+            next="move the folder away, or use --to DIR",
         )
 
 
 def _is_local_file_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
-    """Return whether the local file is newer than the host's file and has other content."""
+    """Return whether the local file has other content than the fetched file and a later mtime."""
     existing, fetched = destination.stat(path), staging.stat(path)
     if (
         existing is None

@@ -1,12 +1,12 @@
 """Fetch one folder of a host.
 
 The host lists the folder, and rsync pulls the files into a staging folder and compares their
-contents. Then the host lists the folder again. If a pulled file has the size and time of this
-second list, it is put in place. If not, its hash is first compared with that of the host's file.
+contents. Then the host lists the folder again. A pulled file with the size and time of this second
+list is complete. Any other pulled file is compared with the host's file by its hash.
 
-The program may write at the same time. A file that has changed is fetched again. A file that has
-only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is put
-in place last, because it names other files. No local file is deleted, and a newer local file is
+The program may write to the files meanwhile. A file that has changed is fetched again. A file that
+has only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is
+put in place last, because it names other files. No local file is deleted, and a newer local file is
 overwritten only on request.
 """
 
@@ -42,14 +42,14 @@ from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
 
 TRIES = 20  # a folder that changes is listed and pulled at most this many times
-SUMS_PER_REQUEST = 500  # files in one request for hashes
+SUMS_PER_REQUEST = 500  # one request asks for the hashes of at most this many files
 SILENCE_S = 600.0  # timeout in seconds for reading a folder or hashing one large file on the host
-LIST_S = 1800.0  # time limit for a whole list of files
+LIST_S = 1800.0  # a host must send its whole list of files within this many seconds
 LEAST_BYTES_S = 4096  # a pull of N bytes may take SILENCE_S + N / LEAST_BYTES_S seconds
 # A pull of N bytes may receive 2 * N + SLACK_BYTES bytes, because files may grow in the meantime.
 SLACK_BYTES = 256 << 20
 
-SizeAndMtime = tuple[int, int]  # size, mtime_ns
+SizeAndMtime = tuple[int, int]  # (size in bytes, mtime in ns)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class FetchSource:
 class HostFileList:
     """The list of files of one host.
 
-    `root` is the folder's path on the host. `hosts_sharing_workdir` are the hosts of the run that
-    share this workdir.
+    `root` is the path, on the host, of the folder that contains the files. `hosts_sharing_workdir`
+    are the hosts of the run that use the same workdir, for example by NFS.
     """
 
     root: str
@@ -126,7 +126,7 @@ def _receive_rows(stream: Stream[FoundFiles, ListedFolder]) -> Iterator[FoundFil
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:
         if time.monotonic() > give_up:
-            raise ValueError("it takes too long")
+            raise ValueError("the list takes too long")
         yield from item.rows
 
 
@@ -142,9 +142,9 @@ def fetch_folder(
 ) -> HostFetch:
     """Fetch all files of the source to the same paths below `destination`.
 
-    Resumes an interrupted fetch. No link is followed below `top_folder` (default: the parent of
-    `destination`). `budget` limits the bytes. Raises HostFailed (files keep changing, too many
-    bytes, the disk of this machine is full), Refused (a link in the way, no rsync),
+    Resumes an interrupted fetch. Links below `top_folder` (default: the parent of `destination`)
+    are not followed. `budget` limits the bytes. Raises HostFailed (files keep changing, too many
+    bytes, the disk of this machine is full), Refused (a link in the way, no rsync), and
     HostUnreachable.
     """
     top_folder = top_folder or destination.parent
@@ -172,7 +172,7 @@ def fetch_folder(
     if fetch.changing:
         names = ", ".join(sorted(fetch.changing)[:5])
         raise HostFailed(
-            f"keeps changing while it is fetched: {names}",
+            f"files keep changing while they are fetched: {names}",
             where=session.host.name,
             next="run the same command again",
         )
@@ -184,9 +184,8 @@ def fetch_folder(
 class _FolderFetch:
     """One fetch of a folder.
 
-    `verified_files` is {path: size and mtime} of those files in `staging` whose content equals the
-    host's.
-    `received` is the number of received bytes.
+    `verified_files` is {path: size and mtime} for the files in `staging` that have the same content
+    as on the host. `received` is the number of received bytes.
     """
 
     session: Session
@@ -201,9 +200,9 @@ class _FolderFetch:
     received: int = 0
 
     def fetch_all_files(self) -> None:
-        """List the files and pull them, again and again until all listed files are received.
+        """List the files and pull them. Repeat this until all listed files are received.
 
-        The method gives up after TRIES rounds. Then `changing` has the files that kept changing.
+        After TRIES rounds, the method gives up: `changing` then has the files that kept changing.
         """
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
@@ -235,9 +234,9 @@ class _FolderFetch:
     def _is_received(self, file: FoundFile) -> bool:
         """Return whether this machine has the file, in `staging` or at its destination.
 
-        A file in `staging` counts as received if its content matched the host's, even if the host
-        has changed the file since then. Only a file named `checkpoint` must still have the size and the
-        time that the host lists.
+        A file in `staging` counts as received if its content was once equal to that on the host.
+        Otherwise, a file that the program changes often would never be received. Only a file named
+        `checkpoint` must still have the size and time that the host lists now.
         """
         listed = (file.size, file.mtime_ns)
         if file.path in self.verified_files:
@@ -245,9 +244,10 @@ class _FolderFetch:
         return _read_size_and_mtime(self.destination, file.path) == listed
 
     def _mark_unchanged(self, pulled: list[FoundFile]) -> None:
-        """Mark the pulled files whose size and time on the host are still those that rsync read.
+        """Mark as verified the pulled files that have not changed on the host since the pull.
 
-        rsync has compared the contents of these files, so they are not hashed again.
+        They are recognised by their size and time. rsync has compared the contents of these files,
+        so they need not be hashed.
         """
         if not pulled:
             return
@@ -263,10 +263,10 @@ class _FolderFetch:
     def _verify_or_delete_files(self, paths_and_sizes: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the files of the host, by their hashes.
 
-        `paths_and_sizes`: pairs (path, size in `staging`). The host hashes only that many bytes of
-        its file, which may have grown. Each equal file is marked as checked, and the others are
-        deleted. A checkpoint record is deleted in any case: rsync may have read the time of one
-        record and the content of the next, which names files that are not in the list.
+        `paths_and_sizes`: pairs (path, size in `staging`). The host's file may have grown, so the
+        host hashes only as many bytes as `staging` has. Equal files are marked as verified, and the
+        others are deleted. A checkpoint record is always deleted: rsync may have read the time of
+        one record and the content of the next, which names files that are not in the list.
         """
         for start in range(0, len(paths_and_sizes), SUMS_PER_REQUEST):
             batch = dict(paths_and_sizes[start : start + SUMS_PER_REQUEST])
@@ -336,7 +336,7 @@ def _host_checksums(
 ) -> dict[str, str]:
     """Return {path: the host's sha256 of the file's first `length_by_path[path]` bytes}.
 
-    Shorter and missing files are left out.
+    Files that the host lacks, or that are shorter there, are left out.
     """
     args = {**source.request_args, "files": [[path, size] for path, size in length_by_path.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
@@ -352,7 +352,7 @@ def _host_checksums(
 
 
 def _read_size_and_mtime(folder: SafeFolder, path: str) -> SizeAndMtime | None:
-    """Return size and mtime of a regular file; None for anything else."""
+    """Return the size and mtime of a regular file; None if the path is anything else or missing."""
     file_stat = folder.stat(path)
     return (
         (file_stat.st_size, file_stat.st_mtime_ns)

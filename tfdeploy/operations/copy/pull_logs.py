@@ -31,14 +31,14 @@ from tfdeploy.operations.tasklogs.log_times import (
 )
 from tfdeploy.transport.protocols import AgentChannel, Session
 
-SUM_S = 600.0  # timeout while the host hashes a whole log
-SILENCE_S = 60.0  # longest pause while a log is read without following it
+SUM_S = 600.0  # timeout in seconds while the host hashes a whole log
+SILENCE_S = 60.0  # longest pause, in seconds, that a host may make while it sends a log
 # A host may send this many bytes more than the size limit of a log, because the log may rotate
 # while it is read.
 SLACK_BYTES = 64 << 20
-ITEM_BYTES = 100  # bytes that are counted for each piece in addition to its content
-# Limits the gaps in one fetch. In a gap, the host has rotated bytes away. After it, a new file
-# begins.
+ITEM_BYTES = 100  # each piece of a log counts as this many bytes more than its content
+# In one fetch, a log may have at most this many gaps. A gap is a range of bytes that the host has
+# rotated away. After each gap, a new local file begins.
 MOST_GAPS = 16
 LEAST_BYTES_S = 4096  # a host that sends fewer bytes per second counts as unreachable
 
@@ -163,15 +163,15 @@ def _append_new_bytes(
             gaps += offset > end
             if item.task != task or offset < end or not blob or gaps > MOST_GAPS:
                 raise BadAnswer(
-                    f"it sent an invalid part of the log of {task}", where=progress.host
+                    f"the host sent an invalid part of the log of {task}", where=progress.host
                 )
             progress.budget.count_received(len(blob))
-            # The host has rotated the log, and no longer has the bytes from `end` to `offset`.
+            # There is a gap: the host has rotated the bytes from `end` to `offset` away.
             if offset > end:
                 name = f"{log_stem(task, progress.host)}.from-{offset}.log"
             _append_bytes(folder, name, blob)
-            # The time records are limited, because a host may send far more of them than a log of
-            # this size can have.
+            # The total size of the time records is limited too, because a host may send far more of
+            # them than a log of this size can have.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
                 times = pack_time_records(offset, item.records, len(blob))
                 _append_bytes(folder, times_name(task, progress.host), times)
@@ -180,11 +180,11 @@ def _append_new_bytes(
             weight += len(blob) + ITEM_BYTES
             if weight > plan.logs_max_bytes + SLACK_BYTES:
                 raise BadAnswer(
-                    f"the log of {task} is larger than the limit for logs", where=progress.host
+                    f"the host sends a larger log of {task} than allowed", where=progress.host
                 )
             if time.monotonic() - began > SUM_S + received / LEAST_BYTES_S:
                 raise HostUnreachable(
-                    f"the log of {task} comes too slowly: {received} bytes so far",
+                    f"the log of {task} arrives too slowly: {received} bytes so far",
                     where=progress.host,
                 )
             progress.count_and_emit("moving", len(blob))

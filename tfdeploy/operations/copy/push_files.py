@@ -22,7 +22,7 @@ def push_files(
 ) -> int:
     """Send the files `names` below `root` to the folder on the host. Return the bytes sent.
 
-    `total_bytes`: the size of these files. The other arguments and the errors: see `push`.
+    `total_bytes`: the size of these files. `push` describes the other arguments and the errors.
     """
     warn_of_rsync_flaws(emit)
     return push(

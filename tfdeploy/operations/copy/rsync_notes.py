@@ -1,4 +1,4 @@
-"""Warn of known security flaws of this machine's rsync, and of an rsync that cannot be confined."""
+"""Warn if this machine's rsync has known security flaws, or cannot be confined to one folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tfdeploy.transport.rsync import confinement, flaws
 
 @lru_cache(maxsize=1)
 def warn_of_rsync_flaws(emit: Emit) -> None:
-    """Warn of the known flaws of rsync, once per command.
+    """Warn of the known flaws of rsync, once per command of tfdeploy.
 
-    All calls of one command have the same `emit`, so the cache skips the repeated calls.
+    All calls within one command have the same `emit`, so the cache skips all calls but the first.
     """
     warning = flaws.describe_flaws()
     if warning is not None:

@@ -1,7 +1,7 @@
 """Access files below one folder, by names that come from hosts.
 
 No link is followed, and a name that leads out of the folder is refused. All access uses directory
-descriptors, so that a link that is created at the same time has no effect.
+descriptors, so that an attacker cannot replace a folder by a link between check and use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.text.typed import is_safe_relative_path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: opening a FIFO must not block
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK, so that opening a FIFO does not block
 
 
 class SafeFolder:
@@ -41,7 +41,10 @@ class SafeFolder:
         os.close(self._fd)
 
     def open_subfolder(self, *names: str) -> SafeFolder:
-        """Open the folder at the path `names`, and create it if needed. The caller closes it."""
+        """Open the folder at the path `names`, and create missing folders.
+
+        The caller must close the result.
+        """
         current = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
             with current:
@@ -130,7 +133,10 @@ class SafeFolder:
 
 @contextlib.contextmanager
 def refuse_unwritable(path: Path) -> Iterator[None]:
-    """Turn an OSError in the `with` block into Refused, which names the error's file or `path`."""
+    """Turn an OSError in the `with` block into Refused.
+
+    Refused names the file of the OSError or, if the error has none, `path`.
+    """
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Make a certificate authority for one run and a key pair for each host of the run, in memory.
 
-No other operation uses the package `cryptography`. Certificates are valid from 1970 to 9999, so
-that a host can join the run even if its clock is wrong (for example, reset to 1970).
+Certificates are valid from 1970 to 9999, so that a host can join the run even if its clock is wrong
+(for example, reset to 1970). No other operation imports the package `cryptography`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
-READINGS = 3  # readings per host; the reading with the shortest round trip counts
+READINGS = 3  # each host's clock is read this many times; the reading with the least error counts
 
 
 class ClockReading(NamedTuple):
@@ -56,9 +56,9 @@ def read_clock(session: Session, reading_count: int = READINGS) -> ClockReading:
 def seconds_ahead_of_median(reading_by_host: Mapping[str, ClockReading]) -> dict[str, float]:
     """Return how many seconds each host's clock is ahead of the median of the hosts' clocks.
 
-    The median is the run's clock. This machine's clock may be wrong, so it is not used. A
-    difference within the measurement error is returned as 0.0, because the hosts' clocks, which are
-    set by NTP, then probably agree better than this measurement can tell.
+    The median is the run's clock. This machine's clock is not used, because it may be wrong. If a
+    difference is smaller than the measurement error, 0.0 is returned: NTP probably keeps the two
+    clocks closer together than this measurement can tell.
     """
     if not reading_by_host:
         return {}

@@ -1,7 +1,8 @@
 """Rename the job's `keep` folders (checkpoints) on hosts that a run does not use.
 
 `launch --fresh` does this, because a later launch could otherwise continue from these checkpoints.
-It is done after the run's commit, so a failed launch has nothing to undo on these hosts.
+The folders are renamed after the run's commit, so a failed launch has nothing to undo on these
+hosts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Run the fast checks of a preflight on the facts that a launch has read from its hosts.
 
-Problems for which the planner already raises an error or adds a note are not checked again.
+Some checks are left out, because the planner already raises an error or adds a note for the same
+problems.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tfdeploy.planning.preflight.judge import (
 from tfdeploy.text.names import fold_names
 from tfdeploy.text.nexts import insert_host_names, replace_host_name
 
-# The notes of the plan already contain the warnings of this check. So only its errors are reported
-# here.
+# The name of a check. The notes of the plan already contain the warnings of this check, so only
+# errors of this check are reported here.
 NOTED = "logout"
 FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --force"
 
@@ -40,7 +41,8 @@ def preflight(
 ) -> None:
     """Check the hosts of the plan `needs.plan`, and emit a warning for each minor problem.
 
-    Raises Refused if there is a serious problem. With `force`, a serious problem is only a warning.
+    Raises Refused if there is a serious problem. With `force`, a serious problem leads only to a
+    warning.
     """
     plan = needs.plan
     assert plan is not None

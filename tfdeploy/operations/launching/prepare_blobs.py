@@ -24,8 +24,8 @@ def prepare_blobs(
 ) -> Callable[[str], bytes]:
     """Return a function that takes the name of a host and returns the bytes for that host.
 
-    The function raises Refused if the plan is longer than a host accepts. `ahead_s_by_host` tells
-    how many seconds each host's clock is ahead of the run's clock.
+    The returned function raises Refused if the plan is longer than a host accepts.
+    `ahead_s_by_host` tells how many seconds each host's clock is ahead of the run's clock.
     """
     parts = host_parts(plan, ahead_s_by_host)
     certs = make_certificates(plan.run, parts)

@@ -1,7 +1,7 @@
 """Check that all hosts of a run can connect to each other.
 
-A launch does this after it has prepared the run and before it starts the tasks. It also adds a note
-if this machine can connect to the run's ports although it is none of the run's hosts.
+A launch does this after it has prepared the run and before it starts the tasks. There is also a
+note if this machine is not a host of the run but can connect to the run's ports.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tfdeploy.text.names import fold_names, group_by_key
 from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Fleet
 
-WITHIN_S = 120.0  # timeout of the check on each host
-# Timeout of a connection from this machine. It is short, because a firewall that drops packets
-# delays every launch by this time.
+WITHIN_S = 120.0  # each host must check its connections within this many seconds
+# Timeout, in seconds, of a connection from this machine. It is short, because a firewall that drops
+# packets delays every launch by this time.
 FROM_HERE_S = 0.5
-FROM_HERE = 16  # this machine tries to reach at most this many hosts, which is enough for a note
-MOST_LINES = 10  # limits the pairs of hosts that one error message lists
+FROM_HERE = 16  # this machine tries to reach only this many hosts, which is enough for a note
+MOST_LINES = 10  # an error message lists at most this many pairs of hosts
 _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = "; if a host is behind NAT, set its `advertise:` to the address that other hosts see"
 
@@ -45,8 +45,8 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     raise_if_run_ended_or_unknown(link_answers)
     answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):
-        # The ports may be closed because the run has ended on that host. In this case, the end of
-        # the run is reported instead.
+        # The ports of a host may be closed because the run has ended there. In this case, the end
+        # of the run is reported instead.
         raise_if_run_ended_or_unknown(renew_prepared_run(fleet, plan))
         tries = Counter(to for answer in answers.values() for to in answer.asked)
         raise unreachable_error(
@@ -57,7 +57,7 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
 def open_ports_note(plan: Plan) -> str | None:
     """Return a note if this machine can reach the run's ports but is not a host of the run.
 
-    That is a risk, because TensorFlow's servers do not authenticate clients.
+    Such access is a risk, because TensorFlow's servers do not authenticate clients.
     """
     serving = {
         task.host
@@ -78,10 +78,10 @@ def open_ports_note(plan: Plan) -> str | None:
 
 
 def _local_address_towards(host: HostPlan) -> str | None:
-    """Connect to a host, and return this machine's own address on that connection.
+    """Return this machine's own address on a connection to the host.
 
-    The port is the host's mesh port, on which its agent listens for the other hosts. Returns None
-    if the connection fails.
+    The connection goes to the host's mesh port, on which its agent listens for the other hosts of
+    the run. Returns None if the connection fails.
     """
     try:
         with socket.create_connection(
@@ -99,9 +99,10 @@ def unreachable_error(
 ) -> Refused:
     """Return the error for hosts that do not reach each other.
 
-    The error has one line for each host that no other host reaches, and one line for each further
-    pair of hosts of which one does not reach the other. `closed_ports`: {host: ports of other hosts
-    that this host does not reach}. `tries_by_host`: {host: how many hosts tried to reach it}.
+    The error has one line for each host that no other host reaches. For the other hosts, it has one
+    line for each pair in which the first host does not reach the second. `closed_ports`: {host:
+    ports of other hosts that this host does not reach}. `tries_by_host`: {host: how many hosts
+    tried to reach it}.
     """
     pairs = group_by_key(
         ((seen_from, each.host), each)

@@ -1,4 +1,4 @@
-"""Wait until every task of a started run is up or one has failed, before the run is committed."""
+"""Wait before the commit of a run until all its tasks are up or a task has failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-# The hosts enforce `ready.timeout` themselves, so this machine waits this many seconds longer.
+# The hosts enforce `ready.timeout` themselves. This machine waits this many seconds longer, so that
+# their reports arrive in time.
 SLACK_S = 30.0
 # Seconds to wait after the first report that a task died. Another task may have died earlier, and
 # the report of its death may still be on the way.
@@ -24,8 +25,8 @@ SETTLE_S = 5.0
 def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Wait until all tasks are up or have ended successfully.
 
-    Raises RunFailed, with the last lines of the task that failed first, or the error of an
-    unreachable host.
+    Raises RunFailed, with the last lines of the task that failed first. Raises the error of a host
+    that cannot be asked.
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
@@ -53,9 +54,9 @@ def wait_until_tasks_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 def wait_for_successful_end(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Wait until all hosts report the end of a run. Raise RunFailed unless the run succeeded.
 
-    Call this once the run has begun to end. After the cause of a failure is known, the function
-    waits at most SETTLE_S more seconds. The launch then rolls the run back, which ends the run on
-    the other hosts.
+    Call this when the run has begun to end. Once the cause of a failure is known, the function
+    waits only SETTLE_S more seconds, even if some hosts have not reported the end yet. The launch
+    then rolls the run back, which ends it on these hosts too.
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S
@@ -70,9 +71,9 @@ def wait_for_successful_end(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 def _is_up(watch: Watch, task: str) -> bool:
     """Return whether the task counts as up.
 
-    A stopped task counts as up if the run has succeeded. The run succeeds once its deciding tasks
-    (usually the chief) succeed, and then the other tasks are stopped. In a run that has not
-    succeeded, a task is stopped because the run was aborted.
+    A run succeeds when its deciding tasks (usually the chief) succeed. The hosts then stop the
+    other tasks, so a stopped task of such a run counts as up. In any other run, a stopped task does
+    not count as up, because the run was aborted.
     """
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.known_states)

@@ -1,4 +1,7 @@
-"""Classify errors of `run.prepare`: a taken port (a new plan may help), a refusal or a failure."""
+"""Classify errors of the verb `run.prepare` as a taken port, a refusal or a failure.
+
+After a taken port, the launch makes a new plan and tries again.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 from tfdeploy.errors import PortTaken, Refused, TfdeployError, has_code
 from tfdeploy.operations.outcomes import combine_errors
 
-# Error codes of the agent that mean a refusal.
+# Error codes by which the agent says that the host refuses the run.
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
@@ -16,9 +19,11 @@ def combined_prepare_error(
 ) -> TfdeployError:
     """Return one error for the hosts that could not prepare the run.
 
-    If all of these hosts report a taken port, the error is PortTaken: a new plan may help. If all
-    these hosts report either a taken port or a refusal, the error is the first refusal. Otherwise
-    the error combines the errors of these hosts. `host_count` is the number of hosts of the run.
+    - Only taken ports: the result is PortTaken, after which the launch tries again.
+    - Only taken ports and refusals: the result is the first refusal.
+    - Anything else: the result combines the errors of all these hosts.
+
+    `host_count` is the number of hosts of the run.
     """
     errors = {host: _classify_error(host, error) for host, error in errors_by_host.items()}
     failures = [error for error in errors.values() if not isinstance(error, PortTaken)]

@@ -1,7 +1,7 @@
 """Renew a prepared run on its hosts until the run is committed.
 
-A host ends an uncommitted run that has not been renewed for a minute. During a launch, a separate
-thread renews the run on all hosts at once, so that a slow host does not delay the others.
+If a launch does not renew a prepared run for a minute, the hosts end the run. A separate thread
+renews the run on all hosts at once, so that a slow step or a slow host does no harm.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.text.typed import EmptyAnswer
 from tfdeploy.transport.protocols import Fleet, Outcomes
 
-EVERY_S = 15.0  # interval of renewals; a host ends the run after 60 s without renewal
-ANSWER_S = 10.0  # timeout of one renewal
+EVERY_S = 15.0  # seconds between renewals; a host ends the run after 60 s without renewal
+ANSWER_S = 10.0  # a host must answer a renewal within this many seconds
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def run_ended_error(error_by_host: Mapping[str, TfdeployError], host_count: int)
 
 
 def raise_if_run_ended_or_unknown(answers: Mapping[str, Any | TfdeployError]) -> None:
-    """Raise one error if any hosts have ended the run or no longer know the run."""
+    """If any hosts have ended the run or do not know it any more, raise one error for them."""
     _, errors = split_outcomes(answers)
     if ended := {host: error for host, error in errors.items() if says_run_ended(error)}:
         raise run_ended_error(ended, len(answers))
@@ -74,7 +74,8 @@ def raise_if_run_ended_or_unknown(answers: Mapping[str, Any | TfdeployError]) ->
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
     """Return the error to report for a host that has ended the prepared run.
 
-    If the host no longer knows the run, the new error says why. Otherwise `error` is returned.
+    If `error` says only that the host does not know the run, a new error gives the reason.
+    Otherwise `error` is returned.
     """
     if has_code(error, "unknown_run"):
         return HostFailed(

@@ -1,4 +1,4 @@
-"""Roll a prepared run back on its hosts when a later step of the launch fails before the commit."""
+"""Roll a prepared run back on its hosts if a step of the launch fails before the commit is done."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tfdeploy.transport.protocols import Fleet
 class PreparedRun:
     """The prepared run of `plan`.
 
-    `step_begun` is the step of the launch that was begun last. What a rollback removes and reports
-    depends on this step.
+    `step_begun` is the last step of the launch that has begun. A rollback in the step "prepare"
+    also removes the run's folder. In the step "commit", a host may already have the commit.
     """
 
     fleet: Fleet
@@ -29,7 +29,7 @@ class PreparedRun:
     step_begun: Literal["prepare", "start", "commit"] = "prepare"
 
     def roll_back_on_error(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Roll the run back on all hosts if there is an error. An exit callback of an ExitStack.
+        """Roll the run back on all hosts if `error` is not None. ExitStack calls this on exit.
 
         If no task has been started yet, the run's folder is removed too. Emits a warning for each
         unreachable host. On such a host, the run ends by itself within a minute, unless the host
@@ -56,7 +56,7 @@ class PreparedRun:
             if not (failures or isinstance(error, TfdeployError)):
                 emit_note(
                     self.emit,
-                    "the launch was undone on all hosts: no task is running; `tfdeploy launch` starts anew",
+                    "the launch was undone on all hosts, and no task is running",
                     run=run,
                 )
             for host, failure in failures.items():

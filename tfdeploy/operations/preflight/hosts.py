@@ -1,6 +1,6 @@
 """Probe every host for a preflight, that is, a check of the hosts before a launch.
 
-The error of a host that fails is returned as its outcome. The other hosts are still probed.
+If a host fails, its error is its outcome, and the other hosts are still probed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from tfdeploy.operations.probe import ProbeQuestions, probe_host
 from tfdeploy.planning.preflight.judge import ProbedHost
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
-# If the first reading of a clock has a larger error or offset than this, the clock is read again.
+# A clock is read again if the first reading may be wrong by more than this many seconds, or if the
+# clock differs from this machine's clock by more than that.
 EXACT_S = 1.0
 
 

@@ -1,6 +1,6 @@
 """Test the connections between hosts: all hosts listen, and each host connects to all others.
 
-The test needs no run.
+This test needs no run. The test of a prepared run is in launching/reachability.py.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tfdeploy.planning.preflight.links import (
 )
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
-LISTEN_S = 30.0  # a host that does not listen after this time has failed
-KNOCK_S = 120.0  # timeout for the connections of one host to all others
-MEASURE_S = 90.0  # timeout for the measurement of one pair
+LISTEN_S = 30.0  # a host that does not listen after this many seconds has failed
+KNOCK_S = 120.0  # a host must try its connections to all others within this many seconds
+MEASURE_S = 90.0  # timeout, in seconds, for the measurement between one pair of hosts
 # Hosts listen for STAY_S seconds. With --deep, they listen for STAY_PAIR_S seconds more per host.
 STAY_S, STAY_PAIR_S = 180.0, 25.0
 
@@ -46,7 +46,10 @@ class LinkTestResult:
 
 @dataclass(frozen=True)
 class _Listener:
-    """A host that listens on `ports` and answers a connection with `token`."""
+    """A host that listens on `ports` and sends `token` to each host that connects.
+
+    The token shows which host has answered.
+    """
 
     address: str
     ports: tuple[int, ...]
@@ -100,7 +103,7 @@ def _listen(
     streams.callback(stream.close)
     first_item = next((item for item, _ in stream), None)
     if first_item is None or not set(first_item.ports) <= set(requested.ports):
-        raise BadAnswer("it listens on ports that it was not asked for", where=host)
+        raise BadAnswer("the host listens on ports that were not requested", where=host)
     ports = tuple(first_item.ports)
     taken = {
         port: first_item.taken.get(str(port), "") for port in requested.ports if port not in ports
@@ -121,7 +124,7 @@ class _LinkTest:
         """Connect from one host to all listening hosts, and return the links with their results."""
         own_name, names = session.host.name, list(self.listeners)
         own_index = names.index(own_name) if own_name in names else 0
-        # Start with the next host, so that not all hosts connect to the same host first.
+        # Each host starts with the host after itself, so that not all connect to one host first.
         others = [
             name for name in (*names[own_index + 1 :], *names[:own_index]) if name != own_name
         ]
@@ -133,7 +136,7 @@ class _LinkTest:
         targets = [self._listener_target(link.to_host, link.port) for link in links]
         reply = session.agent().call(CHECK_KNOCK, {"links": targets}, timeout_s=KNOCK_S)
         if reply.asked != len(links) or any(number >= len(links) for number, _, _ in reply.failed):
-            raise BadAnswer("it answers for links that it was not asked for", where=own_name)
+            raise BadAnswer("the host reports on links that were not requested", where=own_name)
         answering = {each.token: name for name, each in self.listeners.items()}
         for number, why, detail in reply.failed:
             to = links[number].to_host
@@ -150,8 +153,8 @@ class _LinkTest:
     def measure_links(self, links: tuple[LinkResult, ...]) -> tuple[LinkResult, ...]:
         """Return the links with their latency and bandwidth.
 
-        Pairs are measured in rounds. A host is in at most one pair of a round, so the measurements
-        of a round do not share a host's network link.
+        Pairs are measured in rounds. A host is in at most one pair of a round, so two measurements
+        never share the network link of a host.
         """
         working_links = {
             (link.from_host, link.to_host): link.port for link in reversed(links) if link.ok

@@ -31,10 +31,10 @@ def call_all(
 ) -> Outcomes[V]:
     """Return each host's value or error, by host name.
 
-    `args` are the arguments of the verb besides the run. `blob` takes a host's name and returns the
-    bytes to send to that host. `only_hosts`: call only these hosts of the run. The verb must be
-    idempotent, because an unreachable host is called once more (unless `retry` is false). If
-    `patience_s` is given, calls are repeated as in `each_with_retries`.
+    `args` are the arguments of the verb except those that name the run. `blob` takes a host's name
+    and returns the bytes to send to that host. `only_hosts`: call only these hosts of the run. The
+    verb must be idempotent, because an unreachable host is called once more (unless `retry` is
+    false). If `patience_s` is given, calls are repeated as in `each_with_retries`.
     """
 
     def ask(session: Session) -> V:

@@ -1,4 +1,4 @@
-"""Find the run that a command is about, by its id or a unique prefix, or the job's newest run.
+"""Find the run that a command is about: by its id or a unique prefix, or as the job's newest run.
 
 The hosts know which runs exist. The store of this machine is only a cache.
 """
@@ -29,7 +29,7 @@ from tfdeploy.text.typed import convert
 from tfdeploy.text.units import format_count
 from tfdeploy.transport.protocols import Errors, Fleet
 
-CLOCK_TOLERANCE_S = 300.0  # a start time further in the future than this counts as wrong
+CLOCK_TOLERANCE_S = 300.0  # a start more than this many seconds in the future counts as wrong
 
 
 @dataclass
@@ -55,7 +55,8 @@ class FoundRun:
     def add_report(self, host: str, row: ListedRun) -> None:
         """Add a host's report of the run.
 
-        A host's report about itself replaces what other hosts report about it.
+        Hosts that share a workdir also report about each other. What a host reports about itself
+        replaces what others report about that host.
         """
         self.live = self.live or row.live
         self.committed = self.committed or row.committed
@@ -75,9 +76,10 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """Return the median of `starts_by_host`. If two are in the middle, return the earlier one.
+        """Return the median of the times in `starts_by_host`; None if no host reports a start.
 
-        The result can be false only if at least half of the hosts report a false start time.
+        So a single host with a wrong clock does no harm. If the number of times is even, the
+        earlier of the two middle times is returned.
         """
         return (
             sorted(self.starts_by_host.values())[(len(self.starts_by_host) - 1) // 2]
@@ -87,10 +89,10 @@ class FoundRun:
 
     @property
     def hosts_with_future_start(self) -> list[str]:
-        """Return the hosts that report a start in the future.
+        """Return the hosts that report a start in the future: their clocks are ahead, or they lie.
 
-        If `started` (the median of the reported starts) is not in the future, returns []. The clock
-        of a returned host is ahead, or the host reports a false start time.
+        Returns [] if `started` (the median of the reported starts) is not in the future, because
+        wrong reports do no harm then.
         """
         latest = time.time() + CLOCK_TOLERANCE_S
         return (
@@ -139,7 +141,8 @@ def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
 def starts_in_future(run: FoundRun, store: RunStore) -> bool:
     """Return whether the run's start is in the future, according to reports of hosts.
 
-    Returns False if this machine has a record of the launch, because the record is used instead.
+    Returns False if this machine has recorded when it launched the run, because that time is used
+    instead.
     """
     return bool(run.hosts_with_future_start) and store.launched_at(run.run) is None
 
@@ -166,11 +169,12 @@ def find_run(
 ) -> Plan:
     """Return the plan of the wanted run. If `prefix` is None, return the plan of the newest run.
 
-    `live_first` (set by `stop`): prefer a live run. If the plan is read from hosts, also add to it
-    those hosts that do not answer but may hold the run. `regex_by_metric`: the metrics in this
-    machine's job file, used for a plan that is read from hosts. `plan_errors` receives {host: why
-    its plan could not be used}. `warnings` receives a sentence for each run whose start time is not
-    believed.
+    - `live_first` (set by `stop`): prefer a live run. If the plan is read from hosts, add to it the
+      hosts that do not answer but may hold the run.
+    - `regex_by_metric`: the metrics in this machine's job file. They are used for a plan that is
+      read from hosts.
+    - `plan_errors` receives {host: why the plan of this host could not be used}.
+    - `warnings` receives a sentence for each run whose start time is not believed.
 
     Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
     found and hosts do not answer.
@@ -247,7 +251,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, prefix: str) -> FoundRu
     if len(names) > 1 and prefix not in names:
         raise UsageError(
             f"{len(names)} runs begin with {prefix!r}: {', '.join(sorted(names)[:10])}",
-            next="give more of the id",
+            next="type more characters of the run's id",
         )
     if not names:
         return None
@@ -258,7 +262,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, prefix: str) -> FoundRu
         raise UsageError(
             f"the files of run {name} are damaged: {why}",
             where=host,
-            next="remove that folder on the host",
+            next="remove the folder of this run on the host",
         )
     return choice or store.plan(name)
 
@@ -282,9 +286,9 @@ def _choose_newest(
 
 
 def stored_plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
-    """Yield the plans in this machine's store that use one of `hosts`, newest first.
+    """Yield the plans in this machine's store whose runs use any of `hosts`, newest first.
 
-    They are the plans of `job`, or of any job if `job` is None.
+    If `job` is not None, only plans of this job are returned.
     """
     return (
         plan
@@ -298,8 +302,8 @@ def _choose_newer(
 ) -> FoundRun | Plan | None:
     """Return the newer of two runs: one that hosts report, and one in this machine's store.
 
-    The stored run counts although no host reports it, because a host that does not answer may hold
-    it.
+    The stored run counts although no host reports it, because it may be on a host that does not
+    answer.
     """
     if reported is None or stored is None:
         return reported or stored

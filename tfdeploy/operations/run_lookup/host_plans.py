@@ -1,7 +1,8 @@
 """Read the plan of a run from the hosts that hold it, if this machine's store lacks the plan.
 
-Hosts are not trusted. So each plan is checked (model/plan_files.py), this machine connects only to
-addresses from the inventory and never from a plan, and different plans are an error.
+Hosts are not trusted. So each plan is checked (model/plan_files.py), and it is an error if hosts
+hold different plans. This machine connects only to addresses of the inventory, never to addresses
+from a plan.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from tfdeploy.text.allowed import to_printable_line
 from tfdeploy.text.names import fold_names
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-# Maximum size of a plan's text, in bytes. Older plans of 1,000 hosts have 65 MiB.
+# Maximum size of a plan's text, in bytes. Plans for 1,000 hosts that older versions of tfdeploy
+# made have 65 MiB.
 MOST_BYTES = 96 << 20
 SILENCE_S = 20.0
-# This many hosts are asked for the plan one by one. All other hosts are then asked at once.
+# At first, at most this many hosts are asked one by one, until one of them has sent a plan. All
+# other hosts are then asked at once.
 FIRST = 3
-# Plans are unpacked one at a time, because they may be large.
+# Only one plan is unpacked at a time, because plans may need much memory.
 _one_at_a_time = threading.Lock()
 
 
@@ -36,9 +39,8 @@ _one_at_a_time = threading.Lock()
 class PlanRequest:
     """A request for the plan of a run.
 
-    `holders` are the hosts that hold the plan, and `inventory_hosts` are all hosts of the
-    inventory.
-    `metrics` are the metrics of this machine's job file.
+    `holders` are the hosts that hold files of the run. `inventory_hosts` are all hosts of the
+    inventory. `metrics` are the metrics of this machine's job file.
     """
 
     run: str
@@ -75,11 +77,11 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
 
 
 def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> Plan:
-    """Return a plan for stopping a run. It names every host that may hold the run.
+    """Return a plan with which a run can be stopped. It names every host that may hold the run.
 
-    These are the hosts that report the run, and the hosts that the plans of these hosts name.
-    `silent_hosts` are the hosts that do not answer. They are added too, unless at least two hosts
-    hold a readable plan and all readable plans are equal.
+    These are the hosts that report the run, and the hosts that the plans of these hosts name. If at
+    least two hosts hold a readable plan, and all readable plans are equal, the list is complete.
+    Otherwise `silent_hosts` (the hosts that do not answer) are added too.
     """
     groups = _group_equal_plans(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
@@ -91,7 +93,7 @@ def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> P
 
 
 def add_missing_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Return the plan, extended by those of `hosts` that it does not name yet."""
+    """Return the plan, with those of `hosts` added that the plan does not name yet."""
     named = {*plan.host_names}
     added = (
         HostPlan(host.name, "", 0, "", "", ssh=ssh_settings_of(host))
@@ -137,7 +139,7 @@ def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan]
 def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | None) -> HeldPlan:
     """Return the host's plan, or `first_plan` if both are equal.
 
-    Raises HostFailed for an answer that is no plan of that run.
+    Raises HostFailed if the answer is not a valid plan of the requested run.
     """
     args = {
         "run": request.run,
@@ -155,15 +157,15 @@ def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | No
             plan = read_untrusted_plan(content, request.run, request.job, request.metrics)
     except (frames.WireError, ValueError) as error:
         raise HostFailed(
-            f"its plan of {request.run} is invalid: {to_printable_line(str(error))[:300]}",
+            f"the host's plan of {request.run} is invalid: {to_printable_line(str(error))[:300]}",
             where=host,
-            next=f"--exclude {host} leaves it out",
+            next=f"add --exclude {host} to leave this host out",
         ) from error
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
 def _group_equal_plans(held_plan_by_host: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
-    """Return each different plan with the hosts that hold it."""
+    """Return the plans without duplicates, each with the hosts that hold this plan."""
     groups: dict[str, tuple[Plan, list[str]]] = {}
     for host, held_plan in held_plan_by_host.items():
         groups.setdefault(held_plan.sha256, (held_plan.plan, []))[1].append(host)

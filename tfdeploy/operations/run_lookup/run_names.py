@@ -12,7 +12,7 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def refuse_taken_run_name(fleet: Fleet, hosts: Hosts, job: str, run: str) -> None:
-    """Raise Refused if a host has a run of this job and name, unless that run was rolled back.
+    """Raise Refused if a host has a run of this job with this name that was not rolled back.
 
     Hosts without an answer are ignored, because the probe reports them.
     """

@@ -1,6 +1,6 @@
 """Ask the operator before a sync deletes most files of a data set on a host.
 
-If a sync would delete so many files, the source of the data set may be wrong or incomplete.
+The operator is asked, because the source of the data set may be the wrong folder or incomplete.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from tfdeploy.errors import Refused
 from tfdeploy.text.names import fold_names, group_equal
 
-A_FEW = 5  # number of files that may be deleted without a question
-# Limit for the total length of the file names in a data set. If the names are longer, they are not
-# compared with the files on a host, and the data set is sent without a question.
+A_FEW = 5  # up to this many files may be deleted without a question
+# Limit, in bytes, for the total length of the file names in a data set. If the names are longer,
+# they are not compared with the files on a host, and the data set is sent without a question.
 MOST_NAMES_BYTES = 32 << 20
 
-Confirm = Callable[[str], bool]  # asks a question, and returns whether the answer is yes
-# {data set: {host: (files that would be deleted, files on the host)}}
+Confirm = Callable[[str], bool]  # asks the operator a question, and returns True if he answers yes
+# {data set: {host: (number of files that would be deleted, number of files on the host)}}
 Deletions = dict[str, dict[str, tuple[int, int]]]
 
 
@@ -26,8 +26,9 @@ def never_confirm(question: str) -> bool:
 
 
 def needs_confirmation(deleted_count: int, host_file_count: int) -> bool:
-    """Return whether the operator must confirm the deletion of `deleted_count` files.
+    """Return whether the operator must confirm that a host deletes `deleted_count` files.
 
+    He must do so if these are more than A_FEW files and more than half of the files on the host.
     `host_file_count` is the number of files that the host has now.
     """
     return deleted_count > A_FEW and 2 * deleted_count > host_file_count

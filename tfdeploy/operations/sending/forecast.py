@@ -1,6 +1,7 @@
 """Predict what a sync would send to each host, and which hosts would pass data on to which others.
 
-`sync --dry-run` uses this. A forecast locks nothing, and sends hosts nothing but tfdeploy's agent.
+This is for `sync --dry-run`. A forecast locks nothing, and sends the hosts nothing except
+tfdeploy's agent.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-# The planner of broadcasts needs the port on which each host listens. No host listens yet, so the
-# forecast gives the planner this port for each host.
+# The planner of broadcasts uses only hosts that listen on a port. No host listens yet, so the
+# forecast gives the planner this number as the port of each host.
 A_PORT = 1
 
 
@@ -39,8 +40,8 @@ class ExpectedTransfer:
     """The data that one host would receive.
 
     `bytes_by_item` is {what would be sent, such as "code": number of bytes}. `source` is the host
-    that would send to this host in the last of the broadcasts; "" or None stands for the control
-    machine.
+    that would send to this host in a broadcast; in the last one, if there are several. "" or None
+    stands for the control machine.
     """
 
     release: str
@@ -63,9 +64,10 @@ def forecast_sync(
     *,
     allow_secrets: bool = False,
 ) -> tuple[Outcomes[ExpectedTransfer], list[ExpectedRow]]:
-    """Return what each host would receive, or its error, and the broadcasts that would run.
+    """Return what each host would receive (or the host's error), and the broadcasts of the sync.
 
-    `allow_secrets`: accept private keys in the code. Raises the errors of reading and planning.
+    `allow_secrets`: accept private keys in the code. Raises an error if the code or data cannot be
+    read, or if no plan can be made.
     """
     shipment = read_whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
@@ -82,9 +84,9 @@ def forecast_sync(
 class _MissingRows:
     """The files of a data set that a host lacks.
 
-    A file is named by its row number in the list of all files of the data set. `wanted_rows`: the
-    row numbers of all files that the host should have. `folder` identifies the folder on disk: if
-    it is equal for two hosts, they store the data set in one place, for example by NFS.
+    Files are given by their row numbers in the listing of the whole data set. `rows`: the missing
+    files. `wanted_rows`: all files that the host should have. `folder` identifies the folder on
+    disk: if two hosts have the same `folder`, they share the stored data set, for example by NFS.
     """
 
     rows: RowSelection
@@ -105,7 +107,7 @@ class _Forecast:
     def add_code(self, hosts: Hosts, shipment: Shipment) -> None:
         """Add to the forecast the code that hosts would receive.
 
-        If hosts lack much code, the forecast also says that a broadcast would send it.
+        If several hosts lack much code, also add the broadcast that would send it to them.
         """
 
         def ask(session: Session) -> tuple[Session, ExpectedTransfer]:
@@ -141,7 +143,8 @@ class _Forecast:
             if missing is not None:
                 by_folder.setdefault(missing.folder, (host, missing))
         missing_by_host = dict(by_folder.values())
-        # The host from which the data comes receives nothing, because it copies its own files.
+        # If the data comes from one of these hosts, this host receives nothing: it copies its own
+        # files.
         origin = data.origin.name if data.origin else None
         rows = {host: missing.rows for host, missing in missing_by_host.items() if host != origin}
         for host, each in rows.items():
@@ -166,8 +169,10 @@ class _Forecast:
     ) -> None:
         """Add a broadcast that a sync would run.
 
-        `lacking_bytes_by_host`: {host: bytes that it lacks}. `total_bytes`: all bytes of the
-        broadcast. `source`: the host that sends the data first; "" stands for this machine."""
+        `lacking_bytes_by_host`: {host: number of bytes that it lacks}. `total_bytes`: the size of
+        all files of the broadcast. `source`: the host from which the files come; "" stands for this
+        machine.
+        """
         counts = {**({source: 0} if source in self._sessions else {}), **lacking_bytes_by_host}
         members = [
             MemberSession(self._sessions[name], count, total_bytes, port=A_PORT)

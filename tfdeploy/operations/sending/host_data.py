@@ -17,10 +17,10 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def add_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
-    """Return the shipment (the code and data to send) with the facts that hosts must be asked for.
+    """Return the shipment (the code and data to send), with what only hosts know added to it.
 
-    These facts are the listings of data sets that are read from hosts, and each host's part of
-    split data sets. `inventory` is the whole inventory. Raises the errors of the called functions.
+    This is the listing of each data set that is read from a host, and each host's part of split
+    data sets. `inventory` is the whole inventory. Raises the errors of the called functions.
     """
     shipment = add_origin_listings(shipment, fleet, job, inventory.hosts)
     if not split_data_names(job):

@@ -1,9 +1,9 @@
 """Send the code to every host: ask which files the host lacks, send them, and commit them.
 
-On a host, the code is stored as a release: a folder whose name is a digest of its content. If at
-most MOST_BYTES are missing, the call that commits the release sends them; otherwise rsync sends
-them. If several hosts lack the same files, of at least LEAST_BROADCAST_BYTES in all, the files are
-sent by a broadcast, in which hosts pass the data on to other hosts.
+On a host, the code is stored as a release: a folder whose name is a digest of its content. There
+are three ways to send the missing files. If several hosts lack the same files, of at least
+LEAST_BROADCAST_BYTES in all, the files are broadcast: hosts pass them on to other hosts. Otherwise,
+up to MOST_BYTES are sent within the call that commits the release, and more bytes by rsync.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SyncResult:
     bytes_sent: int = 0
     seconds: float = 0.0
     sent: list[str] = field(default_factory=list)  # what was sent, such as "code" or "data digits"
-    # The host that sent the last data. "" or None: the control machine sent it.
+    # The host that sent the last data; "" or None stands for the control machine.
     source: str | None = None
 
 
@@ -49,8 +49,8 @@ def send_code(
 ) -> Outcomes[SyncResult]:
     """Send the code to all hosts, and return every host's outcome.
 
-    On each host, `lock` is released as soon as the host has the code. Hosts wait for each other
-    only in a broadcast.
+    As soon as a host has the code, its `lock` is released. Hosts wait for each other only if the
+    code is broadcast.
     """
     began = time.monotonic()
     waiting: dict[str, ReadyHost] = {}
@@ -74,7 +74,7 @@ def send_code(
         return commit_and_release(ready.session)
 
     def put_in_place(session: Session) -> None:
-        """Commit the release on a host that has received the whole broadcast."""
+        """Commit the release on a host that has received all files of the broadcast."""
         begun = waiting[session.host.name]
         shipment.code.check_unchanged(begun.missing_paths)
         _commit_release(begun, shipment)
@@ -157,7 +157,7 @@ def _send_missing_and_commit(
 
 
 def _commit_release(ready: ReadyHost, shipment: Shipment, contents: bytes = b"") -> None:
-    """Commit the release. `contents`: those files that are sent in this call.
+    """Commit the release. `contents`: the missing files, if this call also sends them.
 
     Raises CodeChanged if the code has changed.
     """

@@ -1,4 +1,4 @@
-"""Send data sets to hosts. Before that, count the files that they would lose."""
+"""Send data sets to hosts. Before that, count the files that the hosts would delete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def send_data(
 ) -> None:
     """Send the data sets to all hosts that have the code, and add the outcomes to `results`.
 
-    On each host, `lock` is released once the host has received everything.
+    As soon as a host has received everything, its `lock` is released.
     """
     done, _ = split_outcomes(results)
     began, live = time.monotonic(), hosts_named(hosts, done)
@@ -66,9 +66,10 @@ def send_data(
 def note_and_confirm_deletions(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> None:
-    """Emit a note for each data set that would lose files. Sends nothing.
+    """Emit a note for each data set of which hosts would delete files. Sends nothing.
 
-    Raises Refused if most of a data set would be deleted and the operator does not confirm that.
+    If most files of a data set would be deleted, asks the operator. Raises Refused unless he
+    confirms the deletion.
     """
 
     deletions: Deletions = {}

@@ -49,7 +49,7 @@ class Shipment:
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """Return the job's program. It is read at the first call only.
+        """Return the job's program. Only the first call reads it; later calls use a cache.
 
         If roles have commands of their own, the result combines the programs of all roles.
         """
@@ -87,10 +87,11 @@ def read_shipment(
 ) -> Shipment:
     """Read the code and the data sets on this machine.
 
-    `hosts` are all hosts of the inventory. The private keys that log in to them are never sent.
-    `allow_secrets`: accept other private keys in the code. Raises ConfigError if code or data is
-    missing, or if a file that must not be sent is in a data set or tracked by git. Raises Refused
-    if code or data is empty, if git is not installed, or if the code holds a private key.
+    `hosts` are all hosts of the inventory. Private keys with which this machine logs in to them are
+    never sent. `allow_secrets`: accept other private keys in the code. Raises ConfigError if code
+    or data is missing, or if a file that must not be sent is in a data set or tracked by git.
+    Raises Refused if code or data is empty, if git is not installed, or if the code holds a private
+    key.
     """
     withheld_files = list_withheld_files(job, hosts)
     local_sources = {name: source for name, source in job.data.items() if source.from_host is None}
@@ -129,5 +130,5 @@ def _secret_found_error(manifest: Manifest, path: str, line: int, finding: str) 
     return Refused(
         f"{path} holds {finding}, and would be sent to every host",
         where=f"{manifest.root}/{path}:{line}",
-        next=f"list it in {IGNORE_FILE}, or send it all the same with --allow-secrets-in-code",
+        next=f"list it in {IGNORE_FILE}, or add --allow-secrets-in-code to send it nevertheless",
     )

@@ -21,13 +21,15 @@ def read_whole_shipment(
 ) -> Shipment:
     """Return the shipment of a sync.
 
-    `inventory` is the whole inventory. Raises the errors of reading and planning.
+    `inventory` is the whole inventory. Raises an error if the code or data cannot be read, or if a
+    data set cannot be split.
     """
     shipment = read_shipment(job, cache, inventory.hosts, allow_secrets=allow_secrets)
     from_hosts = any(source.from_host is not None for source in job.data.values())
     if not (from_hosts or split_data_names(job)):
         return shipment
-    # The import takes 40 ms, and most jobs have no data that is split or read from hosts.
+    # Imported only here, because the import takes 40 ms and most jobs have no data that is split or
+    # read from hosts.
     from tfdeploy.operations.sending.host_data import add_host_data
 
     return add_host_data(shipment, fleet, job, inventory)

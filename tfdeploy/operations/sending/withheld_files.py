@@ -1,8 +1,8 @@
 """List this machine's files that must not be sent to hosts, such as secrets and ssh's private keys.
 
 The job, the inventory and ssh's configuration name these files. All code that sends files, or
-searches hosts for secret files, uses this list. It is made from file names and a few small files,
-without starting ssh.
+searches hosts for secret files, uses this list. To make the list, tfdeploy reads ssh's
+configuration itself and does not start ssh.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _KNOWN_HOSTS = WithheldFile("a known_hosts file", is_secret=False)
 def list_withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     """Return the files that must not be sent.
 
-    `hosts` must be all hosts of the inventory, not only those of the job. Their SSH key files are
-    withheld, because no host may get the key of another host.
+    `hosts` must be all hosts of the inventory, not only those of the job. The key files with which
+    this machine logs in to them are withheld, because no host may get the key to another host.
     """
     hosts, withheld = tuple(hosts), dict[str, WithheldFile]()
     for name, source in job.secret_sources.items():
@@ -49,9 +49,9 @@ def list_withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
 
 
 def possibly_sent_secret_paths(job: Job, hosts: Iterable[Host]) -> SecretPathsByJob:
-    """Return the secret files that an older version of tfdeploy may have sent.
+    """Return the paths, on hosts, of secret files that an older version of tfdeploy may have sent.
 
-    This version does not send them. The result is {} if there are none.
+    This version does not send such files. The result is {} if there are none.
     """
     withheld_files = list_withheld_files(job, hosts)
     code = os.path.realpath(job.code)
@@ -91,7 +91,7 @@ def _secret_hard_links(code: str, withheld_files: WithheldFiles) -> Iterator[str
 
 
 def _is_short_and_printable(path: str) -> bool:
-    """Return whether the path is short and printable, so that a host may name it in an answer."""
+    """Return whether a host may name the path in an answer: the path is short and printable."""
     return path.isprintable() and len(path) < 1000
 
 

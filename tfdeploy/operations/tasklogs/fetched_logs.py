@@ -22,10 +22,10 @@ _BLOCK_BYTES = 256 << 10
 
 @dataclass
 class FetchedLogs:
-    """The logs of one run that fetch_logs has stored in `folder`.
+    """The logs of one run that `tfdeploy fetch` has stored in `folder`.
 
-    `read_fetched_lines` fills `replaced_hosts`: {host whose fetched logs are read: why the host
-    sent no log}.
+    If the fetched logs of a host are read instead of its present logs, `replaced_hosts` maps the
+    host to the error that it returned.
     """
 
     folder: Path
@@ -36,8 +36,8 @@ class FetchedLogs:
     ) -> Iterator[Batch] | None:
         """Return the fetched lines of a task whose host returned `error` instead of the log.
 
-        Returns None if nothing was fetched. Also returns None if the host answered and knows the
-        run. Fetched lines are no substitute then: the caller must report `error`.
+        Returns None if no log of the task was fetched. Also returns None if the host has answered
+        and still has the run: the caller must then report `error`.
         """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
@@ -56,8 +56,8 @@ class FetchedLogs:
         for base, name in files:
             path = self.folder / name
             with path.open("rb") as log:
-                # Older versions of tfdeploy fetched logs without times. Bytes of such logs get the
-                # time of the file.
+                # Older versions of tfdeploy fetched logs without times. The lines of such logs get
+                # the mtime of the file as their time.
                 written = path.stat().st_mtime
                 offset = base
                 while block := log.read(_BLOCK_BYTES):
@@ -65,7 +65,8 @@ class FetchedLogs:
                         offset, times.records_between(offset, offset + len(block), written), block
                     )
                     offset += len(block)
-            # The bytes between this file and the next were rotated away.
+            # A line does not continue in the next file, because the bytes between the two files
+            # were rotated away.
             yield from splitter.take_unfinished_lines()
 
 
@@ -75,20 +76,21 @@ class _TimeRecords:
     def __init__(self, path: Path) -> None:
         self._records = read_records(path)
         self._next = next(self._records, None)
-        # The newest record read so far. It applies to the first bytes of the next range.
+        # The last record that was read. It also applies to the bytes before the next record.
         self._previous: Record | None = None
 
     def records_between(self, start: int, end: int, default_time: float) -> list[Record]:
         """Return the time records for the bytes from `start` to `end` of the log.
 
-        The offsets in the result are relative to `start`. Bytes for which no record exists get the
-        time `default_time`.
+        The offsets in the result are relative to `start`. Bytes before the first record of the log
+        get the time `default_time`.
         """
         records: list[Record] = [(0, *(self._previous or (0, default_time, 0, 1))[1:])]
         while self._next is not None and self._next[0] < end:
             record, self._next = self._next, next(self._records, None)
             if self._previous is not None and record[0] < self._previous[0]:
-                # The record was fetched twice.
+                # This record was already read: an interrupted fetch stored it, and the next fetch
+                # stored it again.
                 continue
             self._previous = record
             if record[0] <= start:

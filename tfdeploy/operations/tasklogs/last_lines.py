@@ -14,7 +14,7 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.transport.protocols import Fleet
 
 LINES = 12
-LINE_CHARS = 300  # a longer line is cut
+LINE_CHARS = 300  # a line with more characters is cut
 
 
 def last_lines(

@@ -1,9 +1,8 @@
 """Select the lines of one task that a LogQuery asks for, and context lines around matches.
 
-A query selects lines by time, attempt, stream, errors and regular expressions. The search for a
-slow expression blocks the whole interpreter, and Ctrl-C interrupts the search only in the main
-thread. So call filters only in the main thread. In a long line, `re` may search for a long time
-before it checks for Ctrl-C: see text/patterns.py.
+A query selects lines by time, attempt, stream, errors and regular expressions. Call filters only in
+the main thread: a slow regular expression blocks all threads, and Ctrl-C interrupts a search only
+in the main thread. text/patterns.py makes the search in a long line interruptible.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from tfdeploy.text.row_values import iso_z
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
-# The line between two groups of shown lines if other lines were left out between them, as in grep.
+# This line separates two groups of shown lines if lines were left out between them, as in grep.
 GAP = b"--"
-# Limit for the context lines before a match: a single line may be one megabyte long.
+# The context lines before a match have at most this many bytes in total, because a single line may
+# be one megabyte long.
 _MOST_CONTEXT_BYTES = 8 << 20
 _BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
@@ -96,9 +96,9 @@ def _make_any_matcher(patterns: Patterns) -> Callable[[bytes], object]:
 class _MatchesWithContext:
     """Selects matching lines, and `context` lines before and after them.
 
-    If the query has `gaps`, a line GAP, which belongs to no stream, stands between two groups of
-    lines. If the query also has `errors`, a line GAP with the attempt and the time stands before
-    each group and each traceback.
+    If the query has `gaps`, a separator line GAP stands between two groups of lines. If the query
+    also has `errors`, the separator names the attempt and the time, and stands before each group
+    and each traceback. A separator belongs to no stream.
     """
 
     def __init__(self, query: LogQuery, selector: TracebackSelector) -> None:
@@ -106,7 +106,7 @@ class _MatchesWithContext:
         self._gaps, self._errors = query.gaps, query.errors
         self._before: deque[LogLine] = deque()
         self._before_bytes = 0
-        self._after = 0  # how many context lines after the last match must still be shown
+        self._after = 0  # this many context lines after the last match must still be shown
         self._skipped = self._shown = False
 
     def matching_lines(self, batch: list[LogLine]) -> list[LogLine]:

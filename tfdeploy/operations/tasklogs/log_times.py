@@ -1,8 +1,8 @@
 """Store when, on which stream and in which attempt the bytes of a fetched log were written.
 
-They are stored as records in a file next to the log, such as `worker-0@n3.times`. A record has the
-`struct` format !QdBxH, as on hosts (agent/log/format.py): the offset of the first byte, the time in
-UTC seconds by the run's clock, the stream, and the attempt.
+A file next to the log, such as `worker-0@n3.times`, holds these facts as records. A record has the
+`struct` format !QdBxH, as on hosts (agent/log/format.py): the offset of the first byte to which it
+applies, the time in UTC seconds by the run's clock, the stream, and the attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_ATTEMPT = (1 << 16) - 1
 
 
 def log_stem(task: str, host: str) -> str:
-    """Return the text with which the names of all files of a task's fetched log begin."""
+    """Return the prefix that the names of all files of a task's fetched log have in common."""
     return f"{task.replace(':', '-')}@{host}"
 
 
@@ -63,8 +63,8 @@ def read_records(path: Path) -> Iterator[Record]:
             while block := times.read(_BLOCK_RECORDS * RECORD.size):
                 whole = len(block) // RECORD.size * RECORD.size
                 for record in RECORD.iter_unpack(block[:whole]):
-                    # If a full disk has cut a record short, all later records are read at wrong
-                    # offsets. Such records are skipped if their values are impossible.
+                    # If a full disk has cut a record short, all later records are read from wrong
+                    # positions. Most of them then have impossible values and are skipped.
                     if 0 <= record[1] < _MOST_TIME and record[2] in (0, 1):
                         yield record
     except OSError:

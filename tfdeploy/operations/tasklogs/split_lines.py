@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from tfdeploy.model.answers.runs import Record
 from tfdeploy.model.loglines import Batch, LineBlock, LogLine
 
-MAX_LINE_BYTES = 1 << 20  # a longer line is cut into pieces of this size
+MAX_LINE_BYTES = 1 << 20  # a line that is longer than this is cut into pieces of this size
 STREAMS = ("out", "err")
 
 
@@ -27,7 +27,7 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
-        """Yield the lines whose last byte is in `blob`, the part of the log from `offset` on.
+        """Yield the lines that end in `blob`, the part of the log that begins at `offset`.
 
         `records` is [[offset in the blob, UTC seconds, stream, attempt], ...]: see
         docs/agent-protocol.md.
@@ -39,7 +39,7 @@ class LineSplitter:
                 yield from self._split_chunk(offset + begin, record, blob[begin:end])
 
     def take_unfinished_lines(self) -> Iterator[list[LogLine]]:
-        """Yield the lines that have no end yet. Call this when no more bytes can follow."""
+        """Yield the lines without a newline at the end. Call this when no more bytes can follow."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
                 yield [

@@ -50,10 +50,10 @@ def stored_batches(
 ) -> Iterator[Batch]:
     """Yield all lines that the hosts have stored, merged by time.
 
-    Adds the errors of hosts that do not answer to `host_errors`. Adds to `rotated_bytes` how many
-    bytes of each log were rotated away. Hosts that are already in `host_errors` are not asked. If a
-    host gives no log, the log in `fetched` is read instead, and the host is removed from
-    `host_errors`.
+    Adds the errors of hosts that do not answer to `host_errors`. Hosts that are already in
+    `host_errors` are not asked. If a host does not answer or no longer has the run, the log in
+    `fetched` is read instead, and the host is removed from `host_errors`. `rotated_bytes` receives,
+    for each log, the number of bytes that were rotated away before they were read.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = {
@@ -75,7 +75,8 @@ def _wanted_batches_in_order(
 ) -> Iterator[Batch]:
     """Yield one task's wanted lines, in the order of time.
 
-    If the host's clock was set back, later lines get the latest time that occurred before them.
+    If the host's clock was set back, a line may have an earlier time than the line before it. Such
+    a line gets the time of the line before it.
     """
     query, wanted = log.query, batches
     if query.filters_locally or query.since is not None or query.last is not None:
@@ -97,7 +98,7 @@ def record_rotated_bytes(log: TaskLog, rotated_bytes: RotatedBytes) -> None:
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
-    """Return the last `count` lines. Besides these, at most one batch is held in memory."""
+    """Return the last `count` lines. Besides these lines, at most one batch is held in memory."""
     last_batches: deque[list[LogLine]] = deque()
     line_count = 0
     for batch in batches:
@@ -110,7 +111,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     if last_batches:
         last_batches[0] = last_batches[0][max(0, line_count - count) :]
         if last_batches[0] and not last_batches[0][0].stream:
-            # The first line is a separator between two groups of lines, but no group precedes it.
+            # The first line is a separator between two groups, but the group before it was dropped.
             del last_batches[0][0]
     return list(last_batches)
 
@@ -121,7 +122,7 @@ def _read_whole_log(
     host_errors: Errors,
     fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
-    """Yield all stored lines of one log. If the host gives no log, yield the fetched lines.
+    """Yield all stored lines of one log: from its host, or else from `fetched`.
 
     A host in `host_errors` is not asked again, because each request to it would time out.
     """
@@ -160,7 +161,7 @@ def read_stored_batches(log: TaskLog, session: Session) -> Iterator[Batch]:
         read += sum(len(blob) for _, blob in parts)
         if read > log.plan.logs_max_bytes + SLACK_BYTES:
             raise BadAnswer(
-                f"the log of {log.task} is larger than the limit for logs", where=session.host.name
+                f"the host sends a larger log of {log.task} than allowed", where=session.host.name
             )
         end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
         has_more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (

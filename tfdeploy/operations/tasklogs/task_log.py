@@ -19,11 +19,11 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
-PULL_BYTES = 1 << 20  # size of one piece
-# In the size of a piece, each of its parts counts as this many bytes more than its length.
+PULL_BYTES = 1 << 20  # one request asks for this many bytes of a log (a piece)
+# A host sends a piece in parts. Each part counts as this many bytes more than its content.
 ITEM_BYTES = 100
-SILENCE_S = 60.0  # the longest pause that a host may make while a log is read but not followed
-PIECE_S = 240.0  # time limit for one piece
+SILENCE_S = 60.0  # longest pause, in seconds, of a host while a log is read but not followed
+PIECE_S = 240.0  # time limit for one piece, in seconds
 LogPart = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
 
@@ -32,14 +32,14 @@ LogStream = Stream[LogPiece, LogEnd]
 class LogQuery:
     """The lines that a reader wants.
 
-    `since` and `until` are UTC seconds, both included. `last`: only the last so many of the wanted
-    lines of each task; None means all. `within_s`: the time limit for one task's log. `attempts`:
+    `since` and `until` are UTC seconds, both included. `last`: only this many lines of each task,
+    counted from the end; None means all. `within_s`: the time limit for one task's log. `attempts`:
     {task: its wanted attempt}; None means all attempts.
 
     `grep`: only lines that match one of these patterns, and `context` lines before and after each
-    match. `gaps`: show a separator line between two groups of such lines. `exclude`: no lines that
-    match one of these patterns. For `grep` and `exclude`, a traceback counts as one line. `errors`:
-    only tracebacks and lines that report an error.
+    match. `gaps`: show a separator line between two groups of lines if lines were left out between
+    them. `exclude`: no lines that match one of these patterns. For `grep` and `exclude`, a
+    traceback counts as one line. `errors`: only tracebacks and lines that report an error.
     """
 
     tasks: tuple[str, ...]
@@ -59,8 +59,8 @@ class LogQuery:
     def filters_locally(self) -> bool:
         """Return whether this machine filters the lines that a host sends.
 
-        If it does, the host cannot select the `last` lines, because it does not know which lines
-        this machine drops.
+        In this case, this machine must also select the `last` lines, because the host does not know
+        which lines are dropped here.
         """
         return (
             bool(self.grep or self.exclude or self.stream or self.errors)
@@ -77,11 +77,11 @@ class TaskLog:
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # offset of the next byte; None: nothing is read yet
         self.ended = False
-        # True if the host lost its processes of the run, for example by a reboot: see
-        # watch/resume.py.
+        # True if no process of the run is alive on the host although the run has not ended, for
+        # example after a reboot: see watch/resume.py.
         self.has_lost_processes = False
         self.rotated_bytes = 0
-        self.followed = False  # whether the last request also asked to follow the log
+        self.followed = False  # True if the last request asked the host to follow the log
         self._give_up: float | None = None
 
     def request_piece(self, agent: AgentChannel, *, follow: bool) -> LogStream:
@@ -112,8 +112,8 @@ class TaskLog:
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                # The host may send each line of a followed log as a separate part. ITEM_BYTES for
-                # each line would be too much, so only the contents are counted.
+                # ITEM_BYTES is not added for a followed log: a host may send each of its lines as a
+                # separate part, so a correct piece would then seem too large.
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
                 if (
                     item.task != self.task
@@ -122,7 +122,7 @@ class TaskLog:
                     or received > 2 * PULL_BYTES
                 ):
                     raise BadAnswer(
-                        f"it sent an invalid part of the log of {self.task}", where=self.host
+                        f"the host sent an invalid part of the log of {self.task}", where=self.host
                     )
                 if not self.followed:
                     self._refuse_slow_host(began)
@@ -140,9 +140,9 @@ class TaskLog:
             )
 
     def split_part(self, part: LogPart) -> Iterator[Batch]:
-        """Return all lines of `part`, one item of the host's answer.
+        """Yield all lines of `part` (one item of the host's answer).
 
-        line_filter.py selects the wanted lines later.
+        The lines are not filtered yet: line_filter.py selects the wanted lines.
         """
         item, blob = part
         return self.splitter.feed(item.offset, item.records, blob)
@@ -150,8 +150,10 @@ class TaskLog:
     def pull_next_piece(self, agent: AgentChannel) -> Iterator[list[LogLine]]:
         """Yield the lines of the next piece of a log that may still grow.
 
-        Sets `ended` once the whole log is read and cannot grow. Sets `has_lost_processes` if the
-        process that watches the run on the host (the minder) is gone."""
+        Sets `ended` to True when the whole log is read and cannot grow any more. Sets
+        `has_lost_processes` to True if the process that watches the run on the host (the minder) is
+        gone.
+        """
         stream = self.request_piece(agent, follow=True)
         moved = self.has_lost_processes = False
         for part in self.receive_parts(stream):

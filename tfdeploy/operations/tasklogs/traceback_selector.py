@@ -14,17 +14,18 @@ _ERROR = re.compile(
     rb"|^Fatal Python error: |^terminate called |(?:^|: )error: |^(?:Segmentation fault|Aborted)\b"
 )
 # TensorFlow writes these lines as errors in every attempt, although nothing is wrong. Error 303 of
-# CUDA says that the host has no driver, so it has no GPU either.
+# CUDA means that the host has no driver, which is normal on a host without GPUs.
 _HARMLESS = re.compile(
     rb"Unable to register cu\w+ factory|omputation placer already registered|cuInit.* \(303\)"
 )
-# If the main file has a syntax error, its traceback begins with this line instead of HEAD.
+# If the program's main file has a syntax error, Python prints no line HEAD ("Traceback ..."): the
+# report of the error begins with a line of this form.
 _SYNTAX_ERROR = re.compile(rb'  File "[^"]+", line \d+$')
 Search = Callable[[bytes], object]
 
 
 class _OpenTraceback:
-    """One traceback in one stream. `held`: lines that are neither selected nor dropped yet."""
+    """One traceback in one stream. `held`: its lines that are neither selected nor dropped yet."""
 
     def __init__(self, head: LogLine) -> None:
         self.head, self.traceback = head, TracebackRecogniser(head)
@@ -42,8 +43,8 @@ class TracebackSelector:
     def __init__(self, matches: Search | None, excluded: Search | None, *, errors: bool) -> None:
         self._matches, self._excluded, self._errors = matches, excluded, errors
         self._units: dict[str, _OpenTraceback] = {}
-        # Tells whether a single line is selected. If possible, this is `matches` itself, because
-        # that is faster.
+        # This function decides whether a single line is selected. Where possible, it is `matches`
+        # itself, because that is faster.
         self.selects = matches if matches and not excluded and not errors else self._selects
 
     def _selects(self, text: bytes) -> object:
@@ -54,19 +55,18 @@ class TracebackSelector:
         )
 
     def is_without_tracebacks(self, batch: list[LogLine]) -> bool:
-        """Return True if each line of the batch can be selected without regard to other lines.
+        """Return True if each line of the batch can be judged without regard to other lines.
 
-        That is the case if no line belongs to a traceback and `errors` is False.
+        This is so if no line belongs to a traceback and `errors` is False.
         """
         return not (self._errors or self._units or any(HEAD in each.line for each in batch))
 
     def decide(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
-        """Read one more line. Yield the lines for which it is now certain whether they are
-        selected.
+        """Read one more line. Yield each line that can now be selected or dropped.
 
-        Each result is (line, True if it is selected, True if it begins a traceback). The lines of a
-        traceback are held back until the traceback ends, or until `matches` or `excluded` finds
-        something in it.
+        Each result is (line, True if the line is selected, True if it begins a traceback). The
+        lines of a traceback are held back until the traceback ends, or until `matches` or
+        `excluded` finds something in it.
         """
         unit = self._units.get(line.stream)
         if unit is not None and (

@@ -1,4 +1,4 @@
-"""Say what to change after a failure of a task whose reason shows the cause."""
+"""Say what to change after the failure of a task, if the error text shows the cause."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from tfdeploy.model.plan import Plan
 
 _MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
 _INCOMPLETE = re.compile(r"(?:module|name '\w+' from) '(\w+)'")
-# A note of the plan that names a line of the program and what to write there or in the job file. A
-# missing `keep` is no reason for a failure.
+# Finds a note of the plan that names a line of the program and says what to write. Notes about
+# `keep` are left out, because a missing `keep` is no reason for a failure.
 _REMEDY = re.compile(r"\.\w+:\d+\b(?!.*\bkeep\b).*\bwrite\b")
-# What TensorFlow, Keras, NumPy and PyTorch say if a checkpoint does not fit the program's model.
+# Finds what TensorFlow, Keras, NumPy and PyTorch print if a checkpoint does not fit the program's
+# model.
 _UNFIT = re.compile(r"(?i)\bshapes?\b|size mismatch|not found in checkpoint|loading state_dict")
 
 
 def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
-    """Return what to change, after "; ". If the cause does not show it, return the first note of the
-    plan that says what to write, or "".
+    """Return advice on what to change, as a text that begins with "; ".
 
-    `task`: the task that died first. `cause`: how it died.
+    If the cause does not show what to change, the text is the first note of the plan that says what
+    to write. If there is no such note, the text is "". `task`: the task that died first. `cause`:
+    how the task died.
     """
     hosts = {each.task: each.host for each in plan.tasks}
     sharing = [each for each in hosts if each != task and hosts[each] == hosts.get(task or "")]
@@ -31,13 +33,13 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
     give = "and give the program {data.NAME}"
     if os.path.exists(path):
         return (
-            f"; {path} is on this machine, and only the code and what `data:` names is sent: write "
-            f"`data: {{NAME: {path}}}`, {give}"
+            f"; {path} is on this machine, but only the code and the sources in `data:` are sent: "
+            f"write `data: {{NAME: {path}}}`, {give}"
         )
     if path and plan.hosts[1:]:
         return (
-            f"; `tfdeploy exec -- ls -d {shlex.quote(path)}` shows which hosts have it. If one does: "
-            f"`data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
+            f"; `tfdeploy exec -- ls -d {shlex.quote(path)}` shows which hosts have it. If one does, "
+            f"write `data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
         )
     if "ddress already in use" in cause and sharing:
         return (
@@ -46,12 +48,12 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
         )
     if plan.resume and _UNFIT.search(cause):
         return (
-            f"; the run continued from {plan.resume}; if these are of another model, "
+            f"; the run continued from {plan.resume}; if these checkpoints are of another model, "
             "`tfdeploy launch --fresh` starts from zero"
         )
     if "stalled: " in cause:
         return (
-            f"; a task without a sign of life for {plan.stall_after_s:g} s was restarted: if it only "
+            f"; a task that showed no activity for {plan.stall_after_s:g} s was restarted. If it only "
             "worked silently, raise `stall.after` in the job file"
         )
     module = _INCOMPLETE.search(cause)

@@ -19,8 +19,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SILENT_S = 90.0  # seconds to wait for an unreachable host after all other hosts have ended
-LINES_S = 20.0  # seconds to wait for the last lines after the end of the run
+SILENT_S = 90.0  # when all other hosts have ended, wait this long for an unreachable host
+LINES_S = 20.0  # after the end of the run, wait this many seconds for the last lines
 
 
 def follow(
@@ -36,9 +36,10 @@ def follow(
     """Follow the run until it has ended on all hosts, or `stop` is set. Return its last state.
 
     Changes of the state are emitted as events. If a host does not know that the run has ended, this
-    machine tells the host. `take_lines` is called from several threads, each time with lines of one
-    task and one time. If `take_lines` is None, lines are not followed. `last`: how many stored
-    lines of each task come first; None means all. `only_hosts`: ask only these hosts.
+    machine tells the host. `take_lines` is called from several threads; the lines of one call
+    belong to one task and have the same time. If `take_lines` is None, no lines are read. `last`:
+    the number of stored lines of each task with which to begin; None means all. `only_hosts`: ask
+    only these hosts.
     """
     watch = Watch(fleet, plan, emit, only_hosts)
     follower = None
@@ -57,7 +58,7 @@ def follow(
         end_relay.tell_hosts_if_due()
         view = watch.view()
         if view.is_final and not watch.all_reports_ended():
-            # One of the hosts may still resume the run.
+            # Do not report the end yet: the run may still be resumed on one of the hosts.
             continue
         if view.is_final and follower is not None and not watch.errors:
             follower.join(LINES_S)
@@ -66,8 +67,8 @@ def follow(
             ended_since = None
             continue
         ended_since = ended_since or time.monotonic()
-        # Waiting helps only if a host is unreachable. A host whose answer was invalid would send
-        # the same answer again.
+        # There is no need to wait for a host whose answer was invalid, because it would send the
+        # same answer again. An unreachable host may still answer.
         invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())
         if invalid or time.monotonic() - ended_since > SILENT_S:
             return view

@@ -18,8 +18,8 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_or_end_with_retries
 from tfdeploy.transport.protocols import Errors, Fleet
 
-# Seconds to wait before a new connection. It is short, because an attempt to connect that gets no
-# answer already takes 10 s.
+# Seconds to wait before a lost connection is made again. The wait is short, because an attempt to
+# connect already takes 10 s if there is no answer.
 RECONNECT_S = 0.5
 
 
@@ -28,8 +28,8 @@ class LogFollower:
 
     Each list of lines belongs to one task, and its lines have the same time. The lines are not
     filtered: lines that the query excludes are passed too. Each task has one thread, which calls
-    `deliver`. After a reconnect, the thread continues from the last offset.
-    `begun_logs` contains the logs that the caller has already read up to some offset.
+    `deliver`. After a reconnect, the thread continues after the last byte that it has received.
+    `begun_logs` contains the logs of which the caller has already read a part.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class LogFollower:
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until all threads have ended, `stop` is set, or `timeout_s` seconds have passed.
 
-        Return whether all threads have ended. A thread ends once its task has ended and all lines
-        are delivered, or if the host cannot be reached at all. If `timeout_s` is None, there is no
+        Return whether all threads have ended. A thread ends when its task has ended and all lines
+        are delivered, or when it gives up because of an error. If `timeout_s` is None, there is no
         time limit.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -19,13 +19,14 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.resume import resume_or_end_with_retries
 from tfdeploy.operations.watch.watch import Watch
 
-BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called again
-# Pause after a lost connection. It is short, because an attempt without an answer takes 10 s.
+BAD_ANSWER_S = 5.0  # seconds to wait after an invalid answer before the host is called again
+# Seconds to wait before a lost connection is made again. The wait is short, because an attempt to
+# connect already takes 10 s if there is no answer.
 AGAIN_S = 0.5
 
 
 def start_listening(watch: Watch, stop: threading.Event) -> None:
-    """Start one thread for each host. It passes the host's reports to `watch`.
+    """Start one thread for each host, which passes the host's reports to `watch`.
 
     A thread ends when the run has ended on its host or `stop` is set.
     """

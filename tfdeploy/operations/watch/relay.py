@@ -1,7 +1,7 @@
 """Tell hosts that a run has ended, if the hosts cannot learn it from each other.
 
-Usually hosts tell each other within seconds that the run has ended. If a host does not know it
-after WAIT_S seconds, any tfdeploy process that follows the run tells the host.
+Usually hosts tell each other within seconds that the run has ended. If a host still does not know
+it after WAIT_S seconds, each tfdeploy process that follows the run tells the host.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.text.names import fold_names
 from tfdeploy.transport.protocols import Fleet
 
-# Hosts have this many seconds to tell each other that the run has ended. After that, this machine
-# tells those hosts that do not know it, and repeats this every WAIT_S seconds.
+# Hosts have this many seconds to tell each other that the run has ended. Then this machine tells
+# the hosts that do not know it, and does so again every WAIT_S seconds.
 WAIT_S = 10.0
 ANSWER_S = 15.0
 
@@ -73,7 +73,7 @@ def relay_run_end(
 ) -> None:
     """Ask the host `informed_host` how the run ended, and tell `uninformed_hosts` the answer.
 
-    Errors are ignored, because the caller repeats the call.
+    Errors are ignored, because the caller tries again later.
     """
     answer = call_all(
         fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed_host,)
@@ -92,7 +92,7 @@ def relay_run_end(
 
 
 def describe_uninformed(informed_host: str, uninformed_hosts: tuple[str, ...]) -> str:
-    """Return a text that names the hosts which do not know that the run has ended."""
+    """Return a text that names the hosts that do not know that the run has ended."""
     return (
         f"{fold_names(uninformed_hosts)} {'has' if len(uninformed_hosts) == 1 else 'have'} not "
         f"heard from {informed_host} that the run is over"

@@ -1,8 +1,8 @@
 """Resume a run on a host that lost all its processes of the run, for example by a reboot.
 
-The run is resumed on this host only if no other host reports that the run is over. The host itself
-then decides which of its tasks start again. If another host reports that the run was stopped or has
-ended, the run is stopped or aborted on this host too. This also deletes the run's secrets there.
+If no other host reports that the run is over, the run is resumed on this host, and the host itself
+decides which of its tasks start again. If another host reports that the run was stopped or has
+ended, the run is stopped or aborted on this host too, which also deletes the run's secrets there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.text.typed import Verb
 from tfdeploy.transport.protocols import Fleet
 
-# Error codes after which tfdeploy does not try again, because no later attempt can succeed.
+# After one of these error codes, tfdeploy does not try again, because a new attempt would fail too.
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")
 
-# How often tfdeploy tries to resume the run on a host, and the seconds between two tries.
+# tfdeploy tries to resume the run on a host at most TRIES times, every AGAIN_S seconds.
 TRIES, AGAIN_S = 60, 1.0
 # {state of the run: the verb to call on the host, and its arguments}. RUN_STOP and RUN_ABORT also
 # delete the run's secrets.
@@ -37,8 +37,8 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 def resume_or_end_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Resume, stop or abort the run on the host, depending on the state of the run.
 
-    Return whether the run continues on the host. Raises TfdeployError if a later attempt may
-    succeed.
+    Return whether the run continues on the host. If the call fails but a later attempt may succeed,
+    the error is raised.
     """
     state = _ask_run_state(fleet, plan)
     verb, verb_args = VERBS[state]
@@ -55,19 +55,19 @@ def resume_or_end_on_host(fleet: Fleet, plan: Plan, host: str) -> bool:
 def resume_or_end_with_retries(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """Call `resume_or_end_on_host` repeatedly, for up to a minute, while a later attempt may
-    succeed.
+    """Call `resume_or_end_on_host` until it succeeds, for up to a minute.
 
-    Returns the result of `resume_or_end_on_host`, or False if all attempts failed. `report`
-    receives a text about each new error, and about the success. Raises HostUnreachable."""
+    Returns the result of `resume_or_end_on_host`, or False if all attempts failed. `report` is
+    called with a text about each new error, and about the success. Raises HostUnreachable.
+    """
     reported: str | None = None
     for _ in range(TRIES):
         try:
             continues = resume_or_end_on_host(fleet, plan, host)
             if continues:
                 report(
-                    "no process of the run was alive on this host (rebooted, or killed); the run "
-                    "continues on this host"
+                    "no process of the run was alive on this host (after a reboot, or because they "
+                    "were killed); the run now continues on this host"
                 )
             return continues
         except HostUnreachable:
@@ -82,7 +82,10 @@ def resume_or_end_with_retries(
 
 
 def _ask_run_state(fleet: Fleet, plan: Plan) -> str:
-    """Return "goes on", "stopped" or "ended", as the hosts that answer report it."""
+    """Return the state of the run that the hosts report: "goes on", "stopped" or "ended".
+
+    Hosts that do not answer are ignored.
+    """
     answers, _ = split_outcomes(call_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):

@@ -29,7 +29,7 @@ _SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "healt
 
 
 class Watch:
-    """Keeps the newest state that each host of a run has reported, and emits only changes."""
+    """Keeps the newest state that each host of a run has reported, and emits changes as events."""
 
     def __init__(
         self, fleet: Fleet, plan: Plan, emit: Emit, only_hosts: frozenset[str] | None = None
@@ -45,10 +45,12 @@ class Watch:
         self.stopped: dict[str, list[str]] = {}
         self.errors: Errors = {}
         self.reached: set[str] = set()
-        # Hosts that lost their processes of the run before the run ended: see watch/resume.py.
+        # Hosts on which no process of the run is alive although the run has not ended: see
+        # watch/resume.py.
         self.processless_hosts: set[str] = set()
         self._settled: set[str] = set()
-        self._emitted_ends: set[tuple[str, int]] = set()  # (task, attempt)
+        # {(task, attempt)} of the attempts whose end was emitted.
+        self._emitted_ends: set[tuple[str, int]] = set()
         self._state: str | None = None
         self._cause: str | None = None
         self._lock = threading.Lock()
@@ -76,7 +78,7 @@ class Watch:
         return self.view()
 
     def emit_run_if_changed(self, view: RunView) -> None:
-        """Emit the run's state if it has changed, or if the emitted cause no longer applies."""
+        """Emit the run's state if it has changed, or if the cause that was emitted is gone."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
@@ -92,7 +94,7 @@ class Watch:
         )
 
     def view(self, **figures: Any) -> RunView:
-        """Return the state of the whole run. `figures` are further arguments of run_view."""
+        """Return the state of the whole run. `figures` are passed to run_view."""
         with self._lock:
             return run_view(
                 self.plan,
@@ -113,9 +115,9 @@ class Watch:
         return all(host in self.states or host in self.errors for host in self.watched)
 
     def has_run_ended_on(self, host: str) -> bool:
-        """Return True if the run has ended on the host, or the host does not know the run.
+        """Return True if the host's last report says that the run has ended there.
 
-        The answer comes from the host's last report.
+        Also return True if the host does not know the run.
         """
         state = self.states.get(host)
         return state is None or state.phase == "ended"
@@ -125,14 +127,15 @@ class Watch:
         self._settled.add(host)
 
     def all_reports_ended(self) -> bool:
-        """Return whether no reachable host will report anything more."""
+        """Return True if each host is unreachable or will report nothing more."""
         return all(host in self._settled or host in self.errors for host in self.watched)
 
     def receive_report(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
         """Record one host's report, and emit what has changed. Thread-safe.
 
-        `answer` is what the verb `run.status` returned, one item from the verb `run.watch`, or the
-        host's error. Raises BadAnswer for a report about another host, run or task.
+        `answer` is one of three: the answer to the verb `run.status`, one item of the answer to the
+        verb `run.watch`, or the host's error. Raises BadAnswer for a report about another host, run
+        or task.
         """
         with self._lock:
             if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
@@ -171,7 +174,7 @@ class Watch:
                 )
 
     def _mark_tasks_of_removed_run_lost(self, host: str, why: str) -> None:
-        """Mark the host's unfinished tasks as lost: the host no longer has the run's folder."""
+        """Mark the host's unfinished tasks as lost, because the host no longer has the run."""
         for task in [
             task
             for task in self.tasks.values()
@@ -217,8 +220,8 @@ class Watch:
     ) -> None:
         """Emit an event for each attempt whose end no report has shown.
 
-        Between two reports, one attempt may end and the next one begin. At the first report about a
-        task, only its two newest attempts are considered.
+        This happens if an attempt ends and the next one begins between two reports. At the first
+        report about a task, only its two newest attempts are considered.
         """
         since = status.attempt - 1 if previous is None else previous.attempt
         for row in rows:
