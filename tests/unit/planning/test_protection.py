@@ -209,7 +209,9 @@ def test_host_with_many_addresses_does_not_weaken_others(planned: Callable[..., 
         and plan.host("n2").addresses[0] == "192.0.2.2"
     )
     assert any(
-        note.startswith("n2 has 899 addresses: the other hosts let in the first 64")
+        note.startswith(
+            "n2 has 899 addresses: the other hosts accept connections only from the first 64"
+        )
         for note in plan.notes
     )
 
@@ -222,9 +224,7 @@ def test_filter_admits_resolved_addresses_of_names(
     lies = {"two.lan": ("10.0.0.2", "10.6.6.6")}
     three = planned("auto", (PEERS, PEERS, PEERS), **name_fields, of_n3={"resolved": lies})
     assert three.host("n2").addresses == ("10.0.0.2",)
-    words = (
-        "two.lan (n2) is not the same on all hosts: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
-    )
+    words = "the hosts resolve two.lan (host n2) to different addresses: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
     assert words in three.notes
 
 

@@ -19,14 +19,15 @@ from tfdeploy.planning.broadcast.judge import Verdict
 # difference must exceed BEHIND_BYTES, and also what the faster host receives in BEHIND_S seconds.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
-# A parent is crowded if its load exceeds its capacity by more than this many children.
+# A parent is crowded if its load exceeds its capacity by more than this. One child that receives at
+# the usual rate is a load of 1.
 CROWDED = 0.05
 
 
 def choose_parents(forest: Forest, verdict: Verdict, without_parent: list[tuple[str, int]]) -> None:
     """Choose a parent for each (child, stripe) in `without_parent`.
 
-    If a parent has too many children, some of these are moved to another parent.
+    If a parent has too many children, some of its children are moved to another parent.
     """
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not without_parent and max(children.values(), default=0) <= forest.stripes:
@@ -103,7 +104,8 @@ class _ParentChooser:
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 parent = min(able, key=lambda name: self._load[name])
                 self._attach(child, parent, stripe)
-                # The parent now has a child. So no later step may move the parent below that child.
+                # The new parent now has a descendant. Without this count, a later step might make
+                # the new parent a descendant of its own child.
                 rooted[parent] += 1
 
     def _is_crowded(self, parent: str) -> bool:
@@ -119,9 +121,9 @@ class _ParentChooser:
         return self._members[name].progress_in(stripe)
 
     def _load_on_parent(self, child: str, stripe: int) -> float:
-        """Return the load that the child puts on its parent: 1, or less for a slow child.
+        """Return the load that the child puts on its parent, relative to a child of usual rate.
 
-        For a slow child, the load is the child's rate divided by the usual rate.
+        The load is 1, but for a slow child it is the child's rate divided by the usual rate.
         """
         if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0

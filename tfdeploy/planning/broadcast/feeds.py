@@ -9,7 +9,7 @@ from functools import cached_property
 
 from tfdeploy.text.names import group_by_key
 
-CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
+CONTROL_MACHINE = ""  # stands for the control machine where a host's name is expected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class StripeProgress:
     wanted_bytes: int = 0  # all bytes that the member needs
     rate: float | None = None  # bytes a second received lately; None: not known
     starved_s: float = 0.0  # seconds since an incomplete member last received data
-    # For how many seconds, up to now, data has arrived without interruption.
+    # Data has arrived without interruption for this many seconds, up to now.
     flowing_s: float = math.inf
 
 
@@ -119,7 +119,8 @@ def make_move(child: Member, stripe: int, parent: Member | None) -> Move:
 def group_by_site(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return {site: its members}. Sites with a complete member come first.
 
-    Otherwise the sites have the order in which their first members appear in `members`."""
+    Among these, and among the other sites, the order is that of the first members in `members`.
+    """
     sites = group_by_key((member.site, member) for member in members)
     return dict(
         sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1]))

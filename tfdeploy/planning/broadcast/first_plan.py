@@ -42,9 +42,8 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     stripes = choose_stripe_count(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe_feeds(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
-    # The receivers of some connections have already waited for data before this plan. A Move
-    # records how long a receiver has waited, so that this time does not count against the
-    # connection.
+    # Some hosts have already waited for data before this plan. A Move records how long a host has
+    # waited, so that the time does not count against its new connection.
     moves = tuple(
         make_move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
         for feed in feeds
@@ -66,15 +65,15 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripe_count: int) -> 
     possible from a host that has not yet reached its number of children.
     """
     feeds: list[Feed] = []
-    # The relays of earlier sites that may send to the next site. The best one comes last.
+    # Hosts of earlier sites that may send to the next site. The best of these hosts comes last.
     earlier_relays: list[str] = []
     for site in group_by_site(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _split_off_senders(
             [each for each in site if not each.is_complete], stripe, stripe_count
         )
-        # If a site has fewer sources than there are stripes, each source may send all stripes, like
-        # the control machine, and not only one.
+        # If a site has fewer sources than there are stripes, each source may send all stripes, as
+        # the control machine does. Otherwise each source sends only one stripe.
         if len(sources) < stripe_count:
             earlier_relays, sources = [*earlier_relays, *sources], []
         sources = sources[stripe::stripe_count]

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from tfdeploy.planning.broadcast.feeds import Feed, Member
 from tfdeploy.text.names import group_by_key
 
-# A host that failed to reach this many hosts gets its data from the control machine.
+# A host that could not connect to this many other hosts gets its data from the control machine.
 REACHES_NOBODY = 3
 
 
 class Forest:
     """The parent of each incomplete member, for each stripe of a broadcast.
 
-    The parent of a member is the host that sends data to it. `members`: {name: member}. `shut`:
-    pairs (child, parent) in which the child could not connect to the parent.
+    The parent of a member is the host that sends data to it. `members`: {name: member}.
+    `forbidden_pairs`: pairs (child, parent) in which the child could not connect to the parent.
     """
 
     def __init__(
@@ -43,9 +43,10 @@ class Forest:
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
     def is_isolated(self, child: str) -> bool:
-        """Return whether the child failed to reach so many hosts that it counts as isolated.
+        """Return whether the child could not connect to REACHES_NOBODY or more hosts.
 
-        Only the control machine can then send to it."""
+        Such a child gets its data from the control machine.
+        """
         return self._missed[child] >= REACHES_NOBODY
 
     def feeds(self) -> Iterator[tuple[int, str, str]]:

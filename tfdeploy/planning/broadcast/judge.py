@@ -35,8 +35,8 @@ SLOW_STARVED_S = 10.0
 # seconds if that is less.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
-# A parent that sends nothing is at fault only if the parent itself has received data within this
-# many seconds. Otherwise the fault may lie with the parent's own parent.
+# A parent that sends nothing is at fault only if it has itself received data in the last FED_S
+# seconds. Otherwise the fault may lie with the host that sends to the parent.
 FED_S = 1.5
 # The first host of a chain is moved to the end of the chain, to test its speed. It is moved only
 # after it has received data for TRIED_AFTER_S seconds, and only if its remaining data will take at
@@ -51,7 +51,8 @@ class Verdict:
 
     suspect_feeds: tuple[SuspectFeed, ...]
     blame: Blame
-    starved: frozenset[tuple[str, int]]  # (child, stripe) without data
+    # The pairs (child, stripe) in which the child receives no data of the stripe.
+    starved: frozenset[tuple[str, int]]
     needs_new_parent: frozenset[tuple[str, int]]  # the pairs of `starved` that get another parent
 
 
@@ -155,9 +156,9 @@ class _StripeEvaluator:
 
         The first host is moved to the end of the chain, once in a broadcast, to test its speed. In
         the first position its speed cannot be judged, because all other hosts receive at its rate.
-        If the moved host is not slow there, the new first host's connection becomes suspect, too.
-        Two suspect connections show that the first position itself is slow; then neither of the two
-        hosts counts as slow.
+        If the moved host is fast at the end, the connection of the new first host becomes suspect
+        too. Two suspect connections show that the first position itself is slow. In that case
+        neither of the two hosts counts as slow.
         """
         heads = [child for child, parent in self._parents.items() if parent == CONTROL_MACHINE]
         suspects = [suspect.child for suspect in suspect_feeds if suspect.parent == CONTROL_MACHINE]

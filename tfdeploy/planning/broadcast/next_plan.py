@@ -56,7 +56,7 @@ def next_plan(
 
 
 def _remove_ended_feeds(forest: Forest, verdict: Verdict) -> None:
-    """Remove each connection whose parent may no longer send, or sends nothing."""
+    """Remove each connection whose parent may no longer send to the child, or sends it nothing."""
     for stripe, parent, child in list(forest.feeds()):
         must_end = parent != CONTROL_MACHINE and not _feed_may_continue(
             forest, verdict, parent, child
@@ -86,8 +86,8 @@ def _changed_feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 def _latest_moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
     """Return the latest Move of each child that has changed its parent.
 
-    A child that receives no data gets a new Move even if it keeps its parent. So its waiting time
-    is counted from this moment on.
+    A child that receives no data gets a new Move even if it keeps its parent. From then on, only
+    the time after this Move counts as waiting for data.
     """
     moves = {
         (each.child, each.stripe): each

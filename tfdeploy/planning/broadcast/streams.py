@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stream:
-    """Files of a data set that are sent to all `receivers`, as row numbers in its file list.
+    """Files of a data set that one sender sends to all `receivers`.
 
-    `lender`: the host that has all of these files and sends them. If it is None, the control
-    machine sends them.
+    `rows`: the row numbers of the files in the data set's file list. `lender`: the host that has
+    all of these files and sends them. If it is None, the control machine sends them.
     """
 
     receivers: tuple[str, ...]
@@ -36,8 +36,8 @@ def assign_streams(
     the host should have}. `missing_rows`: {host: the wanted files that it lacks}. `held_rows`:
     {host: the files that it has and may send}. `origin`: a host that has all files.
 
-    If several hosts have a file, the host that has the fewest bytes to send so far sends it. Hosts
-    that should have the same files get them in one stream, so there are few streams.
+    If several hosts have a file, it is sent by the host that has the fewest bytes to send so far.
+    Hosts that should have the same files get them in one stream, to keep the number of streams low.
     """
     moved = sorted({row for rows in missing_rows.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_by_row(wanted_rows, moved), _hosts_by_row(held_rows, moved)

@@ -33,7 +33,10 @@ class AdvertisedAddress(NamedTuple):
 
 
 def advertised_address(host: Host, facts: HostFacts) -> AdvertisedAddress:
-    """Return the address by which the others reach this host. Raises Refused if it is unknown."""
+    """Return the address by which the other hosts reach this host.
+
+    Raises Refused if the address is not known.
+    """
     if host.advertise:
         return AdvertisedAddress(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
@@ -57,9 +60,9 @@ def refuse_or_note_addresses(
 ) -> Notes:
     """Return notes on the addresses. Raises Refused for addresses that a cluster cannot use.
 
-    Refused are: a loopback address, if other hosts have an address of another kind; a name that
-    some host resolves to a loopback address; an unusable address; and a public address. If
-    `allow_public` is true, a public address is not refused, but a note is returned.
+    These addresses are refused: a loopback address, unless all hosts have one; a name that some
+    host resolves to a loopback address; an unusable address such as 0.0.0.0; and a public address.
+    If `allow_public` is true, there is only a note on a public address.
     """
     loopback = {
         name: each for name, each in advertised_by_host.items() if is_loopback(each.address)
@@ -98,8 +101,8 @@ def refuse_or_note_addresses(
         None, (_unequal_resolution_note(name, each, facts) for name, each in others.items())
     )
     notes += [
-        f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
-        f"{MOST_ADDRESSES} of them"
+        f"{name} has {len(seen.addresses)} addresses: the other hosts accept connections only from "
+        f"the first {MOST_ADDRESSES} of them"
         for name, seen in facts.items()
         if len(seen.addresses) > MOST_ADDRESSES
     ]
@@ -158,7 +161,7 @@ def _parse_ip(address: str) -> _Address | None:
 
 
 def is_public(address: str) -> bool:
-    """Return True for a public IP address; False for a name."""
+    """Return whether the text is a public IP address. The result is False for a host name."""
     parsed = _parse_ip(address.partition("%")[0])
     return bool(parsed and _without_ipv4_mapping(parsed).is_global)
 
@@ -195,7 +198,7 @@ def _unequal_resolution_note(name: str, address: str, facts: FactsByHost) -> str
     ]
     if len(groups) < 2:
         return ""
-    return f"{address} ({name}) is not the same on all hosts: " + "; ".join(
+    return f"the hosts resolve {address} (host {name}) to different addresses: " + "; ".join(
         f"{listed} on {hosts}" for hosts, listed in groups[:4]
     )
 

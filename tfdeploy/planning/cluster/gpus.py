@@ -49,14 +49,16 @@ def are_all_gpus_busy(host: Host, facts: HostFacts) -> bool:
 def busy_gpus_text(host: Host, facts: HostFacts) -> str:
     """Return a text about the GPUs that no task gets because other processes use them.
 
-    Returns "" if there are no such GPUs.
+    Returns "" if there are none, or if the host's setting is not `gpus: auto`.
     """
     return _usage_text(_busy_gpus(facts)) if host.gpus == "auto" else ""
 
 
 def busy_gpus_error(host: Host, facts: HostFacts, what: str) -> Refused:
-    """Return the error for a host with too few free GPUs. `what`: the beginning of its
-    message."""
+    """Return the error for a host with too few free GPUs.
+
+    `what`: the beginning of the error's message.
+    """
     return Refused(
         f"{what}: {_usage_text(_busy_gpus(facts))} (a GPU with more than {_MUCH} in use counts "
         "as busy)",

@@ -52,7 +52,7 @@ def count_task_and_agent_ports(
 ) -> dict[str, int]:
     """Return {host: number of ports that it needs}: one for each listening task, one for the agent.
 
-    On the agent's port, the mesh port, hosts exchange messages.
+    The agent's port is the mesh port, on which the hosts exchange messages.
     """
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
@@ -69,7 +69,7 @@ def lay_out(
     """Return the cluster with a port for each task that listens.
 
     `ports_by_host`: {host: its ports}. The tasks of the host get these ports in order. The last
-    port is the mesh port: there the host's agent receives messages from other hosts.
+    port becomes the mesh port, on which the host's agent receives messages from other hosts.
     """
     free = {host: iter(ports) for host, ports in ports_by_host.items()}
     listening = [seat for seat in seats if _task_listens(mode, seat)]

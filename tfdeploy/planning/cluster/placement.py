@@ -137,9 +137,9 @@ class _RolePlacement:
         )
 
     def _most_tasks(self, host_name: str) -> int:
-        """Return the largest number of tasks of the role that the host can get.
+        """Return how many tasks of the role the host can get at most.
 
-        If no total number of tasks is requested for the role, the host gets this largest number.
+        The host gets that many tasks if the job and the flags set no total number for the role.
         """
         room, request = self._free_places(host_name), self.request
         number = request.slots.get(host_name) if request.per_host is None else request.per_host
@@ -149,7 +149,7 @@ class _RolePlacement:
                 raise gpus.busy_gpus_error(
                     self.hosts[host_name],
                     self.facts[host_name],
-                    f"other processes fill the GPUs of {host_name}",
+                    f"other processes use all GPUs of {host_name}",
                 )
             return 0
         if request.total is not None:

@@ -14,7 +14,7 @@ from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.planning.cluster.addresses import is_loopback
 from tfdeploy.text.units import list_first
 
-_SHOWN = 8  # limits the number of ports that a message lists
+_SHOWN = 8  # a message lists at most this many ports
 
 
 def assign_ports(
@@ -27,12 +27,12 @@ def assign_ports(
 ) -> dict[str, tuple[int, ...]]:
     """Return {host: its ports in ascending order, as many as the host needs}.
 
-    `avoid_waiting`: use ports with connections in TIME_WAIT, which a host lists last, only if there
-    are too few others.
+    `avoid_waiting`: prefer the order in which the hosts list their free ports. Ports that still
+    have connections in TIME_WAIT come last there. Without it, the lowest ports are used.
 
-    If several hosts have the same address, the host whose range has the lowest end chooses first.
-    With this order, an assignment is found whenever there is one. If there is none, raises Refused
-    with the host, its range, the taken ports and their owners.
+    If several hosts have the same address, the host whose range ends first chooses first. In this
+    order, an assignment is found whenever one exists. Otherwise raises Refused with the host, its
+    range, the taken ports and their owners.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}

@@ -1,4 +1,4 @@
-"""Decides which tasks restart after a task fails, and describes this in the plan.
+"""Decides which tasks restart after a task fails, and describes the decision for the plan.
 
 The decision depends on the mode.
 """
@@ -23,11 +23,10 @@ def restart_scope(job: Job, role: str) -> str:
 
 
 def keep_source_host(job: Job, seats: Sequence[Seat]) -> str | None:
-    """Return the host whose `keep` folders are copied to the other hosts before a joint restart.
+    """Return the host whose `keep` folders are copied to the others before tasks restart together.
 
-    In a joint restart, several tasks restart together. The result is the host of the chief, or of
-    worker 0 if there is no chief. Returns None if the mode needs no copy, or if the job has no
-    restarts or no `keep`.
+    The result is the host of the chief, or of worker 0 if there is no chief. Returns None if the
+    mode needs no copy, or if the job has no restarts or no `keep`.
     """
     supplied = job.restart_max and job.keep and rules_of(job.mode).supplied
     return checkpoint_writer_seat(seats).host if supplied else None

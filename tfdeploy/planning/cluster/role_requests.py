@@ -49,8 +49,9 @@ class RoleRequest:
     def gpus_per_task(self, usable_count: int, untaken_count: int) -> int:
         """Return the number of GPUs for one task of the role on a host.
 
-        The job sets this number, or else the mode. `usable_count`: number of usable GPUs of the
-        host. `untaken_count`: number of these GPUs that tasks of other roles have not taken.
+        The job may set this number. Otherwise it depends on the mode. `usable_count`: number of
+        usable GPUs of the host. `untaken_count`: how many of these GPUs tasks of other roles have
+        not taken.
         """
         if self.role == "ps":
             return 0
@@ -73,7 +74,7 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
 
 
 def with_default_roles(inventory: Inventory, mode: ModeRules) -> Inventory:
-    """Return the inventory. If it names no roles, add default roles to it.
+    """Return the inventory, with default roles if the inventory names no roles.
 
     The first host gets the roles ps and chief, if the mode needs them. The other hosts are workers.
     If there is only one host, it is a worker too.

@@ -1,7 +1,7 @@
 """Finds names in a program that the hosts' TensorFlow lacks, and what to do about each of them.
 
-If every run of the program reaches such a name, the launch is refused. Otherwise the program fails
-only in runs that reach the name, so the plan only gets a note.
+If every run of the program reaches such a name, the launch is refused. If only some runs reach the
+name, the plan gets a note.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def find_missing_names(
 
 
 def group_refusals(sure: Iterable[MissingName], *, has_fallback: bool) -> tuple[Refusal, ...]:
-    """Return one refusal for each remedy.
+    """Return the refusals for missing names that every run reaches, one for each remedy.
 
-    A refusal lists all missing names that have the same remedy.
-    `has_fallback`: the program has code for other TensorFlow versions.
+    A remedy is what the user should do, such as installing a package. The refusal lists all names
+    with this remedy. `has_fallback`: whether the program has code for other TensorFlow versions.
     """
     groups: defaultdict[tuple[str, str], list[NameUse]] = defaultdict(list)
     for use, lacking, instead, _ in sure:
@@ -91,13 +91,13 @@ def notes(unsure: Iterable[MissingName]) -> Iterator[str]:
         groups[f": {instead}" if instead_is_package else ""].append(use)
     for install, uses in groups.items():
         yield (
-            "names that this TensorFlow lacks (an error only if the program reaches one): "
+            "names that the hosts' TensorFlow lacks (a run fails only if it reaches one of them): "
             f"{_names_with_places(_first_uses(uses))}{install}"
         )
 
 
 def supplied_notes(uses: Collection[NameUse], hosts: FactsByHost) -> Iterator[str]:
-    """Yield notes on names that TensorFlow lacks but that exist on the hosts all the same.
+    """Yield notes on names that TensorFlow lacks, but that the program can use on the hosts.
 
     They are old names of TensorFlow 0.x, which tfdeploy supplies, and names that a package on all
     hosts supplies.
@@ -121,7 +121,7 @@ def is_recent(use: NameUse) -> bool:
 def _first_uses(uses: Iterable[NameUse]) -> list[NameUse]:
     """Return the first use of each name.
 
-    The import of a module is left out if the program uses a name of this module.
+    The import of a module is left out if the program also uses a name from this module.
     """
     first: dict[str, NameUse] = {}
     for use in uses:

@@ -2,9 +2,9 @@
 
 Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph that runs in a session, the `fit`,
 `predict`, LSTM, optimizers and metrics of Keras 3 fail, `model.updates` is missing, and Dropout
-repeats one mask in each step. Variables have the same names in Keras 2 and 3, so both can read the
-same checkpoints. The lists in this module come from the exports of keras 3.15 and tf_keras 2.21.
-They were tested with TensorFlow 2.21, and contain only uses that always fail.
+uses the same mask in every step. Variables have the same names in Keras 2 and 3, so both can read
+the same checkpoints. The lists in this module come from the exports of keras 3.15 and tf_keras
+2.21. They were tested with TensorFlow 2.21, and contain only names whose use always fails.
 """
 
 from __future__ import annotations
@@ -104,14 +104,15 @@ _FOR_GRAPHS = (
 )
 # A program that uses one of these names runs the Keras of compat.v1 in graph mode, not eagerly.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
-_PACKAGES = ("tf_slim",)  # packages that use tf.layers, so programs that import them need Keras 2
+# These packages use tf.layers, so a program that imports one of them needs Keras 2.
+_PACKAGES = ("tf_slim",)
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
 
 
 class Keras2Use(NamedTuple):
     """The first place in a program where Keras 2 is needed."""
 
-    where: str  # "train.py:12"
+    where: str  # the place, such as "train.py:12"
     # What needs Keras 2, such as "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a
     # graph", ".reset_states()" or "Adam(lr=)".
     what: str
@@ -203,7 +204,8 @@ def _describe_keras2_call(
 ) -> str | None:
     """Describe a call whose method or argument Keras 3 lacks; return None for any other call.
 
-    `own_methods`: the functions that the module itself defines. Calls of these do not count.
+    `own_methods`: the functions that the module itself defines. Calls of these functions do not
+    count.
     """
     match call.func:
         case ast.Attribute(attr=name) if name in _METHODS:

@@ -2,8 +2,8 @@
 
 Keras 3 cannot do `fit` on several workers, has dropped some names, and does not work in graphs. The
 decision depends on the program's syntax trees and the hosts' facts, but not on the job's `compat`.
-If the planner cannot read a TensorFlow 1 program (`bash train.sh`), the runtime selects Keras 2 on
-the host (version1.py).
+The planner cannot read a program that a command such as `bash train.sh` starts. If such a program
+is for TensorFlow 1, the runtime selects Keras 2 on the host (runtime/old_names/version1.py).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def decide_keras_version(
         strategy = "".join(rules_of(job.mode).needs_keras_2[:1])
         why = f"{fit} calls Keras' fit under {strategy}, which Keras 3 cannot do"
         if use and not fit:
-            why = f"{use.what} ({use.where}) is of Keras 2"
+            why = f"{use.what} ({use.where}) needs Keras 2"
         if lacking and fit:
             names = fold_names(each.host for each in lacking)
             raise Refused(
@@ -75,7 +75,7 @@ def decide_keras_version(
                 next=tf_keras_install_command(lacking),
             )
         if lacking:
-            fails = "and with Keras 3 the program fails or behaves differently"
+            fails = "and with Keras 3 the program fails or behaves differently; to install Keras 2"
             return KerasChoice(notes=(f"{why}, {fails}: {tf_keras_install_command(lacking)}",))
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))

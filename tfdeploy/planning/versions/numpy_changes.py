@@ -1,8 +1,8 @@
 """Writes notes on a program that needs an older NumPy than its hosts have.
 
-NumPy has dropped some names. It also no longer accepts an array of one element as a number: since
-NumPy 2.4, `"%f" % w` raises TypeError if w is such an array, for example the value of
-`tf.get_variable("w", [1])`.
+NumPy has dropped some names. Since NumPy 2.4, it also no longer accepts an array of one element as
+a number. For example, if w is the value of `tf.get_variable("w", [1])`, then `"%f" % w` raises
+TypeError.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ def _fetches_one_element(node: ast.expr, single: set[str]) -> bool:
 
 
 def _number_expressions(node: ast.expr) -> list[ast.expr]:
-    """Return the expressions inside this expression that must be numbers.
+    """Return the parts of this expression that must be numbers.
 
-    They are a and b in `"%f %d" % (a, b)`, and the argument of float() or int().
+    In `"%f %d" % (a, b)`, they are a and b. In `float(x)` and `int(x)`, it is x.
     """
     match node:
         case ast.Call(ast.Name("float" | "int"), arguments):

@@ -1,8 +1,8 @@
 """Finds the names of TensorFlow that a program uses, and their places.
 
 Names are written without the leading `tf.`: "train.Supervisor", "contrib.slim". A use is marked as
-guarded if the program itself handles the case that the name is missing. Modules of the program may
-also get TensorFlow from another module: `from common import tf`, `import common; common.tf.layers`.
+guarded if the program itself handles the case that the name is missing. A module of the program may
+import TensorFlow from another module of the program: `from common import tf`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ Names = dict[str, str]
 class NameUse:
     """A use of one TensorFlow name.
 
-    `is_guarded`: the program itself handles the case that the name is missing. `binds`: the use
-    only imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never
-    fails, because tfdeploy has a stand-in for the TensorFlow name; only later uses fail.
-    `is_certain`: False if the first word of the use, such as `slim` in `slim.conv2d`, may stand for
-    something else, because the module assigns it another value. It is always True if the first word
-    stands for TensorFlow itself, as `tf` does.
+    `is_guarded`: the program itself handles the case that the name is missing.
+
+    `binds`: the use only imports the name or gives it another name (`slim = tf.contrib.slim`). Such
+    a statement never fails, because tfdeploy supplies a stand-in, an object that raises an error
+    only when the program uses it.
+
+    `is_certain`: whether the use certainly means TensorFlow. It is False for `slim.conv2d` if the
+    module also assigns another value to `slim`. It is always True for names such as `tf`, which
+    stand for TensorFlow itself.
     """
 
     name: str
@@ -71,8 +74,8 @@ def tensorflow_uses(program: Program) -> tuple[NameUse, ...]:
 def uses_of_names(program: Program, names: frozenset[str]) -> tuple[NameUse, ...]:
     """Return every use of one of `names` in a module that does not itself define the name.
 
-    With this function, uses of built-in functions of Python 2 are found. A use is left out if the
-    program itself handles the failure of this use.
+    Callers find uses of Python 2's built-in functions, such as `xrange`, with this function. A use
+    is left out if the program itself handles its failure.
     """
     guarded = guards.guarded_nodes(program)
     return tuple(
@@ -97,8 +100,8 @@ def _tensorflow_names(program: Program) -> dict[str, Names]:
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
                 for own, name in (*bound, *_indirectly_imported_names(program, node, before)):
-                    # If the name means compat.v1 in one place of the module, and something else in
-                    # another place, compat.v1 is recorded.
+                    # A module may give one name to several objects, for example `tf` to TensorFlow
+                    # and to compat.v1. In that case compat.v1 is recorded.
                     names[own] = "compat.v1" if names.get(own) == "compat.v1" else name
         if by_module == before:
             break
@@ -106,7 +109,10 @@ def _tensorflow_names(program: Program) -> dict[str, Names]:
 
 
 def _binding_statements(module: ParsedFile) -> list[ast.stmt]:
-    """Return the imports and assignments that may define a new name for a TensorFlow name."""
+    """Return the imports and assignments that may give a name to a part of TensorFlow.
+
+    An example is `slim = tf.contrib.slim`.
+    """
     statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
     return [
         node
@@ -165,8 +171,9 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
             continue
         root, chain = _split_at_known_name(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
-            # An attribute such as __name__ is not a part of the TensorFlow name. If tfdeploy has a
-            # stand-in for the name, the stand-in has such attributes too.
+            # An attribute such as __name__ is not a part of the TensorFlow name. If tfdeploy
+            # supplies a stand-in for the name, the stand-in has such attributes, so this use does
+            # not fail.
             name, _, dunder = f"{names[root]}.{chain}".strip(".").partition(".__")
             binds = bool(dunder) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]

@@ -176,7 +176,7 @@ def test_missing_package_is_refused_with_line_that_installs_it(
         SLIM.replace("slim.conv", "def f(): slim.conv", 1).rsplit("\n", 2)[0], hosts=hosts
     ).notes
     assert (
-        f"only if the program reaches one): tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or "
+        f"only if it reaches one of them): tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or "
         "`setup:" in note
     )
 
