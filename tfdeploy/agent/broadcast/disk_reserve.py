@@ -17,11 +17,14 @@ class DiskReserve:
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve
         self._lock = threading.Lock()
-        self._unchecked = CHECK_BYTES  # bytes reserved since the free space was last checked
+        # Bytes that were allowed since the free space was last checked. With this first value, the
+        # first call checks the free space.
+        self._unchecked = CHECK_BYTES
 
     def check_space(self, new_bytes: int) -> None:
-        """Check that `new_bytes` bytes may be written; call this before every write. Raises OSError
-        (ENOSPC) if too few bytes would stay free. Reads the free space once per CHECK_BYTES."""
+        """Check that `new_bytes` more bytes may be written. Call this method before every write.
+        Raises OSError (ENOSPC) if less than `reserve` would stay free. To save time, the free space
+        is read only once for every CHECK_BYTES of new content."""
         if not self._reserve:
             return
         with self._lock:
@@ -32,6 +35,7 @@ class DiskReserve:
         if free_space(self._folder).free_bytes - CHECK_BYTES < self._reserve:
             raise OSError(
                 errno.ENOSPC,
-                "only the %d bytes that `reserve` keeps free are left" % self._reserve,
+                "no more may be written: `reserve` keeps the last %d bytes of the disk free"
+                % self._reserve,
                 self._folder,
             )

@@ -3,8 +3,9 @@ is a small part of the sent files. All threads of this host that take part in th
 one Holdings object.
 
 A segment is a group of pieces. The leaves of a segment are the hashes of its pieces; the root of a
-segment is the hash of its leaves. Leaves are accepted only if they match the root, which this host
-receives over its own SSH session.
+segment is the hash of its leaves. Other hosts of the broadcast send pieces and leaves. They are
+accepted only if they match the root, because the root comes from the control machine, over this
+host's own SSH session.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tfdeploy.agent.pieces import Pieces
 
 # The longest wait for the root hash of a segment, which arrives over the SSH session.
 ROOT_TIMEOUT_S = 60.0
-KEPT_SEGMENTS = 8  # for how many segments the list of pieces is cached
+KEPT_SEGMENTS = 8  # the lists of pieces of this many segments are cached
 
 
 class WrongHash(ValueError):
@@ -47,7 +48,8 @@ class Holdings:
         # segment -> True while this host searches its files for the pieces of the segment
         self._searching: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
-        # Returns the pieces of a segment.
+        # A function: number of a segment -> list of its pieces. It caches the last KEPT_SEGMENTS
+        # lists.
         self.pieces_of = lru_cache(KEPT_SEGMENTS)(cut.segment)
         self._listeners: List[Callable[[], None]] = []
         self.have_bytes = 0
@@ -63,8 +65,9 @@ class Holdings:
             self._changed.notify_all()
 
     def root_hash(self, segment: int) -> bytes:
-        """Return the root hash of the segment. If the root has not arrived within ROOT_TIMEOUT_S,
-        raise WrongHash. If the broadcast ends first, raise BroadcastEnded."""
+        """Wait until the root hash of the segment has arrived, and return it. Raises WrongHash if
+        the root hash does not arrive within ROOT_TIMEOUT_S, and BroadcastEnded if the broadcast
+        ends first."""
         deadline = time.monotonic() + ROOT_TIMEOUT_S
         with self._changed:
             while segment not in self._roots:
@@ -77,18 +80,20 @@ class Holdings:
             return self._roots[segment]
 
     def accept_leaves(self, segment: int, leaves: bytes, *, has_all_pieces: bool = False) -> None:
-        """Accept the leaves of a segment, which are the hashes of its pieces. Then search this
-        host's files for these pieces. If `has_all_pieces` is True, the leaves were computed from this
-        host's files. This host then has all pieces, and no search is needed.
+        """Accept the leaves (the hashes of the pieces) of a segment, and then search this host's
+        files for these pieces. `has_all_pieces`: True if the leaves were computed from this host's
+        own files. Then this host has all pieces, and the search is left out.
 
-        The leaves can be sent on to other hosts before the search ends, so that all hosts search
-        their files at the same time. Raises WrongHash, BroadcastEnded, OSError.
+        Other threads may send the leaves on to other hosts before the search ends. So all hosts
+        search their files at the same time. Raises WrongHash, BroadcastEnded, OSError.
         """
         if (
             pieces.hash_leaves(leaves) != self.root_hash(segment)
             or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
-            raise WrongHash("the hashes of segment %d are wrong" % segment)
+            raise WrongHash(
+                "the hashes of the pieces of segment %d do not match the root hash" % segment
+            )
         with self._changed:
             while self._searching.get(segment):
                 self._changed.wait(1.0)
@@ -114,8 +119,8 @@ class Holdings:
         self._notify_listeners()
 
     def compute_leaves(self, segment: int) -> Optional[bytes]:
-        """Return the leaves of a segment, computed from this host's files. Return None if a file
-        cannot be read."""
+        """Return the leaves of a segment (the hashes of its pieces), computed from this host's
+        files. Return None if a file cannot be read."""
         try:
             return b"".join(
                 [pieces.hash_piece(self._files.read(piece)) for piece in self.pieces_of(segment)]
@@ -139,7 +144,9 @@ class Holdings:
         if len(content) != pieces.piece_bytes(piece) or pieces.hash_piece(
             content
         ) != pieces.leaf_at(leaves, index):
-            raise WrongHash("piece %d of segment %d is wrong" % (index, segment))
+            raise WrongHash(
+                "the content of piece %d of segment %d does not match its hash" % (index, segment)
+            )
         with self._changed:
             self.received_bytes += len(content)
             if self.held[segment] >> index & 1 or (segment, index) in self._writing:
@@ -178,8 +185,8 @@ class Holdings:
     # --- callbacks, which are called after each change
 
     def add_listener(self, on_change: Callable[[], None]) -> None:
-        """Register a callback that is called, from any thread, after each change. It must
-        not block."""
+        """Register a callback. Any thread that changes this object calls the callback after the
+        change, so the callback must not block."""
         with self._changed:
             self._listeners.append(on_change)
 

@@ -5,9 +5,9 @@ the disk of its own host, and these checkpoints may be of different steps.
 
 A connection begins with the question {"ask": {"keep": round}}. The answer is one line with [path,
 size, mtime_ns] of every file and [path, target] of every link. The asking host replies with one
-line that lists the files that it lacks. Then it receives the pieces of these files, each preceded
-by its hash (see agent/pieces.py). The files are moved to their final place only after all of them
-have arrived.
+line that lists the files that it lacks. Then the other host sends the pieces of these files, each
+preceded by its hash (see agent/pieces.py). The asking host moves the files to their final place
+only after all of them have arrived.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ LISTING_TIMEOUT_S = 600.0  # limits the time to receive a whole listing
 # length.
 MOST_LINE_BYTES = 64 << 20
 _MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
-# Temporary folders, to which TensorFlow lets workers other than the chief write. TensorFlow never
-# reads these files.
+# Matches the paths of files in temporary folders, into which TensorFlow lets workers other than the
+# chief save. TensorFlow never reads these files, so they are not copied.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
 Link = Tuple[str, str]  # path, target
@@ -73,13 +73,15 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived_else_fetch(self, round_number: int) -> bool:
-        """Return True if the chief's `keep` folders for round `round_number` have arrived. Each
-        time the tasks that restart together are started is a round. The first call for a round
-        starts the transfer."""
+        """Return True if the chief's `keep` folders for round `round_number` have arrived.
+        Otherwise start to fetch them on another thread, unless that thread already runs. A round is
+        one common start of the tasks that restart together."""
         with self._lock:
             self._wanted = max(self._wanted, round_number)
             if self._arrived < round_number and not self._fetching:
-                # The new thread does nothing until this method releases the lock.
+                # `_fetching` is set after the thread is started, because the start may fail. The
+                # new thread first waits for the lock, so it cannot reset `_fetching` before it is
+                # set here.
                 start_thread(self._fetch)
                 self._fetching = True
             return self._arrived >= round_number
@@ -110,8 +112,8 @@ class KeepFetch:
     @contextmanager
     def _locked_while_wanted(self, round_number: int) -> Iterator[None]:
         """Hold the lock during the `with` block, so that `give_up` waits until the block has ended.
-        Raises ValueError if round `round_number` no longer needs the files. A round is one start of
-        all tasks that restart together."""
+        Raises ValueError if the files of round `round_number` are no longer needed, because the run
+        is over or a later round (common start of the tasks) is wanted."""
         with self._lock:
             if self._wanted != round_number:
                 raise ValueError("the files are no longer needed")
@@ -166,7 +168,7 @@ def _choose_files(value: Any, files: List[File]) -> List[File]:
         "send"
     ]
     if len(numbers) > len(files):
-        raise ValueError("more files are requested than are listed")
+        raise ValueError("the other host requests more files than were listed for it")
     check_number = bounded_json.integer_check(0, len(files) - 1)
     return [files[check_number(number)] for number in numbers]
 

@@ -61,10 +61,12 @@ class Member:
         self._control_stripes: FrozenSet[int] = frozenset()
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
-        # True if no other machine sends to this host. Then this host hashes its own files.
+        # True if no machine sends to this host, because this host has all files. Then a thread
+        # hashes these files, so that this host can send them to others.
         self._has_no_sender = False
         # Reports for the control machine. A failure is (name of the sending host, kind of failure,
-        # reason). The value None means that this host has all pieces.
+        # reason). The value None is no failure: it only wakes the reader when this host has all
+        # pieces.
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
 
     @property
@@ -104,9 +106,9 @@ class Member:
         parent_by_host: Mapping[str, Parent],
         control_stripes: FrozenSet[int],
     ) -> None:
-        """Set the hosts that send to this host from now on. The connections to hosts that already
-        do so stay open. `control_stripes`: the numbers of the stripes (parts of the data) that come
-        from the control machine."""
+        """Set the hosts that send to this host from now on. `parent_by_host`: {name of such a host:
+        how to reach it}. Connections to hosts that continue to send stay open. `control_stripes`:
+        the numbers of the stripes (parts of the data) that the control machine sends."""
         self.holdings.set_stripes(stripe_count)
         with self._lock:
             self._stripes, self._control_stripes = stripe_count, control_stripes

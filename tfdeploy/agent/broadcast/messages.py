@@ -54,8 +54,9 @@ def receive_into(channel: Any, buffer: memoryview) -> None:
 
 
 def stripes_bitmap(stripe_count: int, wanted_stripes: "frozenset[int]", segment: int) -> int:
-    """Return the bitmap of the segment's pieces that belong to one of the stripes `wanted_stripes`.
-    Piece p of the broadcast, counted over all segments, belongs to stripe p % stripes."""
+    """Return the bitmap of the segment's pieces that belong to one of `wanted_stripes`. Stripes are
+    parts of the data that may come from different hosts: piece p, counted over all segments,
+    belongs to stripe p % stripe_count."""
     if stripe_count <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

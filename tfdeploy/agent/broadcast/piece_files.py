@@ -108,10 +108,10 @@ class PieceFiles:
         return present_pieces
 
     def _find_files_that_seem_new(self, segment: List[Piece], leaves: bytes) -> Set[int]:
-        """Return the files that seem to have only new content. Several pieces of each file, spread
-        over the segment, are compared with the old file. If all of these differ, the file is
-        returned, and its other pieces are not compared: reading and hashing them would delay the
-        first piece for all hosts."""
+        """Return the numbers of the files that seem to have only new content. Several pieces of
+        each file, spread over the segment, are compared with the old file. If all of them differ,
+        the file counts as new, and its other pieces are not compared: reading and hashing them
+        would delay the first piece for all hosts."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
             moved = self._broadcast_file(piece[0][0])
@@ -133,14 +133,16 @@ class PieceFiles:
         return changed
 
     def _is_found_or_copied(self, piece: Piece, leaf: bytes, may_be_in_old_file: bool) -> bool:
-        """True if this host already has the piece: in a partial file, as a hole in a sparse file,
-        or in the old file at the same position. A piece that is found in the old file is copied to
-        the staging folder. If `may_be_in_old_file` is False, the old file is not searched."""
+        """True if this host already has the piece: in a complete or partial file, as a hole in a
+        sparse file, or in the old version of the file at the same position. A piece that is found
+        in the old version is copied to the staging folder. If `may_be_in_old_file` is False, the
+        old version is not searched."""
         moved = [self._broadcast_file(extent[0]) for extent in piece]
         is_lacking = any(each.lacking for each in moved)
         is_new_and_sparse = is_lacking and all(each.sparse and not each.partial for each in moved)
         if leaf == self._zero_leaf and is_new_and_sparse:
-            # In a sparse file, a piece that contains only zeros takes no space on the disk.
+            # A piece of zeros becomes a hole in the sparse file, so its content need not be
+            # received. `_open` creates the file with its final size, which makes the hole.
             for file, _, _ in piece:
                 os.close(self._open(file))
             self._mark_present(piece)
@@ -254,8 +256,8 @@ class PieceFiles:
 
 
 def split_at_holes(content: memoryview) -> "List[tuple[int, int]]":
-    """Return (start, length) of each range of `content` that must be written, because it is not all
-    zeros. Ranges begin and end at block boundaries."""
+    """Return (start, length) of each range of `content` that must be written. Blocks that contain
+    only zeros are left out, because they become holes in the file."""
     islands: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]

@@ -108,7 +108,8 @@ class Receiver:
         return channel
 
     def _receive(self, channel: ssl.SSLSocket) -> None:
-        # The connection needs no timeout: the control machine detects a parent that sends nothing.
+        # The connection needs no timeout, because the control machine detects that a parent sends
+        # nothing.
         channel.settimeout(None)
         head, buffer = (
             memoryview(bytearray(messages.HEAD.size)),

@@ -31,8 +31,8 @@ class Sender:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
-        # The number of segments whose hashes were sent to the child. These are the first segments
-        # in holdings.arrived_segments.
+        # How many segments' hashes were sent to the child. Hashes are sent in the order of
+        # holdings.arrived_segments.
         self._announced = 0
         self._wake_reading, self._wake_writing = os.pipe()
         os.set_blocking(self._wake_writing, False)
@@ -60,7 +60,8 @@ class Sender:
         try:
             os.write(self._wake_writing, b"x")
         except OSError:
-            # This is no error: the pipe is full, so run() wakes up anyway, or run() has ended.
+            # The failed write needs no handling. Either the pipe is full, and wakes run() anyway;
+            # or run() has ended.
             pass
 
     def _send_hashes_and_one_piece(self) -> None:
