@@ -176,8 +176,8 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
         assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
         assert error.what == quote_host_text(
             "n1",
-            "the lock of job job was lost here, and has since been taken for the sync of "
-            "bert@berts-laptop (pid 7)",
+            "the lock of job job was lost on this host: the lock has since been taken for the "
+            "sync of bert@berts-laptop (pid 7)",
         )
         # A call that ends a run needs no lock.
         assert new_agent.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None

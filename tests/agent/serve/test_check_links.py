@@ -194,7 +194,7 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
         other = check.measure_one_link(
             Call(SessionContext("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]})
         )
-        assert other["why"] == "another machine answers there"
+        assert other["why"] == "another machine answers at this port"
 
 
 def test_without_the_key_nothing_is_sent_but_the_token() -> None:

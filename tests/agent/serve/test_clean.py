@@ -296,7 +296,7 @@ def test_data_that_is_not_named_goes_but_not_what_a_run_reads(host: SessionConte
         for (kind, name), stays in listed(host, named=["named"]).items()
         if kind == "data"
     }
-    assert kept_data == {"read": "a run that has not ended reads it", "old": ""}
+    assert kept_data == {"read": "a run that has not ended reads the data set", "old": ""}
     answer = removed(
         host,
         ("data", "named"),

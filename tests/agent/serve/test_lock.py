@@ -219,8 +219,8 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(
     assert (error["code"], error["details"]["user"]) == ("lock_lost", "bob")
     assert (
         error["what"]
-        == "the lock of job job was lost here, and has since been taken for the sync of "
-        "bob@laptop (pid 9)"
+        == "the lock of job job was lost on this host: the lock has since been taken for the "
+        "sync of bob@laptop (pid 9)"
     )
     # bob took the lock in the meantime and still holds it.
     assert writes(bob, his) is None

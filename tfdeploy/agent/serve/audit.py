@@ -1,5 +1,5 @@
-"""Answers the verb `audit`: sends the audit log of this host, and lists what is left on this host
-although no run needs it: secret files, what interrupted operations left, foreign files, and
+"""Answers the verb `audit`. Sends the audit log of this host. Also lists what is left on this host
+although no run needs it: secret files, leftovers of interrupted operations, foreign files, and
 processes. Changes nothing."""
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def report_audit(call: Call) -> Answer:
 def _own_host_folders(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
     """Return this machine's folders of the run. Folders of other hosts that share the workdir are
     left out, because this machine cannot see whether processes of those hosts are alive.
-    `inventory_name`: as in file_origin.is_own_file."""
+    `inventory_name`: this machine's name in the session's inventory, or "" if the session did not
+    say."""
     folders = all_host_folders(layout.run_dir(workdir, job, run))
     named = [paths for paths in folders if paths.host == inventory_name]
     if named or len(folders) < 2:

@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 20  # size in bytes at which the log is renamed
 LOCK_S = 10.0  # how long to wait for the log's lock
 _MOST_TEXT = 200  # limit of the characters of one value in an entry
 _MOST_SECRETS = 100  # limit of the names of secrets in one entry
-_ROOM_BYTES = 4096  # size of the reserve file, which is removed when the disk is full
+_ROOM_BYTES = 4096  # size of the reserve file; when the disk is full, it is removed to make room
 
 
 def record_action(call: Call, verb: str, outcome: str) -> None:
@@ -71,9 +71,11 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
         complete, _, torn_line = content.rpartition(b"\n")
         if _is_repetition(entry, complete.rpartition(b"\n")[2]):
             return
-        # After a power cut, the log may end with an incomplete line.
+        # After a power cut, the log may end with an incomplete line. Then the entry begins on a new
+        # line.
         reserved_space.append_line(path, entry, after_torn_line=bool(torn_line))
-        # On a full disk, this reserve makes room for a few more entries.
+        # Create the reserve file if it is missing. When the disk is full, the removal of this file
+        # makes room for a few more entries.
         if not os.path.exists(path + reserved_space.ROOM):
             try:
                 reserved_space.create_reserve(path, _ROOM_BYTES)
@@ -191,7 +193,11 @@ def _is_repetition(entry: AuditEntry, last_line: bytes) -> bool:
 def _acquire_lock(folder: str) -> FileLock:
     lock = FileLock(os.path.join(folder, layout.AUDIT_LOCK))
     if not lock.acquire(LOCK_S):
-        raise OSError(errno.EAGAIN, "another session has held it for %g s" % LOCK_S, lock.path)
+        raise OSError(
+            errno.EAGAIN,
+            "another session has held the lock of the audit log for %g s" % LOCK_S,
+            lock.path,
+        )
     return lock
 
 

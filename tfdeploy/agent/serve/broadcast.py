@@ -56,10 +56,10 @@ def join_broadcast(call: Call) -> Answer:
     listens.
 
     Args: job, id, host, members, certs, ports, rate?, reserve?. For a data set also: name, moved
-    (bitmap of the rows to receive). For a release also: release, staging, files [[path, bytes,
-    mtime_ns], ...]; release.begin must have listed these files as missing. For keep folders also:
-    keep [paths], files; the files arrive in the folder that keep.begin made, and files that this
-    host already has are not received again.
+    (bitmap: which rows of the data set's listing to receive). For a release also: release, staging,
+    files [[path, bytes, mtime_ns], ...]; release.begin must have listed these files as missing. For
+    keep folders also: keep [paths], files; the files arrive in the folder that keep.begin made, and
+    files that this host already has are not received again.
 
     Raises VerbError not_begun, bad_listing, bad_name, bad_argument.
     """
@@ -100,7 +100,7 @@ def join_as_source(call: Call) -> Answer:
         rows, root = _offers.pop(call.name("id"))
     except KeyError as error:
         raise VerbError(
-            "not_begun", "this host was not asked to send these files to others"
+            "not_begun", "no call of broadcast.offer in this session has listed the files to send"
         ) from error
     files = [index for index in range(len(rows)) if rows.has_own_content(index)]
     offered = OfferedFiles([rows.path(index) for index in files], root)
@@ -126,8 +126,8 @@ def _run_broadcast_member(call: Call, holdings: Holdings) -> Answer:
 
 
 def _send_progress_until_cancelled(call: Call, member: Member) -> None:
-    """Send a progress item at most every REPORT_S, and each failure at once, until the call is
-    cancelled."""
+    """Until the call is cancelled, send a progress item at most once every REPORT_S, and each
+    failure at once."""
     sent, sent_at, holdings = (-1, -1), 0.0, member.holdings
     holdings.add_listener(lambda: member.reports.put(None) if holdings.is_complete else None)
     while not call.cancelled.is_set():
@@ -164,7 +164,8 @@ def set_parents(call: Call) -> Answer:
 
 
 def add_root_hashes(call: Call) -> Answer:
-    """Store the root hashes of segments, beginning with the segment number `first`.
+    """Store the root hashes of segments (groups of pieces). `first`: the number of the first of
+    these segments; the others follow it.
 
     Args: id, first, roots.
     """
@@ -263,9 +264,9 @@ def _find_member(call: Call) -> Member:
 
 
 class BroadcastFiles(NamedTuple):
-    """The files of a broadcast. `present_folder` has the present content. In `incoming_folder`, new
-    content is received. `installed_folders`: the folders into which the new content may be
-    installed."""
+    """The files of a broadcast. `present_folder`: the folder with the content that this host has
+    now. `incoming_folder`: the folder in which new content is received. `installed_folders`: the
+    folders into which the new content may be moved later."""
 
     files: Sequence[BroadcastFile]
     present_folder: str
@@ -298,8 +299,8 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
     """Return the files of a release that are missing on this host. Also create each missing file
     whose size is 0.
 
-    If the newest release has an older version of a file, only pieces that differ from the older
-    version at the same offset are received.
+    A piece is not received if the newest release on this host has the same content at the same
+    offset of the same file.
     """
     from tfdeploy.agent.serve.release import store as release_store
     from tfdeploy.agent.serve.release.verbs import (
@@ -314,7 +315,10 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
     files = []
     for path, size, mtime_ns in _file_rows(call):
         if sizes.pop(path, None) != size:
-            raise VerbError("bad_argument", "%r is not one of the missing files" % path)
+            raise VerbError(
+                "bad_argument",
+                "%r, with this size, is not a file that release.begin listed as missing" % path,
+            )
         is_partial = _remove_unless_partial(os.path.join(folder, path), size)
         if not size:
             create_empty(os.path.join(folder, path))

@@ -1,9 +1,9 @@
 """Answers check.listen, check.knock and check.measure, which test whether hosts reach each other.
 `tfdeploy check` calls them; no run is needed.
 
-A listening host sends a token to every client, even to a stranger. By this token, a host knows
-which host it has reached. To measure the link, a client must send a key that only hosts of the
-preflight have.
+A listening host sends a token to every client, even to a stranger. By the token, a client knows
+which host it has reached. A client that wants to measure the link must send a key, which only the
+hosts of the same `tfdeploy check` have.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MOST_LINKS = 20_000
 _HEX = re.compile(r"[0-9a-f]{32}\Z")
 _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z")
 KEY_BYTES = 32  # length of the key in hexadecimal digits
-# Beyond this number the oldest connection is closed, so that a stranger can neither use up the
-# descriptors nor keep out hosts.
+# Most connections at the same time. One more closes the oldest. So a stranger can neither use up
+# the file descriptors nor keep out hosts.
 _MAX_CONNECTIONS = 256
 _QUEUE = 1024  # limit of connections that wait to be accepted
 _CONNECTION_TIMEOUT_S = 10.0  # a client that sends nothing for this time is disconnected
@@ -42,8 +42,8 @@ _MEASURED_AT_ONCE = 4
 
 def listen_on_ports(call: Call) -> Answer:
     """Listen on these ports until the call is cancelled, and send the token to every client. A
-    client that answers with the key may measure the link. Only hosts of this preflight have the
-    key.
+    client that answers with the key may measure the link. Only the hosts of the same `tfdeploy
+    check` have the key.
 
     Args: ports, token, key, seconds (end after this time).
 
@@ -71,8 +71,8 @@ def try_links(call: Call) -> Answer:
 
 
 def measure_one_link(call: Call) -> Answer:
-    """Measure the link to one listening host: the round-trip time, and half a second of data in
-    each direction.
+    """Measure the link to one listening host: the round-trip time, and the throughput, by half a
+    second of data in each direction.
 
     Args: link [address, port, token], key.
 
@@ -183,8 +183,7 @@ class Listener:
             self._selector.register(connection, selectors.EVENT_READ, "")
 
     def _measure_if_key_matches(self, connection: socket.socket) -> None:
-        """Start a measurement if the client sends the key of this preflight. Otherwise close the
-        connection."""
+        """Start a measurement if the client sends the right key. Otherwise close the connection."""
         try:
             received = connection.recv(KEY_BYTES)
         except OSError:
@@ -210,7 +209,8 @@ class Listener:
 
     def _reset_and_close(self, connection: socket.socket) -> None:
         self._stop_watching(connection)
-        # A connection in FIN_WAIT would prevent a task without SO_REUSEADDR from using the port.
+        # Reset the connection instead of closing it normally. A normal close leaves the connection
+        # in FIN_WAIT, and then a task without SO_REUSEADDR cannot use the port.
         sockets.reset_on_close(connection)
         connection.close()
 

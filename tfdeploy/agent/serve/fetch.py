@@ -29,8 +29,9 @@ ROWS = 1000  # how many files one item of the answer lists
 
 @audited("fetch", "files listed")
 def list_files(call: Call) -> Answer:
-    """List files, `checkpoint` records first. If a record changes meanwhile, the files are listed
-    again, so that the record matches the files that it names.
+    """List files. TensorFlow's files named `checkpoint`, which record the newest checkpoint, come
+    first. If such a record changes meanwhile, the files are listed again, so that the record
+    matches the files that it names.
 
     Args: job, what ("keep" or "files"). For "keep" also: keep [paths]. For "files" also: run.
 
@@ -98,14 +99,16 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
         paths = named_run_paths(call)
         part = paths.part()
         return paths.cwd, lambda: find_new_paths(paths, part)
-    raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
+    raise VerbError(
+        "bad_argument", "the argument `what` is %r, but must be keep or files" % (what,)
+    )
 
 
 def _hash_first_bytes(path: str, length: int) -> Optional[str]:
     try:
         return file_sum.hash_first_bytes(path, length)
     except OSError:
-        return None  # the disk reports an error
+        return None  # the file is gone or cannot be read
 
 
 VERBS = {"fetch.list": list_files, "fetch.sums": hash_files, "fetch.log_sum": hash_log}

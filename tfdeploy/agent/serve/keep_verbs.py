@@ -1,9 +1,9 @@
-"""Answers `keep.*`: receives files of another host's keep folders (which outlive a job's runs, for
-checkpoints), so that every worker continues from the same checkpoint.
+"""Answers `keep.*`: receives files of another host's keep folders, so that every worker continues
+from the same checkpoint. A keep folder is for checkpoints, and outlives the job's runs.
 
-The files arrive in a separate folder and are then moved into `keep` together, the `checkpoint`
-records last. Nothing is deleted: a record that the other host does not have is renamed, so that
-TensorFlow does not see it.
+The files arrive in a separate folder and are then moved into `keep` together, the records named
+`checkpoint` last. Nothing is deleted: a record that the other host does not have is renamed, so
+that TensorFlow does not see it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def move_into_keep(call: Call) -> Answer:
 @requires_job_lock
 @audited("launch", "keep set aside")
 def set_keep_folders_aside(call: Call) -> Answer:
-    """Rename these folders of `keep` to PATH.before-RUN, on a host that has no task of the
-    committed run. Do nothing if a host of the run shares the workdir.
+    """Rename these folders of `keep` to PATH.before-RUN after a launch with `--fresh`, so that no
+    later launch reads them. This verb is for a host without a task of the committed run; hosts with
+    a task have renamed theirs before. Do nothing if a host of the run shares the workdir.
 
     Args: job, run, keep [paths].
 
@@ -75,8 +76,8 @@ def set_keep_folders_aside(call: Call) -> Answer:
     workdir, job, run = call.workdir, call.job, call.name("run")
     keep = check_keep_paths(call.rows("keep"))
     check_owners(workdir, *layout.job_folders(job))
-    # This host has no task of the run. If the workdir nevertheless has files of the run, a host of
-    # the run shares the workdir, and has renamed the folders already.
+    # This host has no task of the run. So if the workdir has files of the run, these are from a
+    # host of the run that shares the workdir. That host has already renamed the folders.
     if not find.host_folders(workdir, job, run):
         _refuse_if_live_run(workdir, job, call.host)
         keep_aside.rename_keep_without_task(workdir, job, run, keep)
@@ -84,8 +85,9 @@ def set_keep_folders_aside(call: Call) -> Answer:
 
 
 def _refuse_if_live_run(workdir: str, job: str, host: str) -> None:
-    """Raise VerbError live_run if a run of the job is alive on this host. There may be such a run
-    if this session stalled and lost the job's lock, and another operator then launched a run."""
+    """Raise VerbError live_run if a run of the job is alive on this host. The job's lock normally
+    prevents that. But if this session stalled, it may have lost the lock, and another operator may
+    have launched a run."""
     for paths in list_live_runs(workdir, job, host):
         raise VerbError(
             "live_run",

@@ -20,7 +20,7 @@ from tfdeploy.agent.annotations import Any, Dict, List, Tuple
 from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 4.0  # the kernel repeats a lost first packet after 1 s and after 3 s
+CONNECT_S = 4.0  # timeout of a connection; a lost first packet is repeated after 1 s and 3 s
 ANSWER_S = 6.0  # the longest wait for an answer, because a busy host may answer late
 RETRY_S = 1.0  # pause before failed ports are tried again, if this host was too busy
 MOST_TOKEN = 64  # the greatest length of a token, in bytes
@@ -138,7 +138,7 @@ def measure_link(target: PortTarget, key: str) -> Tuple[float, float, float]:
     with socket.create_connection((target.address, target.port), timeout=SILENT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _read_line(connection) != target.token.encode():
-            raise MeasurementFailed("another machine answers there")
+            raise MeasurementFailed("another machine answers at this port")
         connection.sendall(key.encode())
         ms = statistics.median(_round_trip_s(connection) for _ in range(PINGS)) * 1000
         connection.sendall(b"S")
@@ -199,10 +199,10 @@ def _receive_test_data(connection: socket.socket) -> int:
         if size == 0:
             return received
         if size > len(BLOCK):
-            raise OSError("the peer sends no measurement")
+            raise OSError("the other host sends a larger block than a measurement has")
         _receive_into(connection, buffer[:size])
         received += size
-    raise OSError("the peer does not stop sending")
+    raise OSError("the other host sends data for longer than a measurement takes")
 
 
 def _read_exactly(connection: socket.socket, byte_count: int) -> bytes:

@@ -84,11 +84,12 @@ def remove_unheld_lock(path: str) -> None:
 
 def ensure_job_lock(call: Call) -> None:
     """Check that this session holds the job's lock, and that the call's argument `fence` is the
-    lock's current fencing number. This is done before each verb that changes a job's files.
+    lock's current fencing number. This check comes before each verb that changes a job's files.
 
-    If only the number is right, acquire the lock again. An earlier session with the same number may
-    still hold the lock; wait for its end. An older tfdeploy sends no number; then only check that
-    no other session holds the lock. Raises VerbError lock_lost, locked, cancelled.
+    If the number is right but this session does not hold the lock, acquire the lock again. An
+    earlier session with the same number may still hold the lock; wait for the end of that session.
+    If the call comes from an older tfdeploy, which sends no number, only check that no other
+    session holds the lock. Raises VerbError lock_lost, locked, cancelled.
     """
     # A call of `run.prepare` has no argument `job`. The job is a field of its argument `part`.
     if "job" not in call.args and isinstance(call.args.get("part"), dict):
@@ -112,17 +113,17 @@ def ensure_job_lock(call: Call) -> None:
 
 
 def _lock_wait_cancelled_error(job: str) -> VerbError:
-    return VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
+    return VerbError("cancelled", "the wait for the lock of job %s was cancelled" % job)
 
 
 def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     holder.pop("of_host", None)
     template = (
-        "and has since been taken for the %(operation)s of %(user)s@%(machine)s (pid %(pid)s)"
+        "the lock has since been taken for the %(operation)s of %(user)s@%(machine)s (pid %(pid)s)"
     )
     shown_holder = {**dict.fromkeys(("operation", "user", "machine", "pid"), "?"), **holder}
-    why = template % shown_holder if holder else "for example by a reboot"
-    what = "the lock of job %s was lost here, %s" % (job, why)
+    why = template % shown_holder if holder else "for example, because the host was rebooted"
+    what = "the lock of job %s was lost on this host: %s" % (job, why)
     return VerbError("lock_lost", what, advice="again", details=holder)
 
 
@@ -182,8 +183,9 @@ def _find_stale_lock_files(context: SessionContext, current_path: str) -> List[s
 
 
 class _JobLock:
-    """A lock that is acquired and released once. The session may end at any moment, so `release`
-    waits while another thread is in `acquire`."""
+    """A lock that is acquired and released once. Because the session may end at any moment,
+    `release` may be called while another thread is in `acquire`. It then waits until `acquire` has
+    returned."""
 
     def __init__(self, path: str) -> None:
         self._lock = FileLock(path)

@@ -1,5 +1,5 @@
-"""Gathers the facts about a host that only a preflight needs: limits, memory, file systems, quota,
-driver, and what happens to processes at logout.
+"""Gathers facts about a host that only a preflight needs, which is `tfdeploy check` or the start of
+a launch: limits, memory, file systems, quota, driver, and what happens to processes at logout.
 
 Does not judge the facts: planning/preflight does so on the control machine.
 """
@@ -23,7 +23,8 @@ _PCI = "/sys/bus/pci/devices"
 
 
 def start_quota_and_driver_queries(with_driver: bool) -> Dict[str, Optional[StartedProgram]]:
-    """Start the programs whose output gather_facts needs."""
+    """Start the programs that ask for the disk quota and, if `with_driver`, for the GPU driver.
+    `gather_facts` reads their output later."""
     return {
         "quota": quota.start_quota_query(),
         "driver": start_driver_query() if with_driver else None,

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 MOST_MODULES = 1000  # limit of the modules in one call
-# The plan sets these environment variables for each task.
+# The plan sets these environment variables for each task. If the login environment sets them too,
+# `check` says that tasks get the plan's values instead.
 PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")
 PROXIES = (
     "http_proxy",
@@ -129,9 +130,10 @@ def probe_host(call: Call) -> Answer:
 
 
 def _writer_facts(workdir: str, job: str, host: str) -> Tuple[Optional[float], Optional[bool]]:
-    """Return two facts about the task that writes checkpoints (the first deciding task of a run):
-    when it last succeeded on this host (UTC seconds; None: never), and whether this host had it in
-    this host's newest committed run (None: there is no such run)."""
+    """Return two facts about the task that writes checkpoints (the first deciding task of a run).
+    First: when such a task last succeeded on this host, in UTC seconds, or None if never. Second:
+    whether that task of the newest committed run was on this host, or None if this host has no
+    committed run."""
     times, runs = [], []
     for paths in runs_of_this_machine(workdir, job, host):
         writer = next((peer for peer in paths.part().peers if peer.deciding), None)
@@ -170,7 +172,7 @@ def _start_nft_check(call: Call) -> Callable[[], str]:
 
 def _start_lookups(call: Call) -> Callable[[], Dict[str, List[str]]]:
     """Start to look up names of hosts of the cluster. Return a function that returns the addresses.
-    In most clusters there is no name to look up."""
+    In most clusters, there is no name to look up, and the module for look-ups is not loaded."""
     names = [str(name) for name in call.rows("resolve")]
     if not names:
         return dict
@@ -205,7 +207,7 @@ def _machine_facts(workdir: str) -> Answer:
         "free_disk_bytes": free.free_bytes,
         "free_inodes": free.free_inodes if free.free_inodes is not None else 1 << 40,
         "boot_id": boot_id(),
-        # sshd writes UNKNOWN if the client did not connect over a network.
+        # sshd writes UNKNOWN instead of an address if the client did not connect over a network.
         "ssh_server_address": connection[2]
         if len(connection) == 4 and peer_filter.is_address(connection[2])
         else None,

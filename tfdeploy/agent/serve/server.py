@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Unchecked
 
 try:
-    # `signal` would load enum, which takes 2 ms in each session.
+    # Import `_signal`: the module `signal` loads enum, which would take 2 ms in each session.
     import _signal as signal  # type: ignore[import-not-found]
 except ImportError:
     import signal
@@ -151,8 +151,8 @@ class Server:
             try:
                 self.context.closing_functions.popitem()[1]()
             except (KeyError, OSError):
-                # Either a verb has just emptied `closing_functions`, or the disk has reported an
-                # error. The remaining functions are called in any case.
+                # KeyError: a verb has just removed the last function. OSError: the disk has
+                # reported an error. In both cases, the remaining functions are still called.
                 pass
 
     def _exit_after_silence(self) -> None:
@@ -238,8 +238,8 @@ def _start_thread(work: Callable[[], None]) -> None:
 
 
 def start_launch_cleanup(context: SessionContext) -> None:
-    """Clean up after earlier sessions, on a thread of its own. Loads no module if there is nothing
-    to clean up."""
+    """Undo launches that earlier sessions left unfinished, on a thread of its own. If there is no
+    such launch, load no further module."""
     if not os.path.isdir(layout.uncommitted_marks_dir(context.workdir)):
         return
 
@@ -290,7 +290,7 @@ def take_over_stdio() -> Tuple[int, int]:
 
 
 def main(argv: List[str]) -> int:
-    """Serve one session: serve --workdir ABS [--host NAME]"""
+    """Serve one session. `argv`: --workdir ABSOLUTE_PATH [--host NAME]."""
     if (
         argv[0:3:2] not in (["--workdir"], ["--workdir", "--host"])
         or len(argv) % 2

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 # How long TensorBoard may take to listen; it may import TensorFlow from a slow disk.
 UP_WITHIN_S = 120.0
-TRIES = 3  # the most starts of TensorBoard; a start fails if another process takes its port
+TRIES = 3  # how often TensorBoard is started at most; a start fails if its port was just taken
 _OUTPUT_BYTES = 16 << 10  # how many bytes at the end of TensorBoard's output are kept
-PATH_BYTES = 16  # random bytes in the path
+PATH_BYTES = 16  # random bytes in the secret path of TensorBoard's pages
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"
-# The path is passed in the environment, which only the owner can read. Every user can read command
-# lines.
+# The secret path is passed in an environment variable, because only the owner of a process can read
+# its environment. Every user can read its command line.
 _START = (
     "import os, runpy, sys; sys.argv[0] = 'tensorboard'; sys.argv.append('--path_prefix=' + "
     "os.environ.pop('%s')); "
@@ -48,7 +48,7 @@ _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('ten
 @audited("tensorboard", "served")
 def serve_tensorboard(call: Call) -> Answer:
     """Run TensorBoard on the run's working directory, until the call is cancelled or the session
-    ends. It listens on loopback, below a random path.
+    ends. TensorBoard listens on loopback only, and its pages are below a random path.
 
     Args: run, job, python ("": the interpreter that the plan on this host names).
 
@@ -59,7 +59,7 @@ def serve_tensorboard(call: Call) -> Answer:
     if not os.path.isdir(paths.cwd):
         raise VerbError(
             "unknown_run",
-            "the working directory of run %s is gone here" % paths.run,
+            "the working directory of run %s was removed from this host" % paths.run,
             where=paths.cwd,
         )
     planned = shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host)

@@ -41,7 +41,8 @@ KEPT_ENVIRONMENTS = 1
 _USED_WITH_SECRET = "the release holds a secret file, but a run that has not ended uses the release"
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
-# The agent comes last, because `clean.everything` runs from it.
+# Folders are removed in this order. The agent's folder comes last, because the code that removes
+# them is in it.
 _WORKDIR_FOLDERS = {
     ".envs": "environments",
     layout.UNCOMMITTED: "rest",
@@ -51,8 +52,8 @@ _WORKDIR_FOLDERS = {
 
 
 class RemovableItem(NamedTuple):
-    """One item that may be removed. `name`: the item's name. For a secret file, or for a leftover
-    of an interrupted operation (kind "half"), this is the path below the job's folder or the
+    """One item that may be removed. `name`: the item's name. The name of a secret file, or of a
+    leftover of an interrupted operation (kind "half"), is its path below the job's folder or the
     workdir. `path`: the item's folder or file. `ended`: when the run ended, in UTC seconds.
     `kept_because`: why the item cannot be removed, or "". `size`: bytes on disk."""
 
@@ -68,8 +69,8 @@ class RemovableItem(NamedTuple):
 
 class CleanScope:
     """The part of a workdir that one call covers. `job`: the job whose items are covered; "" means
-    the items that belong to no job. `jobs`: names of jobs; only environments that no other job has
-    used are covered. If `jobs` is None, all environments are covered. `kept_data_sets`: names of
+    the items that belong to no job. `jobs`: names of jobs; an environment is covered if only these
+    jobs have used it. If `jobs` is None, all environments are covered. `kept_data_sets`: names of
     the data sets to keep; all other data sets are covered. If `kept_data_sets` is None, no data
     sets are covered. `secret_paths`: paths of secret files in the code."""
 
@@ -118,9 +119,9 @@ def list_jobs(workdir: str) -> List[str]:
 
 
 def busy_reason(workdir: str, job: str, own_lock_path: str = "") -> str:
-    """Return a text that says that another session works on the job, or "" if none does. That
-    session may be on this host or on one that shares the workdir. While it works, only runs may be
-    removed. `own_lock_path`: the lock file of this session."""
+    """Return a text that says that another session works on the job, or "" if none does. Sessions
+    of hosts that share the workdir count too. While another session works on the job, only runs may
+    be removed. `own_lock_path`: the lock file of this session."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own_lock_path and is_locked(path) for path in files) else ""
@@ -130,8 +131,8 @@ def busy_reason(workdir: str, job: str, own_lock_path: str = "") -> str:
 
 
 def list_runs(scope: CleanScope) -> Iterator[RemovableItem]:
-    """Yield all runs of the job. A run is yielded as an incomplete item (kind "half") if no host
-    has complete files of it."""
+    """Yield all runs of the job. If no host has complete files of a run, that run is yielded as an
+    incomplete item (kind "half")."""
     return filter(None, (find_run(scope, run) for run in run_names(scope.workdir, scope.job)))
 
 
@@ -204,7 +205,11 @@ def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
             and _is_folder(path)
             and data_versions.is_made_by_tfdeploy(path)
         ):
-            why = "a run that has not ended reads it" if in_use is None or name in in_use else ""
+            why = (
+                "a run that has not ended reads the data set"
+                if in_use is None or name in in_use
+                else ""
+            )
             yield RemovableItem("data", scope.job, name, path, None, why, bool(why))
 
 

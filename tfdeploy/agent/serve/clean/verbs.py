@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 GONE = "it is gone already"
 NEEDED = "it is needed again"
-REMAINS = "not all of it could be removed: %s"
+REMAINS = "it could not be removed completely: %s is left"
 NO_LOCK = "another process is changing the job's folders"
 LOCKS = ("locks", "fences")
 
@@ -72,8 +72,7 @@ def list_items(call: Call) -> Answer:
 @requires_job_lock
 @audited("clean", "removed")
 def remove_items(call: Call) -> Answer:
-    """Remove items of a job. For each of them, the answer has an item that says that it was
-    removed, or why it is kept.
+    """Remove items of a job. The answer says of each item that it was removed, or why it is kept.
 
     Args: job, things [[kind, name], ...] (as in the answer of clean.list), named? [names of data
     sets to keep], secret_files? (paths, in the form of audit's argument).
@@ -92,8 +91,8 @@ def remove_items(call: Call) -> Answer:
 
 @audited("clean", "removed")
 def remove_items_outside_jobs(call: Call) -> Answer:
-    """Remove environments, and what interrupted removals left outside the jobs. The answer has the
-    form of clean.remove's.
+    """Remove environments, and what interrupted removals left outside the jobs. The answer is like
+    the answer of clean.remove.
 
     Args: things [[kind, name], ...], jobs? [names] (keep an environment if any other job has used
     it).
@@ -229,8 +228,8 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
 
 
 def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem:
-    """Remove the environment. Hides its record first, and restores the record if a launch has begun
-    to use the environment."""
+    """Remove the environment. First hide its record, so that no further launch uses the
+    environment. Then check that no launch uses it already; if one does, restore the record."""
     with environments.hold_lock_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
             return item._replace(

@@ -1,5 +1,5 @@
-"""Finds which files of a data set this host has, by a Listing: those in its folder, those that are
-staged for a new version, and those of each part.
+"""Finds which files of a data set this host has. A Listing (agent/listing.py) says which files the
+data set should have. This host may have them in the data set's folder, or staged for a new version.
 
 While this host receives a new version, the listing of that version and a staging folder for the
 files that this host lacks are beside the data set. The old version stays usable until the new one
@@ -103,7 +103,9 @@ class Staging:
                 return cached
         except FileNotFoundError as error:
             raise VerbError(
-                "not_begun", "no data set was begun in %s" % self.folder, where=self.folder
+                "not_begun",
+                "no sync of the data set in %s was begun" % self.folder,
+                where=self.folder,
             ) from error
 
     def list_broadcast_files(self, bitmap: bytes) -> Sequence[BroadcastFile]:
@@ -113,7 +115,7 @@ class Staging:
         rows = array("Q", marked_numbers(bitmap))
         for index in rows:
             if index >= len(wanted) or not wanted.has_own_content(index):
-                raise VerbError("bad_listing", "row %d of the listing is no file" % index)
+                raise VerbError("bad_listing", "row %d of the listing is not a file" % index)
         staged_sizes = _sizes_by_row(wanted, listing.walk(self.new_folder))
         old_sizes = _sizes_by_row(wanted, self._walk_old_folder())
         return LazyBroadcastFiles(
@@ -145,7 +147,7 @@ class Staging:
         self, wanted: Listing, lacking_bitmap: bytearray
     ) -> "Tuple[int, array[int]]":
         """Remove the staged files that this sync does not need. Return how many bytes on disk the
-        remaining staged files take, and the rows of those that are complete."""
+        remaining staged files take, and the rows of the complete files among them."""
         staged, total, complete = walk_folder(self.new_folder), 0, array("Q")
         for i, j in listing.match_rows(wanted, staged):
             if j is None or not staged.path(j):
@@ -159,8 +161,9 @@ class Staging:
                 i is not None
                 and staged[j].kind == FILE
                 and is_marked(lacking_bitmap, i)
-                # A file with two links is removed: a commit that was killed may have left a link to
-                # a file of a complete version.
+                # A staged file with two names (hard links) is removed. The second name may be in a
+                # complete version of the data set, if a commit was killed; writing to the file
+                # would change that version.
                 and os.lstat(staged_path).st_nlink == 1
             ):
                 total += staged.allocated(j)
@@ -273,8 +276,8 @@ def report_present_files(call: Call) -> Answer:
 
 
 def encode_part_numbers(part_count: int, blob: bytes) -> Optional[DataParts]:
-    """Convert the parts from the arguments of `data.commit` to the form in which they are stored.
-    Return None if the data set has no parts."""
+    """Convert the part numbers that a call of `data.commit` sends to the form in which they are
+    stored. Return None if the data set is not divided into parts."""
     return (
         {"count": part_count, "of": base64.b64encode(blob).decode("ascii")} if part_count else None
     )
@@ -289,9 +292,9 @@ def parts_digest(parts: Optional[DataParts]) -> str:
 
 
 def make_part_folders(paths: RunPaths, parts_by_data_set: Mapping[str, List[int]]) -> None:
-    """Make a folder for each part of a data set that a task of the run reads on this host.
-    `parts_by_data_set`: {data set: [how many parts it has, number of each part to make, ...]}.
-    Raises VerbError no_data, OSError."""
+    """Make the folders of the parts that tasks of this run read on this host: one folder for each
+    part. `parts_by_data_set`: {data set: [how many parts it has, number of each part to make,
+    ...]}. Raises VerbError no_data, OSError."""
     for name, numbers in parts_by_data_set.items():
         parts_folder = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(parts_folder, layout.NO_PART), mode=0o700)
@@ -334,8 +337,8 @@ def _link_part(
 
 def _list_with_part_numbers(folder: str) -> "Tuple[Listing, array[int], int]":
     """Return (listing of the folder, array of part numbers, count of parts). The array says for
-    each row of the listing to which part the file belongs. It is empty if the data set has no
-    parts, or if the recorded part numbers belong to another state of the data set."""
+    each row of the listing to which part the file belongs. The array is empty if the data set has
+    no parts, or if the part numbers were recorded for another state of the data set."""
     rows = walk_folder(folder) if os.path.isdir(folder) else Listing()
     record, numbers = data_versions.read_record(folder), array("H")
     parts = record["parts"] if record is not None else None

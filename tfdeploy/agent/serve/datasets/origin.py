@@ -30,12 +30,12 @@ BLOB_BYTES = 8 << 20
 
 
 def list_source(call: Call) -> Answer:
-    """List what is at a path of this host. The items of the answer are consecutive parts of a
-    packed Listing.
+    """List what is at a path of this host. The answer sends the list as a packed Listing
+    (agent/listing.py), cut into several items.
 
     Args: path (absolute), brief? (send no items).
 
-    Raises VerbError missing, unreadable, strange.
+    Raises VerbError missing, unreadable (also for an entry that is no file, link or folder).
     """
     path = call.text("path")
     if call.flag("brief"):
@@ -144,7 +144,7 @@ def _copy_content(source: int, target: int, size: int, sparse: bool) -> None:
     while offset < size:
         content = os.pread(source, min(PIECE_BYTES, size - offset), offset)
         if not content:
-            break  # the file has shrunk; the commit detects that
+            break  # the file is shorter than its row says; the commit of the data set detects that
         for start, length in (
             split_at_holes(memoryview(content)) if sparse else ((0, len(content)),)
         ):

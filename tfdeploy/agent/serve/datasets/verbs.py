@@ -42,8 +42,8 @@ _OTHERS_WRITE = 0o022
 
 
 def report_state(call: Call) -> Optional[Answer]:
-    """Describe a data set on this host, if it is complete. If a new version has waited for the end
-    of a run, and that run has ended, install the new version first.
+    """Describe a data set on this host, if it is complete. A new version of the data set waits
+    while a live run reads the old version. If it need not wait any longer, it is installed first.
 
     Args: job, name.
     """
@@ -131,8 +131,8 @@ def _refuse_foreign_folder(folder: str) -> None:
 @audited("sync", "sent")
 def commit_sync(call: Call) -> Answer:
     """Install the files in the staging folder, and record the data set as complete if its content
-    is the expected one. They are installed in the data set's folder; or, if a live run reads the
-    data set and its content changes, in a new folder beside it.
+    is the expected one. Normally, the files are moved into the data set's folder. If a live run
+    reads the data set and its content changes, the new version is built in a new folder beside it.
 
     Args: job, name, parts? (how many parts there are); blob: the part number of each row of the
     listing, in two bytes; all of them compressed by zlib.
@@ -173,8 +173,8 @@ def commit_sync(call: Call) -> Answer:
 
 
 def folder_digest(folder: str) -> str:
-    """Return the digest of the folder's state (Listing.digest). Raises VerbError strange for an
-    entry that is neither file, link nor folder."""
+    """Return the digest of the folder's state (Listing.digest). Raises VerbError strange if an
+    entry is neither a file, a link nor a folder."""
     with translate_special_file():
         return listing.digest(listing.rows_in(folder))
 

@@ -1,4 +1,5 @@
-"""Finds and switches the versions of a data set, of which there may be two.
+"""Finds and switches the versions of a data set. There may be two: the installed one and the next
+one.
 
 Runs read the version in the data set's folder. The next version is in a second folder beside it. A
 live run keeps reading the version with which it began. Once no live run on any host that shares
@@ -71,8 +72,8 @@ def install_next_versions(workdir: str, job: str) -> None:
 
 def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
     """Return (name, plan) of a live run that reads the data set, or None if there is none. Runs of
-    other hosts that share the workdir count too. This host's boot id says nothing about such a run,
-    so the locks of a run decide whether the run is alive."""
+    other hosts that share the workdir count too. Whether a run is alive is decided by its locks,
+    because this host cannot compare its boot id with the boot id of another host's run."""
     for run in run_names(workdir, job):
         plan = shown_plan.read_plan(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:

@@ -1,6 +1,6 @@
-"""Names the Python environments in <workdir>/.envs, and reads and writes what is recorded about each.
-Decides which ones are kept: the newest ones of each job and host, and those of live runs. Removes
-the others.
+"""Names the Python environments in <workdir>/.envs, and reads and writes what is recorded about
+each. Also removes old environments. The newest environments of each job and host, and those of live
+runs, are kept.
 
 <name>.json beside an environment says that the environment is complete, and lists its packages.
 Each time a job uses an environment, the file <name>.used/<job>@<hostname> is touched. The hostname
@@ -118,8 +118,8 @@ def remove_record(folder: str) -> None:
 
 
 def is_valid_pin(name: Any, version: Any) -> bool:
-    """Return whether the name follows PEP 503 and the version follows PEP 440. pip and uv must not
-    read a line with any other text."""
+    """Return whether the name follows PEP 503 and the version follows PEP 440. Other text must not
+    get into a file of requirements, because pip or uv could read it as an option or a URL."""
     are_texts = isinstance(name, str) and isinstance(version, str)
     is_short = are_texts and len(name) + len(version) < 256
     return bool(is_short and re.match(PACKAGE, name) and re.match(VERSION, version))

@@ -53,7 +53,7 @@ _OFFLINE = {
     "PIP_CONFIG_FILE": os.devnull,
     "UV_NO_CONFIG": "1",
 }
-# Messages of pip and uv on a host that reaches no package index.
+# Finds the messages that pip and uv print on a host that reaches no package index.
 _NO_INDEX = re.compile(
     r"(?i)failed to establish a new connection|name resolution|dns error|tcp connect "
     r"error|network is unreachable"
@@ -91,7 +91,8 @@ def install_requirements(
         command = [uv, "pip", "install", "--python", os.path.join(folder, "bin", "python")]
     else:
         command = _make_with_venv(runner, base_python, folder)
-    # /tmp is often in memory, and too small for the files that pip unpacks.
+    # Give the installer a temporary folder on the disk: /tmp is often in memory, and too small for
+    # the files that pip unpacks.
     temporary = os.path.join(folder, "tmp")
     os.mkdir(temporary)
     wanted, pins = _write_requirements(call, folder), _write_constraints(call, folder)
@@ -100,8 +101,8 @@ def install_requirements(
     except VerbError as error:
         if not pins or error.code != "setup_failed":
             raise
-        # Try again without the pins: if this fails too, the error does not name versions that the
-        # user never wrote.
+        # Try again without the pins. They may be the cause of the failure. If the second try fails
+        # too, its error names only versions that the user has written.
         runner.run(command + wanted, cwd=folder, TMPDIR=temporary)
     shutil.rmtree(temporary, ignore_errors=True)
     return "uv" if uv else "pip"
@@ -114,7 +115,7 @@ def _make_with_venv(runner: "_Runner", base_python: str, folder: str) -> List[st
     has_newer_pip = tuple(abilities["pip"] or ()) >= PIP_WITH_PYTHON
     if not abilities["venv"] or not (abilities["ensurepip"] or has_newer_pip):
         lacks = "ensurepip" if abilities["venv"] else "venv"
-        what = "%s cannot make environments: it has no module %s, and there is no uv here"
+        what = "%s cannot make environments: it has no module %s, and this host has no uv"
         raise VerbError("no_venv", what % (base_python, lacks), advice="install_venv")
     python, make = os.path.join(folder, "bin", "python"), [base_python, "-m", "venv", folder]
     if not has_newer_pip:
@@ -156,7 +157,7 @@ def _write_requirements(call: Call, folder: str) -> List[str]:
     environment. Return the options by which the installer reads these files."""
     files, main = call.table("files"), call.text("main")
     if main not in files:
-        raise VerbError("bad_argument", "the file %r was not sent" % main)
+        raise VerbError("bad_argument", "the call does not contain the requirements file %r" % main)
     root = os.path.join(folder, "requirements")
     for path, text in files.items():
         if not isinstance(text, str) or not is_safe_relative_path(path):

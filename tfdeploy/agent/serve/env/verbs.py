@@ -44,8 +44,8 @@ class EnvRequest(NamedTuple):
 
 
 def report_state(call: Call) -> Answer:
-    """Report whether this host has an environment for this digest and this Python, and the
-    environment's interpreter can be started. If so, record that the job uses the environment.
+    """Report whether this host has an environment with this digest for this Python, whose
+    interpreter can be started. If so, record that the job uses the environment.
 
     Args: job, digest, python.
 

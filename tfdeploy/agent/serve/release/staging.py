@@ -17,7 +17,8 @@ from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.release import store as release_store
 from tfdeploy.agent.serve.release.store import ManifestEntry, remove_folder
 
-# If at most this many hashes are wanted, a manifest whose text contains none of them is not parsed.
+# If at most this many hashes are wanted, the text of a manifest is searched for them first. A
+# manifest that contains none of them is then skipped, because parsing it would take longer.
 FEW = 64
 # Number of random characters in the temporary names of rsync, such as .NAME.Xa7Xc2.
 _SUFFIX_CHARS = 6
@@ -300,8 +301,8 @@ def _has_other_links(path: str) -> bool:
 def _unchanged_files(
     manifest_path: str, wanted_contents: Collection[Tuple[str, str]]
 ) -> Iterator[Tuple[ManifestEntry, LinkSource]]:
-    """Yield each file of a release that has not changed since it was committed, if its (kind,
-    sha256) is in `wanted_contents`."""
+    """Yield the files of a release that have not changed since the release was committed, and whose
+    (kind, sha256) is in `wanted_contents`."""
     stored = release_store.load_manifest(manifest_path)
     if stored is None:
         return

@@ -269,8 +269,8 @@ def remove_old_releases(workdir: str, job: str, current: str) -> None:
 
 def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) -> None:
     """Rename the oldest unused release to `staging`, the folder in which `release` will be
-    received. Most files of the old release are already the hard links that `release` needs, so they
-    need not be removed and made again.
+    received. Most files of both releases are usually the same. They stay in the folder as hard
+    links, and need not be removed and made again.
 
     Do nothing if `staging` exists, or if fewer than KEEP releases are stored.
     """

@@ -95,9 +95,9 @@ def begin_release(call: Call) -> Answer:
 @requires_job_lock
 @audited("sync", "sent")
 def commit_release(call: Call) -> Answer:
-    """Install a staged release. A damaged release with the same name is replaced. Contents are not
-    hashed again, because rsync, the broadcast or SSH has verified what it brought. They are not
-    flushed to disk either: if the host loses power, the next release.state hashes them.
+    """Install a staged release. A damaged release with the same name is replaced. The content of
+    the files is not hashed again, because rsync, the broadcast or SSH has verified it. The files
+    are not flushed to disk either: if the host loses power, the next release.state hashes them.
 
     Args: job, release, staging; blob: the missing files, if they did not come by
     rsync or broadcast: zlib of the JSON list of their mtime_ns, a newline, and their contents, in
@@ -236,7 +236,7 @@ def write_missing_files(
             _write_file(root, entry, contents[offset : offset + entry.size], mtime_ns)
             offset += entry.size
     except OSError as error:
-        error.filename = folder  # this makes the error name a path on the full disk
+        error.filename = folder  # the error then names a path on the full disk
         raise
     finally:
         os.close(root)

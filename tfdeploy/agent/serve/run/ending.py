@@ -48,14 +48,14 @@ SAVE_WITHIN_S = 1.0
 FROZEN_AFTER_S = 3.0  # a minder that does not begin to end the run in this time counts as frozen
 POLL_S = 0.05
 PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform other hosts
-WHY = "its launch was not completed"
+WHY = "the launch of the run was not completed"
 
 
 @audited("launch", "rolled back")
 def abort_run(call: Call) -> Answer:
     """End a run on this host. With `purge`, also remove the run's folder once none of its processes
-    is alive. A run that was prepared with another plan is left alone. If the run is being
-    prepared, that is stopped first.
+    is alive. A run that was prepared with another plan is left alone. If the run is still being
+    prepared, its preparation is stopped first.
 
     Args: run, job, reason, purge, plan_digest.
     """
@@ -155,8 +155,8 @@ def _has_minder(paths: RunPaths) -> bool:
 
 
 def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
-    """Wait until the minder has ended the run; end the run if there is no minder. Return the
-    surviving processes."""
+    """Wait until the minder has ended the run. If the run has no minder, end the run here. Return
+    the processes of the run that are still alive."""
     tasks = paths.tasks()
     started_at = time.monotonic()
     deadline = started_at + grace_s + KILL_WITHIN_S
@@ -184,14 +184,16 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
         time.sleep(pause)
         pids = task_processes.find_task_processes(paths, tasks)
     if not pids[0]:
-        # The minder may not have put back the `keep` folders yet, or may have failed to do so.
+        # Put back the `keep` folders that an aborted launch had renamed. Usually the minder has
+        # already done that, but it may have failed or may be dead.
         leftovers.restore_keep_if_aborted(paths)
     return task_processes.describe_survivors(*pids)
 
 
 def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_number: int) -> None:
     """Send the signal to each suspended process (state T or t) among the run's minder and
-    supervisors. SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
+    supervisors. SIGCONT resumes a suspended process. SIGKILL ends a process that SIGCONT did not
+    resume, such as one that a debugger holds."""
     supervisors = (task_processes.read_supervisor(paths, task) for task in tasks)
     for agent in (task_processes.read_minder(paths), *supervisors):
         process = processes.read_process(agent.pid) if agent is not None else None
@@ -212,8 +214,8 @@ def end_run_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool
     """End the run under the minder's lock, so that no minder starts meanwhile. Return False if a
     minder holds the lock.
 
-    Raises NoPart if the lock's file is gone, because the minder has just removed a run that never
-    began.
+    Raises HostPartMissing if the lock's file is gone, because the minder has just removed a run
+    that never began.
     """
     lock = FileLock(paths.minder_lock)
     try:

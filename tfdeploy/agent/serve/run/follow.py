@@ -2,9 +2,10 @@
 each change; sends the logs of several tasks in turn, in pieces. Writes nothing.
 
 A call of logs says where each log begins: at an offset, at a time, or at the first of its last
-lines. Bytes are sent unchanged; the control machine splits them into lines and searches them. Times
-are times of the run's clock. Changes of files that other processes replace are detected by a check
-that is cheap enough to run ten times a second beside a training.
+lines. Bytes are sent unchanged; the control machine splits them into lines and searches them. All
+times are times of the run's clock (run/clock.py). Other processes replace the files that are
+followed. Their changes are detected by a check that is cheap enough to run ten times a second
+beside a training.
 """
 
 from __future__ import annotations

@@ -55,8 +55,9 @@ def _have_all_tasks_begun(paths: RunPaths) -> bool:
 
 
 def record_launch_alive(call: Call) -> Answer:
-    """Record that the launch is alive. The launch calls this every 15 s until it commits the run.
-    Each call extends the time for which a prepared or started run waits for the launch.
+    """Record that the launch is alive. From the preparation of the run until its commit, the launch
+    calls `run.renew` every 15 s. Each call extends the time for which a prepared or started run
+    waits for the launch.
 
     Args: run, job, plan_digest.
 
@@ -78,7 +79,7 @@ def commit_started_run(call: Call) -> Answer:
 
     Args: run, job.
 
-    Raises VerbError unknown_run, ended (with the reason why the run ended).
+    Raises VerbError unknown_run, not_started, ended (with the reason why the run ended).
     """
     paths = named_run_paths(call)
     if _is_committed(paths):

@@ -84,7 +84,8 @@ def check_links(call: Call) -> Answer:
 
 
 def _explain_foreign_source(port: Answer, minder_by_host: Mapping[str, _MinderIdentity]) -> Answer:
-    """If the port rejects this host, and the port's host has stated the reason, add that reason."""
+    """Return the answer about an unreachable port. If the other host rejected this host's source
+    address, and has said which address it saw, add that address to the answer."""
     source = minder_by_host[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):
         port["why"] = (

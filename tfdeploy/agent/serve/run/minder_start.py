@@ -104,7 +104,7 @@ def _read_answer(read_descriptor: int, raise_if_unwanted: Callable[[], None]) ->
 
 
 def _last_log_line(paths: RunPaths) -> str:
-    silence = "it printed nothing within %g s" % MINDER_WITHIN_S
+    silence = "the minder printed nothing within %g s" % MINDER_WITHIN_S
     try:
         with open(paths.minder_log, "rb") as log:
             text = log.read()[-2000:].decode("utf-8", "replace").strip()
@@ -118,11 +118,11 @@ def _last_log_line(paths: RunPaths) -> str:
 
 @contextmanager
 def hold_prepare_lock(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
-    """Hold the prepare lock of the job. Raises VerbError locked if another launch keeps it for
-    longer than WAIT_S.
+    """Hold the prepare lock of the job, which allows one launch at a time to prepare a run. Raises
+    VerbError locked if another launch holds the lock for longer than LOCK_WAIT_S.
 
     If a launch calls `run.prepare` again because the answer was late, the second call waits up to
-    SAME_WAIT_S for the first one.
+    SAME_LAUNCH_WAIT_S for the first call.
     """
     path = _lock_path(paths)
     make_private_folder(os.path.dirname(path))

@@ -59,7 +59,7 @@ from tfdeploy.agent.serve.run.minder_start import refuse_other_live_run, start_m
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, Unchecked
 
-# (what is wrong, advice, details), as in VerbError
+# What is wrong with a task's program: (what is wrong, advice, details), as in VerbError.
 Problem = Tuple[str, str, Dict[str, object]]
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env")
 # How long the end of a session waits until the preparation of a run has been undone. That may take
@@ -135,7 +135,8 @@ def _exists_error(paths: RunPaths) -> VerbError:
 
 
 def _lost_its_minder(paths: RunPaths) -> bool:
-    """Return whether the run was prepared, and its minder has died since then."""
+    """Return whether the run is in the phase `prepared` and no abort was ordered. If no process of
+    such a run is alive, its minder has died."""
     return paths.state().phase == "prepared" and not paths.minder_order("abort")
 
 
@@ -218,7 +219,8 @@ def _prepare_folder(
         minder = task_processes.read_minder(paths)
         leftovers.remove_run(paths)
         if minder is not None:
-            # This is safe, because no task has started.
+            # The minder may be killed at once, because no task has started that it would have to
+            # end.
             processes.send_signal(minder, signal.SIGKILL)
         if isinstance(error, OSError) and not isinstance(error, UntrustedPath):
             raise _disk_error(error, paths) from error
@@ -319,7 +321,7 @@ def checked_host_part(arguments: PrepareArguments) -> wire.HostPart:
         checked_name(name)
     for numbers in part.parts.values():
         if not numbers or not all(isinstance(each, int) and each >= 0 for each in numbers):
-            raise VerbError("bad_part", "the parts of its data sets cannot be read")
+            raise VerbError("bad_part", "the parts of the host's data sets cannot be read")
     for path in [*part.keep, *part.links, *(spec.cwd for spec in part.tasks if spec.cwd)]:
         if not is_safe_relative_path(path):
             raise VerbError("bad_name", "%r is not a path inside the code" % (path,))

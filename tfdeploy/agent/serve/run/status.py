@@ -51,8 +51,8 @@ def read_phase(paths: RunPaths) -> str:
 
 
 def is_of_named_plan(call: Call, paths: RunPaths) -> bool:
-    """Return whether the run was prepared from the plan whose digest the call names. If the call
-    names none, return True."""
+    """Return whether the run was prepared from the plan whose digest the call names. Return True if
+    the call names no digest."""
     digest = paths.part().plan_digest
     return call.text("plan_digest", digest) == digest
 
@@ -158,9 +158,9 @@ def describe_run(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> 
 
 
 def list_runs(call: Call) -> List[Answer]:
-    """List the runs on this host, newest first. For the newest past runs, `ended_tasks` has all
-    tasks (up to 20,000 tasks in all). For older runs, it has only the tasks that decide the run's
-    outcome.
+    """List the runs on this host, newest first. Of the newest past runs, `ended_tasks` has all
+    tasks, up to 20,000 tasks of all these runs together. Of older runs, it has only the tasks that
+    decide the run's outcome.
 
     Args: job?.
     """
