@@ -47,8 +47,8 @@ def report_audit(call: Call) -> Answer:
     although no run needs it.
 
     Args: job?, run? (list only what is left of this run), python? (report the TensorFlow of this
-    interpreter), secret_files? {job: {"code": [paths of secret files below its code], "data": [data
-    set/path]}}.
+    interpreter), secret_files? (where else to look for secret files: {job: {"code": [paths below
+    the job's code], "data": ["DATA_SET/PATH"]}}).
     """
     workdir, secret = call.workdir, SecretPaths(call)
     job, run, inventory_name = call.text("job"), call.text("run"), call.host

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20  # size in bytes at which the log is renamed
 LOCK_S = 10.0  # how long to wait for the log's lock
-_MOST_TEXT = 200  # limit of the characters of one value in an entry
-_MOST_SECRETS = 100  # limit of the names of secrets in one entry
+_MOST_TEXT = 200  # greatest length of one value in an entry, in characters
+_MOST_SECRETS = 100  # an entry names at most this many secrets
 _ROOM_BYTES = 4096  # size of the reserve file; when the disk is full, it is removed to make room
 
 
@@ -57,9 +57,9 @@ def record_action(call: Call, verb: str, outcome: str) -> None:
 
 
 def append_entry(workdir: str, entry: AuditEntry) -> None:
-    """Append the entry to the log, by one write under a lock. If the last entry records the same
-    command, append nothing, because a command may be repeated after its answer was lost. If OSError
-    is raised, nothing was written."""
+    """Append the entry to the log, by one write under a lock. A session that lost the answer to a
+    command repeats the command. Therefore nothing is appended if the last entry records the same
+    command. If OSError is raised, nothing was written."""
     folder = _log_folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _acquire_lock(folder):

@@ -31,8 +31,8 @@ def main(argv: List[str]) -> int:
         return 2
     os.umask(0o077)
     for ignored in _SIGNALS:
-        # Ignore these signals, so that nothing but the end of standard input ends this process.
-        # Otherwise it could die before it has ended the program.
+        # Ignore these signals, so that only the end of standard input ends this process. Otherwise
+        # this process could die before it has ended the program.
         signal.signal(ignored, signal.SIG_IGN)
     processes.become_subreaper()
     os.makedirs(argv[0], exist_ok=True)

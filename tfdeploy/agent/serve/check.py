@@ -31,8 +31,8 @@ MOST_LINKS = 20_000
 _HEX = re.compile(r"[0-9a-f]{32}\Z")
 _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z")
 KEY_BYTES = 32  # length of the key in hexadecimal digits
-# Most connections at the same time. One more closes the oldest. So a stranger can neither use up
-# the file descriptors nor keep out hosts.
+# At most this many connections stay open; one more closes the oldest. So a stranger can neither use
+# up the file descriptors nor keep out hosts.
 _MAX_CONNECTIONS = 256
 _QUEUE = 1024  # limit of connections that wait to be accepted
 _CONNECTION_TIMEOUT_S = 10.0  # a client that sends nothing for this time is disconnected
@@ -71,8 +71,8 @@ def try_links(call: Call) -> Answer:
 
 
 def measure_one_link(call: Call) -> Answer:
-    """Measure the link to one listening host: the round-trip time, and the throughput, by half a
-    second of data in each direction.
+    """Measure the link to one listening host: the round-trip time, and the throughput in each
+    direction, for half a second each.
 
     Args: link [address, port, token], key.
 

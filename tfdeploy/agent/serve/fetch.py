@@ -62,7 +62,8 @@ def hash_files(call: Call) -> Answer:
 
 
 def hash_log(call: Call) -> Answer:
-    """Hash the part of a task's log between two offsets, as far as it is still stored.
+    """Hash the part of a task's log between the offsets `first` and `end`. If the beginning of this
+    part is no longer stored, the hash begins at a later offset: `first` of the answer.
 
     Args: run, job, task, first, end.
 
@@ -88,8 +89,8 @@ def hash_log(call: Call) -> Answer:
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     """Return (folder, a function that yields the paths of the files in it). If the argument `what`
-    is "keep", this is the folder that holds the job's keep folders; if it is "files", the run's
-    cwd/."""
+    is "keep", the folder is the one that holds the job's keep folders. If `what` is "files", the
+    folder is the run's cwd/."""
     what, job = call.args.get("what"), call.job
     if what == "keep":
         root = layout.keep_dir(call.workdir, job, "")[:-1]

@@ -44,8 +44,8 @@ def move_into_keep(call: Call) -> Answer:
     file is moved. Nothing is deleted.
 
     Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [files to rename first:
-    `checkpoint` records that the sending host does not have, and files newer than its own], links?
-    [[path, target], ...] (links to make).
+    `checkpoint` records that the sending host does not have, and files newer than those of the
+    sending host], links? [[path, target], ...] (links to make).
 
     Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
     newer than the received ones).

@@ -20,7 +20,8 @@ from tfdeploy.agent.annotations import Any, Dict, List, Tuple
 from tfdeploy.agent.host.network import port_probe, resolving
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 4.0  # timeout of a connection; a lost first packet is repeated after 1 s and 3 s
+# Timeout of a connection attempt. TCP repeats a lost first packet after 1 s and after 3 s.
+CONNECT_S = 4.0
 ANSWER_S = 6.0  # the longest wait for an answer, because a busy host may answer late
 RETRY_S = 1.0  # pause before failed ports are tried again, if this host was too busy
 MOST_TOKEN = 64  # the greatest length of a token, in bytes
@@ -43,7 +44,7 @@ _TRANSIENT_ERRORS = (
     errno.EAGAIN,
     errno.EINVAL,
 )
-PINGS = 11  # number of round trips, of whose times the median is reported
+PINGS = 11  # number of round trips; their median time is reported
 SEND_S = 0.5  # duration of a measurement in one direction
 MOST_BYTES = 1 << 30  # limit in bytes for one direction, enough to measure a fast link
 SILENT_S = 10.0  # timeout while the other host sends nothing

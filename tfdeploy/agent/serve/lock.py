@@ -165,9 +165,10 @@ def _read_holder(path: str) -> LockHolder:
 
 
 def _find_stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
-    """List the lock files that this host made before its last boot. They remain after a power cut.
-    A lock file was made by this host if both its hostname and its name in the inventory are those
-    of this host, because cloned hosts share a hostname. `current_path`: the current lock file."""
+    """List the lock files that this host made before its last boot. Such files remain after a power
+    cut. A file counts as made by this host if both the hostname and the name in the inventory are
+    equal, because cloned hosts share a hostname. `current_path`: the lock file of the current
+    boot."""
     folder, name = os.path.split(current_path)
     host_prefix = name[: -len(boot_and_container_id() + ".lock")]
     stale = [
@@ -210,8 +211,7 @@ def _try_acquire(
     context: SessionContext, job: str, holder: LockHolder, fencing_number: Optional[int] = None
 ) -> bool:
     """Acquire the lock for this session. Return whether the session now holds the lock. If
-    `fencing_number` is given, acquire the lock only if `fencing_number` is its current fencing
-    number."""
+    `fencing_number` is given, acquire the lock only if the lock still has this fencing number."""
     with _acquiring:
         name = "lock " + job
         if name in context.closing_functions:
@@ -283,7 +283,7 @@ def read_last_holder(lock_path: str) -> LockHolder:
 
 def parse_holder(fields: Unchecked) -> LockHolder:
     """Return the holder of a lock. `fields`: the content of a lock file, of a fencing file or of a
-    request. The lengths of the texts are checked on the machine that shows them."""
+    request. The lengths of the texts are not checked here, but on the machine that shows them."""
     names = ["user", "machine", "pid", "time", "operation"]
     if isinstance(fields.get("of_host"), str):
         names.append("of_host")

@@ -1,5 +1,6 @@
-"""Gathers facts about a host that only a preflight needs, which is `tfdeploy check` or the start of
-a launch: limits, memory, file systems, quota, driver, and what happens to processes at logout.
+"""Gathers the facts about a host that only a preflight needs (`tfdeploy check`, or the checks
+before a launch): limits, memory, file systems, quota, driver, and what happens to processes at
+logout.
 
 Does not judge the facts: planning/preflight does so on the control machine.
 """

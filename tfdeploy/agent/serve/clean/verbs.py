@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 GONE = "it is gone already"
 NEEDED = "it is needed again"
-REMAINS = "it could not be removed completely: %s is left"
+REMAINS = "the removal is not complete: %s is left"
 NO_LOCK = "another process is changing the job's folders"
 LOCKS = ("locks", "fences")
 
@@ -48,7 +48,7 @@ def list_items(call: Call) -> Answer:
 
     Args: jobs? [names] (list only what belongs to these jobs), named? [names of data sets to keep]
     (list the other data sets too), everything? (instead, list everything that tfdeploy has put into
-    the workdir), secret_files? (paths, in the form of audit's argument).
+    the workdir), secret_files? (as for `audit`).
     """
     context, secret, jobs = call.context, SecretPaths(call), _optional_names(call, "jobs")
     all_jobs = clean_kinds.list_jobs(context.workdir)
@@ -75,7 +75,7 @@ def remove_items(call: Call) -> Answer:
     """Remove items of a job. The answer says of each item that it was removed, or why it is kept.
 
     Args: job, things [[kind, name], ...] (as in the answer of clean.list), named? [names of data
-    sets to keep], secret_files? (paths, in the form of audit's argument).
+    sets to keep], secret_files? (as for `audit`).
     """
     job, secret = call.job, SecretPaths(call)
     check_owners(call.workdir, *layout.job_folders(job))
@@ -105,7 +105,7 @@ def remove_items_outside_jobs(call: Call) -> Answer:
 def remove_everything(call: Call) -> Answer:
     """Remove all that tfdeploy has put into this workdir, including `keep` and the agent.
 
-    Args: holder.
+    Args: holder (as for `lock`).
 
     Raises VerbError live_run, locked (in both cases, nothing was removed).
     """

@@ -323,8 +323,8 @@ def _make_part_folders(
 def _link_part(
     folder: bytes, rows: Listing, part_numbers: "array[int]", part: int, target: bytes
 ) -> None:
-    """Make the folder `target`. It gets all folders and symbolic links of the data set, but only
-    the files of this part, as hard links."""
+    """Make the folder `target` for a part of a data set. The new folder gets all folders and
+    symbolic links of the data set, but only the files of this part, as hard links."""
     for index, row in enumerate(rows):
         path = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:

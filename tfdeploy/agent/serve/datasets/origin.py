@@ -144,7 +144,7 @@ def _copy_content(source: int, target: int, size: int, sparse: bool) -> None:
     while offset < size:
         content = os.pread(source, min(PIECE_BYTES, size - offset), offset)
         if not content:
-            break  # the file is shorter than its row says; the commit of the data set detects that
+            break  # the file has become shorter; the commit of the data set detects that
         for start, length in (
             split_at_holes(memoryview(content)) if sparse else ((0, len(content)),)
         ):

@@ -42,8 +42,8 @@ _OTHERS_WRITE = 0o022
 
 
 def report_state(call: Call) -> Optional[Answer]:
-    """Describe a data set on this host, if it is complete. A new version of the data set waits
-    while a live run reads the old version. If it need not wait any longer, it is installed first.
+    """First install a new version of the data set that is waiting, unless a live run still reads
+    the old version. Then describe the data set, if it is complete.
 
     Args: job, name.
     """
@@ -87,11 +87,12 @@ def begin_sync(call: Call) -> Answer:
 
 
 def count_files_to_remove(call: Call) -> Answer:
-    """Return `files`, how many files the data set has now, and `losing`, how many of them a sync
-    would remove because the blob does not name them. Both are 0 if there is no data set, or if its
-    content already matches `digest`. Changes nothing.
+    """Return {"files": how many files the data set has now, "losing": how many of them a sync would
+    remove}. A sync removes each file whose path is not in the blob. Both numbers are 0 if there is
+    no data set, or if its content already matches `digest`. Changes nothing.
 
-    Args: job, name, digest; blob: for each path that would arrive, its 8-byte BLAKE2b.
+    Args: job, name, digest; blob: for each path that would arrive, the 8-byte BLAKE2b hash of the
+    path.
 
     Raises VerbError not_ours (tfdeploy did not make the folder).
     """
@@ -134,8 +135,8 @@ def commit_sync(call: Call) -> Answer:
     is the expected one. Normally, the files are moved into the data set's folder. If a live run
     reads the data set and its content changes, the new version is built in a new folder beside it.
 
-    Args: job, name, parts? (how many parts there are); blob: the part number of each row of the
-    listing, in two bytes; all of them compressed by zlib.
+    Args: job, name, parts? (how many parts there are); blob: zlib of the part numbers of all rows
+    of the listing, two bytes each.
 
     Raises VerbError not_begun.
     """

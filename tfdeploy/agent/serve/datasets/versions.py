@@ -133,8 +133,8 @@ def _parse_parts(stored: object) -> Optional[DataParts]:
 def write_record(
     folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
 ) -> None:
-    """Record that the data set is complete. `attributes`: the hash of its modes and times
-    (Listing.attributes_digest), or "" if these were not set. Raises OSError."""
+    """Record that the data set is complete. `attributes`: the hash of the modes and times of its
+    files (Listing.attributes_digest), or "" if the modes and times were not set. Raises OSError."""
     record: DataRecord = {
         "v": wire.VERSION,
         "digest": digest,

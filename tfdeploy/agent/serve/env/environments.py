@@ -185,7 +185,7 @@ def _newest_of_each_job(root: str, names: Set[str], keep_count: int) -> Set[str]
     uses_by_user: Dict[str, List[Tuple[float, str]]] = {}
     for name in names:
         if not os.path.exists(record_path(os.path.join(root, name))):
-            continue  # its setup was interrupted, so no job uses it
+            continue  # the setup of this environment was interrupted, so no job uses it
         folder = os.path.join(root, name + ".used")
         for user in list_names(folder):
             uses_by_user.setdefault(user, []).append(

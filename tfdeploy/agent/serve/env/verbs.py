@@ -44,8 +44,9 @@ class EnvRequest(NamedTuple):
 
 
 def report_state(call: Call) -> Answer:
-    """Report whether this host has an environment with this digest for this Python, whose
-    interpreter can be started. If so, record that the job uses the environment.
+    """Report whether this host has the environment for this digest and this Python. An environment
+    whose interpreter cannot be started does not count. If this host has the environment, record
+    that the job uses it.
 
     Args: job, digest, python.
 

@@ -245,7 +245,8 @@ def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
 
 def report_state(call: Call) -> Answer:
     """Report whether a release is on this host, with exactly the files that were committed.
-    Compares the kind, size, time and mode of each file, and the content if the time differs.
+    Compares the kind, size and time of each file. The content is compared too if the time differs,
+    or if the host may have lost power before the files reached the disk.
 
     Args: job, release.
 
@@ -269,8 +270,8 @@ def remove_old_releases(workdir: str, job: str, current: str) -> None:
 
 def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) -> None:
     """Rename the oldest unused release to `staging`, the folder in which `release` will be
-    received. Most files of both releases are usually the same. They stay in the folder as hard
-    links, and need not be removed and made again.
+    received. The two releases usually share most files. These stay in the folder as hard links, so
+    they need not be removed and made again.
 
     Do nothing if `staging` exists, or if fewer than KEEP releases are stored.
     """

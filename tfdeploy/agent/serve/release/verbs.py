@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 MOST_CONTENT_BYTES = 96 << 20  # limit of the unpacked contents
-TIME_BYTES = 32  # limit of the characters of one file's time in the JSON list
+TIME_BYTES = 32  # greatest length of one file's time in the JSON list, in characters
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
+_MODES = {"file": 0o644, "exec": 0o755}  # modes before the umask is applied
 MOST_MANIFEST_BYTES = 512 << 20  # limit of an unpacked manifest, enough for a million files
 _HEX = "0123456789abcdef"
 _ROW = [str, str, int, str, str]  # types of the values of an entry, as they are sent
@@ -99,9 +99,9 @@ def commit_release(call: Call) -> Answer:
     the files is not hashed again, because rsync, the broadcast or SSH has verified it. The files
     are not flushed to disk either: if the host loses power, the next release.state hashes them.
 
-    Args: job, release, staging; blob: the missing files, if they did not come by
-    rsync or broadcast: zlib of the JSON list of their mtime_ns, a newline, and their contents, in
-    the order of `missing`.
+    Args: job, release, staging; blob: the missing files, if they did not come by rsync or
+    broadcast. The blob is zlib of: the JSON list of their mtime_ns, a newline, and their contents
+    in the order of `missing`.
 
     Raises VerbError not_begun (in this session), bad_manifest.
     """

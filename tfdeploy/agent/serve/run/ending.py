@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 KILL_WITHIN_S = 8.0  # how long processes may live after SIGKILL
-# On a busy host, a process that is ending shows neither arguments nor environment for a while, so
-# it looks like an orphan. After this time, such a process counts as alive.
+# On a busy host, the arguments and environment of a process that is ending cannot be read for a
+# while. An ending process of the agent then looks like a task without a supervisor. Only after this
+# time does such a process count as a live task.
 ENDING_S = 3.0
 # How long the minder may take to record that all processes have ended. A full disk may prevent it
 # from doing so.

@@ -135,8 +135,8 @@ def _exists_error(paths: RunPaths) -> VerbError:
 
 
 def _lost_its_minder(paths: RunPaths) -> bool:
-    """Return whether the run is in the phase `prepared` and no abort was ordered. If no process of
-    such a run is alive, its minder has died."""
+    """Return whether a run without live processes was prepared and then lost its minder: it is in
+    the phase `prepared`, and no abort was ordered."""
     return paths.state().phase == "prepared" and not paths.minder_order("abort")
 
 

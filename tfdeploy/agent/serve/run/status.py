@@ -107,9 +107,9 @@ def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.Task
 def _restart_reason(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> Optional[str]:
-    """Return why the task was started again: how its previous attempt ended, or, if its gang (tasks
-    that restart together) was restarted, which death caused that. Return None if neither was
-    recorded."""
+    """Return why the task was started again. If the task restarted alone, this is how its previous
+    attempt ended. If its gang (tasks that restart together) restarted, this is which death caused
+    the restart. Return None if the reason was not recorded."""
     ending, restarted_alone = None, False
     count = state.restarts.get(status.task)
     if count is not None and count.get("attempt") == status.attempt - 1:
@@ -158,9 +158,9 @@ def describe_run(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> 
 
 
 def list_runs(call: Call) -> List[Answer]:
-    """List the runs on this host, newest first. Of the newest past runs, `ended_tasks` has all
-    tasks, up to 20,000 tasks of all these runs together. Of older runs, it has only the tasks that
-    decide the run's outcome.
+    """List the runs on this host, newest first. The field `ended_tasks` of a run lists its ended
+    tasks. All past runs together list at most about 20,000 tasks. Once that number is reached,
+    older runs list only the tasks that decide the run's outcome.
 
     Args: job?.
     """
