@@ -1,5 +1,5 @@
-"""Find the line of a program's log that best explains why the program ended. Pure, except
-`read_output_end`.
+"""Find the line of a program's log that best explains why the program ended. Only `read_output_end`
+reads files. The other functions take text.
 
 An exception in the log may only be a consequence of an earlier problem. For example, a
 `CancelledError` may only mean that the input of a model ran out.
@@ -18,7 +18,7 @@ from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 20  # how many bytes at the end of an attempt's log are read
 MESSAGE_CHARS = 200
-_STACK_LINES = 300  # how many lines are read of a stack that faulthandler printed
+_STACK_LINES = 300  # how many lines of a stack that faulthandler printed are read
 _REPORTED = re.compile(r"Error reported to Coordinator: <class '([\w.]+)'>, (.*)")
 _RAN_OUT = re.compile(r"Your input ran out of data[^.]*")
 _STATUS = re.compile(
@@ -30,12 +30,12 @@ _ABORTED = re.compile(
     r"|\S.*Assertion `.*' failed.*"
     r"|\*\*\* stack smashing detected.*"
 )
-# `sys.exit("...")`, Python and shells use these exit codes. After one of them, the last line of the
-# log gives the reason.
+# The exit codes of `sys.exit("...")`, and those by which Python and shells report an error. The
+# last line of the log then says what was wrong.
 _EXPLAINED_EXITS = (1, 2, 126, 127)
 _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
-# Usage errors of argparse and absl.
+# What argparse and absl print if the arguments of a program are wrong.
 _USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
 
 
@@ -43,14 +43,14 @@ def _split_names(names: str) -> FrozenSet[str]:
     return frozenset(names.split())
 
 
-# These exceptions are consequences of what another thread, task or process did. If another
-# exception, which is not listed here, was printed too, that other exception is the cause.
+# These exceptions are mere consequences of something that happened in another thread, task or
+# process. If an exception that is not listed here was printed too, it is the cause.
 _CONSEQUENCES = _split_names(
     """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
     Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
-# Exceptions that may not occur again after a restart, because they depend on other tasks and
-# processes, the network, memory or disks.
+# A restart may help against these exceptions, because they depend on other tasks and processes, the
+# network, memory or disks.
 _PASSING = _CONSEQUENCES | _split_names(
     """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
     MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
@@ -64,7 +64,7 @@ _PASSING_TEXT = re.compile(
     r"files|cuda error|cudnn|cublas"
     r"|uninitialized|not known|grpc|input/output error|stale file|barrier|\bpeer\b|lock(?:ed)?\b"
 )
-# Exceptions that are always mistakes in the program, whatever their message says.
+# These exceptions are always mistakes in the program, even if their message matches _PASSING_TEXT.
 _MISTAKES = _split_names(
     """AttributeError NameError UnboundLocalError TypeError ImportError ModuleNotFoundError SyntaxError
     IndentationError TabError NotImplementedError"""
@@ -72,17 +72,20 @@ _MISTAKES = _split_names(
 
 
 class FailureReason(NamedTuple):
-    """Why a program ended. `text`: the reason, such as "TypeError: only integers (train.py:88)".
-    `error`: a text that is equal whenever the program fails in the same way; "" if a restart may
-    avoid the failure, or if no line of the program's own code is known."""
+    """Why a program ended.
+
+    `text`: the reason, such as "TypeError: only integers (train.py:88)".
+    `error`: a text that is equal whenever the program fails in the same way. It is "" if a restart
+    may help, or if it is unknown which line of the program's own code has failed.
+    """
 
     text: str
     error: str = ""
 
 
 def read_output_end(task_dir: str, written_bytes: int) -> Tuple[str, str]:
-    """Return the end of an attempt's standard output and standard error, together at most
-    READ_BYTES. `written_bytes`: how many bytes the attempt has written in all."""
+    """Return the ends of an attempt's standard output and of its standard error, at most READ_BYTES
+    together. `written_bytes`: how many bytes the attempt has written in all."""
     reader = LogReader(task_dir)
     reader.offset = max(0, reader.end() - min(written_bytes, READ_BYTES))
     texts: Tuple[List[bytes], List[bytes]] = ([], [])
@@ -101,7 +104,7 @@ def explain_exit(
     out: str, err: str, roots: Sequence[str] = (), exit_code: Optional[int] = 1
 ) -> Optional[FailureReason]:
     """Return why a program exited with a failure, or None if its output does not say. `roots`: the
-    program's folders, which are cut from the front of file names."""
+    program's folders. File names below them are shown without the folder."""
     usage = _find_usage_error(err)
     if usage is not None:
         return FailureReason(_shorten(usage), usage)
@@ -117,7 +120,7 @@ def explain_exit(
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
     """Return what a program printed when it crashed: the message of a failed check in C++ code, or
-    the output of faulthandler. Return None if it printed neither."""
+    the first line and place of faulthandler's output. Return None if it printed neither."""
     message = ""
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
@@ -136,8 +139,8 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
 
 
 def _find_usage_error(err: str) -> Optional[str]:
-    """Return the program's message about wrong arguments, or None if the output does not end with
-    such a message."""
+    """Return the message with which a program rejects its arguments. Return None if the output does
+    not end with such a message."""
     lines = [
         line.strip()
         for line in err[-4096:].split("\n")
@@ -150,10 +153,9 @@ def _find_usage_error(err: str) -> Optional[str]:
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
     """Return the exception that explains a failure best, or None if the text shows no exception.
-    Exceptions of the main program are preferred to exceptions of other threads. Exceptions of other
-    threads are preferred to exceptions of finalisers. Among equally preferred exceptions, the last
-    one is chosen. If it is only a consequence of another exception, that other exception is
-    returned instead."""
+    Exceptions of the main program come first, then those of other threads, then those of
+    finalisers. Of several exceptions of the same kind, the last one is chosen. If it is only a
+    consequence of another exception, that other exception is returned instead."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
@@ -169,8 +171,8 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
 def _find_cause(
     last: RaisedException, exceptions: List[RaisedException], lines: List[str]
 ) -> RaisedException:
-    """Return the exception that led to `last`, which is only a consequence. Return `last` if no
-    other exception was printed."""
+    """Return the exception that led to `last`, which is only a consequence. Return `last` itself if
+    no other exception was printed."""
     ran_out = [match.group() for match in map(_RAN_OUT.search, lines) if match]
     if ran_out:
         return last._replace(kind="", message=ran_out[-1])
@@ -185,22 +187,23 @@ def _find_cause(
 
 
 def _may_vanish_on_restart(raised: RaisedException) -> bool:
-    """Return whether a restart may avoid the exception."""
+    """Return True if the exception may not occur again after a restart."""
     return raised.kind in _PASSING or (
         raised.kind not in _MISTAKES and _PASSING_TEXT.search(raised.message) is not None
     )
 
 
 def _last_line(err: str) -> str:
-    """Return the last line of standard error, which may be the text of `sys.exit("...")`. Return ""
-    if a library may have printed that line."""
+    """Return the last line of standard error, because it may be the text of `sys.exit("...")`.
+    Return "" if it looks like a line that a library has printed."""
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
-    # TensorFlow prints advice about a deprecated name in two lines.
+    # TensorFlow's advice about a deprecated name has two lines. The second is not an error message.
     advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")
     last = last_progress_state(lines[-1]) if lines and not advice else ""
     return "" if _NOISE.match(last) or CPP_PREFIX.search(last) else last.strip()
 
 
 def _shorten(text: str) -> str:
-    """Return the text with its middle left out if it is too long: its end may say what to do."""
+    """Return at most MESSAGE_CHARS characters of the text. What is left out is in the middle,
+    because the end of the text may say what to do."""
     return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 75] + " ... " + text[-70:]

@@ -1,16 +1,21 @@
-"""Write a task's log in the format that this module defines. reader.py reads the log.
+"""Define the format of a task's log, and write it. reader.py reads it.
 
-A log has at most two segments; the names of the older segment's files end in `.1`. A segment is a
-pair of files. out.log has the raw bytes of standard output and standard error. out.index has
-records of the form !QdBxH: the offset of the first byte that the record describes, counted from the
-beginning of the run; UTC seconds; stream 0 or 1; the number of the attempt. A record describes the
-bytes up to the next record. A record is written before its bytes. So if a reader reads first the
-log's size and then the index, it has a record for each byte. Of several records with the same
-offset, the last one counts.
+A log has one or two segments. The names of the older segment's files end in `.1`. A segment is a
+pair of files:
+
+- out.log has the raw bytes of standard output and standard error.
+- out.index has records of the struct format !QdBxH: the offset of the first byte that the record
+  describes, counted from the beginning of the run; UTC seconds; stream 0 or 1; the number of the
+  attempt.
+
+A record describes the bytes up to the next record, and is written before these bytes. So a reader
+that reads the log's size before the index has a record for each byte. If several records have the
+same offset, the last one counts.
 
 A rotation renames out.index, then renames out.log, then creates a new out.log, and last creates a
-new out.index. Therefore, if out.log has bytes and out.index is missing, the records are in
-out.index.1. If out.log is missing or empty and out.index is missing, the segment has not begun.
+new out.index. If a writer died in between, readers find one of these states. If out.log has bytes
+and out.index is missing, the records are in out.index.1. If out.log is missing or empty and
+out.index is missing, the segment has not begun.
 """
 
 from __future__ import annotations
@@ -23,11 +28,11 @@ from tfdeploy.agent.annotations import List, Optional, Tuple
 from tfdeploy.agent.record import NamedTuple
 
 RECORD = struct.Struct("!QdBxH")
-MERGE_S = 0.010  # chunks of one stream and attempt that arrive within this time share one record
+MERGE_S = 0.010  # bytes of one stream that arrive within so many seconds share one record
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
 LEAST_SEGMENT_BYTES = 4096  # a segment may have this size even if `max_bytes` is smaller
-_CHECK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
+_CHECK_EVERY_S = 1.0  # the pause between two checks that the log was not removed
 
 
 class Record(NamedTuple):
@@ -38,8 +43,8 @@ class Record(NamedTuple):
 
 
 def first_record(index_path: str) -> Optional[Record]:
-    """Return the first record of a segment, or None if the index has no whole record. The offset in
-    this record is that of the segment's first byte."""
+    """Return the first record of a segment, or None if the index has no complete record. The offset
+    in the first record is that of the segment's first byte."""
     try:
         with open(index_path, "rb") as index:
             head = index.read(RECORD.size)
@@ -49,9 +54,9 @@ def first_record(index_path: str) -> Optional[Record]:
 
 
 class LogWriter:
-    """Appends the output of a task to its log. If the disk is full or fails, nothing is raised:
-    lost bytes are counted in `lost_bytes`. Offsets count only bytes that were stored. `end`: the
-    offset of the next byte. Each folder has one writer."""
+    """Appends the output of a task to its log. Each folder has one writer. No error is raised if
+    the disk is full or fails: the bytes that could not be written are counted in `lost_bytes`.
+    Offsets count only bytes that were stored. `end`: the offset that the next byte will have."""
 
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0
@@ -67,10 +72,10 @@ class LogWriter:
         try:
             self._resume_segment()
         except OSError:
-            pass  # the disk is full or fails; append tries again
+            pass  # The disk is full or fails. append() tries to open the files again.
 
     def append(self, chunk: bytes, stream: int, attempt: int, now: float) -> None:
-        """Append the bytes of one read from a pipe. `stream`: 0 is standard output, 1 is standard
+        """Append the bytes of one read from a pipe. `stream`: 0 for standard output, 1 for standard
         error. `now`: UTC seconds."""
         view = memoryview(chunk)
         try:
@@ -107,11 +112,11 @@ class LogWriter:
 
     def _write_record(self, index: int, record: Record) -> None:
         if self._last is not None and self._last.offset == record.offset:
-            # The bytes that the last record describes were not written, for example because the
-            # disk is full. The new record replaces that record. Otherwise each failed write would
-            # add a record to the index.
+            # The last record has the same offset, so the bytes that it describes were not written,
+            # for example because the disk was full. The new record replaces it. Otherwise each
+            # failed write would add a record to the index.
             self._index_bytes -= RECORD.size
-        self._last = None  # stays None if the record cannot be written
+        self._last = None  # in case the record cannot be written
         if os.pwrite(index, RECORD.pack(*record), self._index_bytes) < RECORD.size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._index_path)
         self._index_bytes += RECORD.size
@@ -154,7 +159,7 @@ class LogWriter:
             self._last = None
 
     def _resume_segment(self) -> None:
-        """Continue where the previous writer of this folder stopped, even if it stopped in the
+        """Continue the segment of the previous writer of this folder, which may have died in the
         middle of a rotation."""
         begin = first_record(self._index_path)
         if begin is None and _size(self._log_path):
@@ -169,7 +174,7 @@ class LogWriter:
         self.end = begin.offset + self._log_bytes
 
     def _remove_segment(self) -> None:
-        # A log without its index is of no use, and neither is an index without its log.
+        # A log is of no use without its index, and an index is of no use without its log.
         for path in (self._index_path, self._log_path):
             if os.path.exists(path):
                 os.unlink(path)

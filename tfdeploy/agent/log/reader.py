@@ -1,7 +1,8 @@
-"""Read a task's log while it is written, rotated or removed. format.py describes the files.
+"""Read a task's log, which may be written, rotated or removed at the same time. format.py describes
+the files.
 
-Bytes are never decoded and never returned twice. Bytes that a rotation removed before they were
-read are counted.
+The bytes are not decoded, and no byte is returned twice. Bytes that a rotation has removed before
+they were read are counted.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from tfdeploy.agent.record import NamedTuple
 PIECE_BYTES = 256 << 10
 PIECE_RECORDS = 8192
 _BLOCK_BYTES = 3277 * RECORD.size
-_TRIES = 50  # how often to try to open a log during a rotation, with pauses of 1 ms
+_TRIES = 50  # how often opening a log is tried during a rotation, with pauses of 1 ms
 
 
 class Piece(NamedTuple):
-    offset: int  # offset of the blob's first byte, counted from the beginning of the run
-    # Each record is [offset within the blob, UTC seconds, stream, attempt]. The first record has
-    # the offset 0.
+    offset: int  # offset of the first byte of `blob`, counted from the beginning of the run
+    # Each record is [offset within `blob`, UTC seconds, stream, attempt]. The first record has the
+    # offset 0.
     records: List[List[float]]
     blob: bytes
-    gone: int  # how many bytes that directly precede this piece were removed unread
+    gone: int  # how many bytes directly before this piece were removed before they were read
 
 
 class Segment:
-    """A log file and its index file, both open. They stay readable after a rotation or a
-    removal."""
+    """The two files of a segment, both open: the log and its index. They stay readable after they
+    are renamed or removed."""
 
     def __init__(self, log: int, index: int, base: int) -> None:
         self.log, self.index, self.base = log, index, base
@@ -50,8 +51,8 @@ class Segment:
         return Record(*RECORD.unpack(os.pread(self.index, RECORD.size, position * RECORD.size)))
 
     def count_records(self, is_before: Callable[[Record], bool]) -> int:
-        """Return the number of records for which `is_before` is true. These records must all be at
-        the beginning of the index, because the search is binary."""
+        """Return the number of records for which `is_before` is true. The search is binary, so
+        these records must all come before the others."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -67,8 +68,8 @@ class Segment:
 
 
 class OpenSegments:
-    """The segments of a log, the older one first, open within a `with` block. They show the state
-    of the log at one moment."""
+    """The segments of a log, in a `with` block in which their files are open. The older segment
+    comes first. They belong to one state of the log, so no rotation lies between them."""
 
     def __init__(self, task_dir: str) -> None:
         self._segments = open_segments(task_dir)
@@ -82,8 +83,9 @@ class OpenSegments:
 
 
 def open_segments(task_dir: str) -> List[Segment]:
-    """Open the segments of the log and return them, the older one first. They show the state of the
-    log at one moment. The caller closes them."""
+    """Open the segments of the log and return them. The older one comes first. They belong to one
+    state of the log: if a rotation is under way, the function tries again. The caller closes them.
+    """
     paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
     for attempt in range(_TRIES):
         log, index, old_log, old_index = fds = [_open(path) for path in paths]
@@ -93,7 +95,7 @@ def open_segments(task_dir: str) -> List[Segment]:
             _close(fds)
             time.sleep(0.001)
             continue
-        if rotating:  # the writer died during the rotation: see format.py
+        if rotating:  # the writer has died during the rotation (see format.py)
             _close([index, old_log])
             return _open_segment(log, old_index)
         return _open_segment(old_log, old_index) + _open_segment(log, index)
@@ -101,24 +103,25 @@ def open_segments(task_dir: str) -> List[Segment]:
 
 
 class LogReader:
-    """Reads a log in pieces. `offset`: where the next piece begins. To continue later, create a
-    reader with this offset."""
+    """Reads a log piece by piece. `offset`: where the next piece begins. A later reader that is
+    created with this offset continues there."""
 
     def __init__(self, task_dir: str, offset: int = 0) -> None:
         self.offset = offset
         self._task_dir = task_dir
         self._segment: Optional[Segment] = None
         self._gone = 0
-        # Records from the index that describe bytes not yet returned.
+        # Records that were read from the index, but describe bytes that were not returned yet.
         self._records: List[Record] = []
-        self._position = 0  # number of the index record that is read next
+        self._position = 0  # the number of the next record to read from the index
 
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
-        """Return the next piece, of up to `limit` bytes, or None if there is nothing to read
-        now."""
+        """Return the next piece, which has at most `limit` bytes. Return None if there is nothing
+        new."""
         piece = self._next_piece(limit)
-        # If the log was rotated, this segment no longer grows. The rest of this segment is read
-        # first, and then the next segment.
+        # After a rotation, the open segment no longer grows. It may still have bytes that were
+        # written before the rotation, so it is read once more. After that, the next segment is
+        # read.
         if piece is None and self._was_rotated():
             piece = self._next_piece(limit)
             if piece is None and self._open_segment_at_offset():
@@ -136,8 +139,8 @@ class LogReader:
             self._segment = None
 
     def _open_segment_at_offset(self) -> bool:
-        """Open the segment that has the byte at `offset`, or else the first segment after it.
-        Return False if the log has no segment."""
+        """Open the segment that contains the byte at `offset`. If that byte was removed, open the
+        first segment after it. Return False if the log has no segment."""
         self.close()
         segments = open_segments(self._task_dir)
         while len(segments) > 1 and self.offset >= segments[0].end:
@@ -147,7 +150,7 @@ class LogReader:
         if not segments:
             return False
         self._segment = segments[0]
-        # A power cut may have lost bytes that were already read.
+        # The log may end before `offset`: a power cut may have lost bytes that were already read.
         self.offset = min(self.offset, self._segment.end)
         skipped = max(0, self._segment.base - self.offset)
         self._gone += skipped
@@ -170,13 +173,13 @@ class LogReader:
         segment = self._segment
         if segment is None:
             return None
-        # The log's size is read before the index, so that the index has a record for each byte
+        # The log's size is read first, and the index later. So the index has a record for each byte
         # before `end`.
         end = segment.end
         if end <= self.offset:
             return None
         blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
-        if not blob:  # the log was truncated meanwhile
+        if not blob:  # the log has become shorter meanwhile
             return None
         records = self._records_until(segment, self.offset + len(blob), end)
         if len(records) > PIECE_RECORDS:
@@ -200,16 +203,16 @@ class LogReader:
                 if described and described[-1][0] == relative:
                     described.pop()
                 described.append([relative, record.time, record.stream, record.attempt])
-            # Keep the last record in `_records`, because it may also describe bytes that are read
-            # later.
+            # The last record is kept in `_records`, because it may also describe bytes that are
+            # read later.
             del self._records[:-1]
             if not self._read_index(segment, known_end):
                 return described
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
-        """Read more records from the index. Return False if there are none. `known_end`: the offset
-        at which the log ended before the index was read. A record at or after `known_end` may have
-        no bytes yet and may still be replaced, so it is left for a later call."""
+        """Read more records from the index. Return False if there are none. `known_end`: where the
+        log ended before the index was read. The bytes of a record at or after `known_end` may not
+        be written yet, and the record may still be replaced. So it is left for a later call."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack_records(block)
         while records and records[-1].offset >= known_end:

@@ -4,9 +4,9 @@ the log.
 A program may print a secret in several forms, such as base64 (secret_forms.py). All forms are
 searched for, both in the raw bytes and in the text that a terminal would show (unseen.py).
 
-A secret may arrive in pieces. Therefore bytes that could be the beginning of a form are held back
-until the next piece arrives or the stream ends. At most MOST_HELD bytes are held back, or the
-length of the longest form if that is larger.
+A secret may arrive in several pieces. So bytes that could be the beginning of a form are held back
+until the next piece arrives or the stream ends. The number of such bytes is limited: to MOST_HELD,
+or to the length of the longest form if that is larger.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tfdeploy.agent.log.secret_forms import SHORTEST, printed_forms
 from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
-# Limits how many bytes of output are held back because they may be the beginning of a secret. If a
-# secret is longer (in one of its forms, see below), the limit is the length of that form.
+# At most this many bytes of output are held back because they may be the beginning of a secret. If
+# a secret is longer (in one of its forms, see below), the limit is its length.
 MOST_HELD = 64 << 10
-# A secret has several forms (plain, base64, ...). To find a form, its beginning is searched first.
-# The beginning consists of this many bytes, or fewer at the end of a text.
+# A secret has several forms (plain, base64, ...). To find a form, the search first looks for its
+# first bytes, which are this many, or fewer at the end of a text.
 _BEGINNING = 4
-# To save time, a form is compared in two steps: first this many of its first bytes, and only if
-# they are equal, all its bytes.
+# This many bytes of a form are compared first. Only if they are equal, all bytes of the form are
+# compared. This saves time.
 _HEAD = 32
 
 Span = Tuple[int, int]
 
 
 class SecretMask:
-    """Masks the secrets in the output streams of one task. Secrets that overlap get one mask. The
-    result does not depend on how a stream is cut into chunks."""
+    """Masks the secrets in the output streams of one task. Secrets that overlap get one common
+    mask. The result does not depend on how a stream is divided into chunks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         plain = printed_forms(texts)
@@ -45,12 +45,12 @@ class SecretMask:
         self._beginnings: Dict[bytes, List[bytes]] = {}
         for form in self._forms:
             self._beginnings.setdefault(form[:_BEGINNING], []).append(form)
-        # stream -> (held, n). `held`: the bytes that are held back. The first n of these bytes
-        # belong to a secret for which MASK has already been written.
+        # Stream -> (held, n). `held`: the bytes that are held back. The first n of them belong to a
+        # secret for which MASK was already returned.
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def mask_chunk(self, stream: int, chunk: bytes) -> bytes:
-        """Return the bytes that may be written now, with secrets masked."""
+        """Return the bytes that may be written now, with secrets masked. The rest is held back."""
         if not self._forms:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
@@ -69,9 +69,13 @@ class SecretMask:
     def _mask_until(
         self, stream: int, text: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """Return `text` up to the position `cut`, with secrets masked, and hold back the rest. The
-        first `masked` bytes of `text` belong to a secret for which MASK has already been written.
-        `visible`: the part of `text` that a terminal would show; None if this is all of `text`."""
+        """Return `text` up to the position `cut`, with secrets masked, and hold back the rest.
+
+        `masked`: so many bytes at the beginning of `text` belong to a secret for which MASK was
+        already returned.
+        `visible`: the part of `text` that a terminal would show. None if a terminal shows all of
+        it.
+        """
         spans = self._joined_secret_spans(text, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
@@ -87,9 +91,9 @@ class SecretMask:
     def _joined_secret_spans(
         self, text: bytes, masked_prefix_bytes: int, visible: Optional[VisibleText]
     ) -> List[Span]:
-        """Return (begin, end) of each secret in `text`, in order. Secrets that overlap are joined.
-        The first `masked_prefix_bytes` bytes of `text` belong to a secret for which MASK has
-        already been written."""
+        """Return (begin, end) of each secret in `text`, in order. Secrets that overlap are joined
+        to one. The first `masked_prefix_bytes` bytes of `text` belong to a secret for which MASK
+        was already returned."""
         covered: List[Span] = [(0, masked_prefix_bytes)] if masked_prefix_bytes else []
         covered += self._find_forms(text)
         if visible is not None:
@@ -106,8 +110,8 @@ class SecretMask:
     def _find_forms(self, text: bytes) -> List[Span]:
         """Return (begin, end) of each place in `text` at which a form of a secret occurs.
 
-        Overlapping occurrences of the same form count as one: in a long row of `a`, the form `aaaa`
-        begins at almost every `a`.
+        If several occurrences of the same form overlap, they are returned as one. In a long row of
+        `a`, for example, the form `aaaa` begins at almost every `a`.
         """
         occurrences: List[Span] = []
         for form in self._forms:
@@ -122,8 +126,9 @@ class SecretMask:
         return occurrences
 
     def _incomplete_secret_start(self, text: bytes, visible: Optional[VisibleText]) -> int:
-        """Return the position at which the earliest incomplete secret may begin, or the length of
-        `text` if there is none."""
+        """Return the position from which `text` may be the beginning of a secret whose end has not
+        arrived yet. If there are several, return the first. If there is none, return the length of
+        `text`."""
         cut = self._incomplete_form_start(text)
         if visible is not None:
             begin = self._incomplete_form_start(visible.text)
@@ -132,9 +137,9 @@ class SecretMask:
         return max(cut, len(text) - max(MOST_HELD, self._longest))
 
     def _incomplete_form_start(self, text: bytes) -> int:
-        """Return the first position in `text` at which an incomplete secret may begin. From this
-        position on, `text` equals the beginning of a form of the secret (plain, base64, ...).
-        Return the length of `text` if there is no such position."""
+        """Return the first position from which the rest of `text` equals the beginning of a form of
+        a secret (plain, base64, ...). The end of this form may follow in the next chunk. Return the
+        length of `text` if there is no such position."""
         size = len(text)
         cuts = range(max(0, size - _BEGINNING + 1), size)
         cut = next((cut for cut in cuts if text[cut:] in self._endings), size)

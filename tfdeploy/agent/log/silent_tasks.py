@@ -1,9 +1,9 @@
-"""Find, in the end of a task's log, the tasks whose missing heartbeats made TensorFlow end the
-program. Reads one file.
+"""Find the tasks whose missing heartbeats made TensorFlow end a program. The program's log names
+them at its end.
 
-A frozen worker does not die. The other tasks that train with it die seconds later, because the
-coordination service of TensorFlow (2.21) misses the worker's heartbeats. The exit codes of these
-other tasks alone would lead an operator to the wrong host.
+A worker that is frozen does not die. But the tasks that train with it die seconds later, because
+TensorFlow's coordination service (seen in TensorFlow 2.21) misses the worker's heartbeats. Their
+exit codes alone would lead an operator to the wrong host.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 def describe_tasks_without_heartbeat(
     task_dir: str, own_task: str, output_bytes: int, endings: Mapping[str, Ending]
 ) -> Optional[str]:
-    """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
-    no such message. If one of these tasks has succeeded before, return its success as the cause
-    instead.
+    """Return a sentence such as "TensorFlow heard nothing more of worker:1". If one of the tasks
+    that it names had already succeeded, the sentence says so instead, because that is the cause.
+    Return None if the log has no message about missing heartbeats.
 
     `output_bytes`: how many bytes at the end of the log are the output of this attempt. `endings`:
-    task -> how it ended, for the tasks that have ended in the round of this attempt."""
+    task -> how it ended, for the tasks that have ended in the round of this attempt.
+    """
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, output_bytes)))
@@ -54,7 +55,8 @@ def describe_tasks_without_heartbeat(
 
 
 def find_tasks_without_heartbeat(output: bytes) -> List[str]:
-    """Return the names of the tasks in TensorFlow's last message about stopped heartbeats."""
+    """Return the names of the tasks in TensorFlow's last message that tasks have stopped sending
+    heartbeats."""
     messages = _UNHEALTHY.findall(output)
     tasks = _TASK.findall(messages[-1]) if messages else []
     return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in tasks})

@@ -1,8 +1,8 @@
-"""Distinguish a task's own output from TensorFlow's repeated messages about waiting for other
+"""Distinguish a task's own output from messages that TensorFlow repeats while it waits for other
 tasks.
 
-Reads only what was added to the log since the last call. If more than READ_BYTES were added, they
-are not read and count as the task's own output.
+Each call reads only what was added to the log since the last call. More than READ_BYTES of new
+output are not read, and count as the task's own output.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tfdeploy.agent.annotations import Dict, Optional, Tuple
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.record import NamedTuple
 
-# If a task has written more new bytes than this, they are taken for output of the program itself.
+# More new bytes than this are not read. They count as output of the program itself.
 READ_BYTES = 1 << 16
-# If an unfinished line is longer than this, it is taken for output of the program itself.
+# An unfinished line that is longer than this counts as output of the program itself.
 _HOLD_BYTES = 4096
 _NAMED = re.compile(
     rb"still waiting for response from "
@@ -28,13 +28,12 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 
 class WaitMessages(NamedTuple):
-    has_own_output: bool  # the task printed something other than messages about waiting
-    waits: Tuple[str, ...] = ()  # the tasks for which the task waits, as its messages say
+    has_own_output: bool  # whether the task printed anything besides messages that it waits
+    waits: Tuple[str, ...] = ()  # the other tasks for which the task waits, by these messages
 
 
 def parse_wait_messages(text: bytes) -> Tuple[WaitMessages, bytes]:
-    """Return two values: what the complete lines of the text say, and the incomplete line at the
-    end of the text."""
+    """Return (what the complete lines of the text say, the incomplete line at its end)."""
     *lines, unfinished = _ENDS.split(text)
     has_own_output = False
     waits: Dict[str, None] = {}
@@ -50,7 +49,8 @@ def parse_wait_messages(text: bytes) -> Tuple[WaitMessages, bytes]:
 
 
 class MessageReader:
-    """Reads one task's log. The first call of `read_new` only stores where the log ends."""
+    """Reads new messages from one task's log. The first call of `read_new` reads nothing: it only
+    remembers where the log ends."""
 
     def __init__(self, task_dir: str) -> None:
         self._path = os.path.join(task_dir, LOG)
@@ -58,7 +58,7 @@ class MessageReader:
         self._rest = b""
 
     def read_new(self) -> WaitMessages:
-        """Return the messages that were printed since the last call."""
+        """Return what was printed since the last call."""
         try:
             about = os.stat(self._path)
         except OSError:
@@ -71,7 +71,8 @@ class MessageReader:
             return WaitMessages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
         messages, self._rest = parse_wait_messages(held + new)
-        # The task prints progress dots without a line end.
+        # An unfinished line that has grown is output of the program: for example, it prints dots to
+        # show progress.
         grows = bool(held and new) and not _ENDS.search(new)
         return messages._replace(has_own_output=messages.has_own_output or grows)
 

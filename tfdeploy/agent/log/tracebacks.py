@@ -1,9 +1,9 @@
-"""Read the exceptions in a log: the type and message of each, and the innermost line of the
-program's own code in the traceback. Pure.
+"""Read the exceptions in a log. Each has a type, a message, and the innermost line of the program's
+own code in its traceback. The functions have no side effects.
 
-In a TensorFlow log, a traceback may be followed by other tracebacks of its chain, by tracebacks of
-other threads and of finalisers, by the stack at which an operation was created, and by messages of
-C++ code.
+In the log of a TensorFlow program, a traceback is often followed by other tracebacks: those of
+exceptions that were raised while the first was handled, of other threads, and of finalisers. The
+stack at which an operation was created and messages of C++ code may follow too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from tfdeploy.agent.metric_lines import ESCAPE, last_progress_state, strip_cpp_m
 from tfdeploy.agent.record import NamedTuple
 
 MOST_LINES = 2000  # how many lines at the end of a log are read
-# How many lines of one exception's message are read. The message may contain stacks of operations.
+# So many lines of an exception's message are read. Many are needed, because a message may contain
+# stacks of operations.
 _MESSAGE_LINES = 300
 _TRACEBACK_HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
-# The traceback of a syntax error in the main file begins without _TRACEBACK_HEAD.
+# If the main file has a syntax error, Python does not print _TRACEBACK_HEAD, but begins with this
+# line.
 _SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')
 _EXCEPTION = re.compile(r"[\s|]*([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL")
@@ -42,16 +44,21 @@ _MESSAGE_ENDS = (
     *_LINKS,
 )
 
-# Where an exception was raised: in the program, in a thread or in a finaliser. Of several
-# exceptions, one with the highest of these numbers explains a failure best.
+# Where an exception was raised: in the main program, in another thread or in a finaliser. An
+# exception with a higher number explains a failure better.
 PROGRAM, THREAD, FINALISER = 2, 1, 0
-Frames = List[Tuple[str, str]]  # (file, line), the innermost last
+Frames = List[Tuple[str, str]]  # (file, line number) of each frame; the innermost frame is last
 
 
 class RaisedException(NamedTuple):
-    """One exception. `location`: " (train.py:88)"; "" if no line of the program's own code is
-    known. `source`: PROGRAM, THREAD or FINALISER. `chain`: a number that all exceptions of one
-    chain share; each of them was raised while the previous one was handled."""
+    """One exception in a log.
+
+    `location`: the line of the program's own code, such as " (train.py:88)", or "" if it is
+    unknown.
+    `source`: PROGRAM, THREAD or FINALISER.
+    `chain`: the number of a chain of exceptions. Each exception of a chain was raised while the
+    previous one was handled.
+    """
 
     kind: str
     message: str
@@ -61,8 +68,8 @@ class RaisedException(NamedTuple):
 
 
 def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException]:
-    """Yield the exceptions in the order of the log. `roots`: the program's folders, which are cut
-    from the front of file names."""
+    """Yield the exceptions in the order in which they are in the log. `roots`: the program's
+    folders. File names below them are returned without the folder."""
     lines = _program_lines(text)
     number, before, source, chain = 0, "", PROGRAM, 0
     while number < len(lines):
@@ -72,7 +79,8 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
         if _TRACEBACK_HEAD not in line and syntax is None:
             before = line if line.strip() else before
             continue
-        # torchrun and loggers put a prefix before each line of a traceback.
+        # torchrun and loggers put a prefix before each line of a traceback, such as the name of the
+        # process.
         prefix = line[: line.index(_TRACEBACK_HEAD)] if syntax is None else ""
         frames = parse_frames([line]) if syntax is not None else []
         if not any(link in before for link in _LINKS):
@@ -91,8 +99,8 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
 
 
 def find_location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
-    """Return the place of the innermost frame in the program's own code, such as " (train.py:88)".
-    Return "" if there is no such frame."""
+    """Return the innermost frame in the program's own code, in the form " (train.py:88)". Return ""
+    if there is no such frame. `roots`: as for read_exceptions."""
     for path, line in reversed(frames):
         if not _LIBRARY.search(path):
             names = [path[len(root) + 1 :] for root in roots if path.startswith(root + "/")]
@@ -110,15 +118,15 @@ def short_name(name: str) -> str:
 
 
 def _program_lines(text: str) -> List[str]:
-    """Return the lines without colours and without what TensorFlow's C++ code writes."""
+    """Return the lines without colours, and without those that TensorFlow's C++ code has written."""
     lines = [ESCAPE.sub("", last_progress_state(line)) for line in text.split("\n")[-MOST_LINES:]]
     stripped = zip(lines, map(strip_cpp_message, lines))  # noqa: B905 - Python 3.8 knows no strict
     return [stripped_line for line, stripped_line in stripped if stripped_line or not line]
 
 
 def _classify_source(line_before: str) -> int:
-    """Return PROGRAM, THREAD or FINALISER, depending on where an exception was raised.
-    `line_before`: the last line of the log before the exception's traceback."""
+    """Return where an exception was raised: PROGRAM, THREAD or FINALISER. `line_before`: the line
+    before the exception's traceback, which says so."""
     if line_before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
         return FINALISER
     return THREAD if "Exception in thread" in line_before else PROGRAM
@@ -127,9 +135,9 @@ def _classify_source(line_before: str) -> int:
 def _read_traceback(
     lines: List[str], line_number: int, prefix: str, frames: Frames
 ) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
-    """Read one traceback, and add its frames to `frames`. Return two values: the exception, and the
-    number of the line at which reading continues. The exception is (name, message, the frames that
-    the message names), or None if the traceback ends without one."""
+    """Read the traceback that begins before `line_number`, and add its frames to `frames`. Return
+    (exception, the number of the line after it). The exception is (name, message, the frames in the
+    message). It is None if the traceback ends without an exception."""
     while line_number < len(lines) and _TRACEBACK_HEAD not in lines[line_number]:
         text = _strip_prefix(lines[line_number], prefix)
         line_number += 1
@@ -149,8 +157,8 @@ def _read_traceback(
 
 
 def _read_message(first: str, lines: List[str]) -> Tuple[str, Frames]:
-    """Return the line of an exception's message that says what was wrong, and the stack frames that
-    the message contains."""
+    """Return (the line of an exception's message that says what was wrong, the stack frames in the
+    message). `first`: the first line of the message, which often says nothing."""
     if not _SAYS_NOTHING.match(first):
         continues = first.rstrip().endswith(":") and lines and _TRACEBACK_HEAD not in lines[0]
         continuation = lines[0].strip() if continues else ""

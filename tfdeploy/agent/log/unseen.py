@@ -1,7 +1,7 @@
-"""Remove what a terminal does not show: escape sequences, control characters, zero-width
-characters.
+"""Remove what a terminal does not show: escape sequences, control characters, and characters of
+zero width. The functions have no side effects.
 
-Pure. ui/sanitise.py removes the same characters from a line before it shows the line.
+ui/sanitise.py removes the same characters from a line before the line is shown.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from tfdeploy.agent.annotations import List, Optional
 
 _SEQUENCES = (
-    rb"(?:\x1b\[|\xc2\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours
-    # OSC, DCS, SOS, PM, APC
+    rb"(?:\x1b\[|\xc2\x9b)[0-?]*[ -/]*[@-~]"  # sequences of the type CSI, such as colours
+    # The other types of escape sequences: OSC, DCS, SOS, PM and APC.
     rb"|(?:\x1b[\]PX^_]|\xc2[\x90\x98\x9d-\x9f])[^\x07\x1b\n\xc2]*(?:\x07|\x1b\\|\xc2\x9c)"
     rb"|\x1b[ -/]*[0-~]"
 )
 _CHARACTERS = (
-    rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"  # all controls except tab, newline and carriage return
+    rb"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"  # controls except tab, newline and carriage return
     rb"|\xc2[\x80-\x9f\xad]|\xcd\x8f|\xd8[\x80-\x85\x9c]|\xdb\x9d|\xdc\x8f"
     rb"|\xe0(?:\xa2[\x90\x91]|\xa3\xa2)|\xe1(?:\x85[\x9f\xa0]|\xa0\x8e)"
     rb"|\xe2(?:\x80[\x8b-\x8f\xaa-\xae]|\x81[\xa0-\xaf])|\xe3\x85\xa4"
@@ -32,17 +32,17 @@ _INCOMPLETE = re.compile(
     rb"|[\xc2\xcd\xd8\xdb\xdc]|[\xe0-\xe3\xee\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
 )
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\t\n\r"
-MOST_INCOMPLETE = 4096  # limit of an incomplete sequence, in bytes
+MOST_INCOMPLETE = 4096  # an incomplete sequence has at most this many bytes
 
 
 def strip_invisible(text: bytes) -> bytes:
-    """Return only the part of the text that a terminal shows."""
+    """Return the text without what a terminal does not show."""
     return _INVISIBLE.sub(b"", text)
 
 
 class VisibleText:
-    """The bytes of `whole[:stop]` that a terminal shows, as `text`. Converts positions in `text` to
-    positions in `whole`."""
+    """The part of `whole[:stop]` that a terminal shows. `text` contains this part. The methods
+    convert positions in `text` to positions in `whole`."""
 
     def __init__(self, whole: bytes, stop: int) -> None:
         self._size = len(whole)
@@ -62,8 +62,8 @@ class VisibleText:
         self.text = b"".join(pieces)
 
     def original_start(self, position: int) -> int:
-        """Convert a position in `text`: return the position of this byte in `whole`. If `position`
-        is the end of `text`, return the end of `whole`."""
+        """Return the position in `whole` of the byte `text[position]`. If `position` is the end of
+        `text`, return the end of `whole`."""
         return position + self._shift_at(position) if position < len(self.text) else self._size
 
     def original_end(self, end: int) -> int:
@@ -76,9 +76,10 @@ class VisibleText:
 
 
 def find_visible_text(whole: bytes) -> Optional[VisibleText]:
-    """Return the visible part of the bytes, or None if all of them are visible.
+    """Return the visible part of the bytes, or None if a terminal shows all of them.
 
-    An incomplete sequence at the end counts as invisible, because the next bytes may complete it.
+    An incomplete escape sequence at the end counts as invisible, because the next bytes may
+    complete it.
     """
     if not whole.translate(None, _PLAIN):
         return None

@@ -39,7 +39,7 @@ class Readiness:
         return self._spec.port is not None and self.tensorflow
 
     def explain_timeout(self, age_s: float) -> Optional[str]:
-        """Return why a task that is not up has failed. Return None if it may still come up in time."""
+        """Return why a task that is not up has failed. Return None if it may still come up."""
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:
