@@ -21,7 +21,8 @@ def recompile_truncated_bytecode() -> None:
             return original_get_code(self, fullname)
         # The errors that `marshal` raises for truncated bytecode.
         except (EOFError, TypeError, ValueError):
-            # The function is imported only here, because few processes find truncated bytecode.
+            # `cache_from_source` is imported only here, because few processes find truncated
+            # bytecode.
             from importlib.util import cache_from_source
 
             try:

@@ -28,8 +28,8 @@ from tfdeploy.agent.annotations import List
 UNCOMMITTED = ".indoubt"
 # The file with the plan of a run. run/shown_plan.py reads and writes it.
 PLAN = "plan.json"
-# Names of files of a run on one host. run/folder.py reads and writes most of these files. The other
-# ones are ASIDE, DECIDED, and the locks, logs and pipes of processes.
+# Names of files of a run on one host. run/folder.py reads and writes most of these files, but not
+# ASIDE, DECIDED, and the locks, logs and pipes of processes.
 ASIDE = "aside.json"  # used by run/keep_aside.py
 PART, SECRETS, CERTIFICATES, STATE, KNOWN = (
     "part.json",

@@ -46,8 +46,8 @@ CPP_PREFIX = re.compile(
     r"|^[IWEF] (?:tensorflow|external)/[^\s:\]]+:\d+\] "  # the prefix of TensorFlow before 1.0
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# No pattern can match the same text in two ways. With such a pattern, the time of a search would
-# grow with the square of the line's length.
+# If a pattern could match the same text in two ways, the time of a search would grow with the
+# square of the line's length. No pattern in this module can do so.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _EPOCH = re.compile(r"\s*Epoch (\d{1,9})/(\d{1,9})\s*$")
 _BAR = re.compile(r"\s*(\d{1,12})/(\d{1,12}|Unknown|\?)(?=[ \t])")

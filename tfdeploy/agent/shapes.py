@@ -125,7 +125,7 @@ class SharedState(TypedDict):
     # The last restart of the gang. This key and the keys below were added in 0.1.0, so older files
     # do not contain them.
     round: Optional[GangRound]
-    # host -> [n, stage]: the host has reached this stage of start number n of the gang
+    # host -> [n, stage]: the host has reached this stage of the gang's start number n
     stands: Dict[str, List[int]]
     decided: Optional[float]
     # host -> [n, since]: an odd n means that the host has had no minder since this time, see

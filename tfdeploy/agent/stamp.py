@@ -12,8 +12,8 @@ from tfdeploy.agent.listing import walk_entries
 
 class Stamp:
     """A hash of the names, inodes, sizes and times of files. Any write to a file changes the hash.
-    The digest of a listing does not change if a write keeps the size and the time in seconds of a
-    file. But a stamp is only valid on one machine."""
+    So a stamp detects more changes than the digest of a listing, which contains times only in
+    seconds. But a stamp is only valid on one machine."""
 
     def __init__(self) -> None:
         self._sum = hashlib.sha256()

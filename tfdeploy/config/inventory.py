@@ -178,7 +178,7 @@ def _read_roles(
         if not seen:
             raise node.error(
                 f"role {role} names no host",
-                f"write names of hosts into it: {role}: [{', '.join(list(host_by_name)[-2:])}]",
+                f"name at least one host: {role}: [{', '.join(list(host_by_name)[-2:])}]",
             )
         roles[role] = tuple(seen)
     return roles
@@ -255,8 +255,7 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 def _unused_inventory(used_path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the inventory that is ignored because `used_path` is used instead: the file of
-    `others` that exists.
+    """Return the file of `others` that exists and is ignored, because `used_path` is used instead.
 
     If several of `others` exist, return their folder. Return None if none of them exists, or if
     `used_path` is one of them.

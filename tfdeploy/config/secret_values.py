@@ -19,7 +19,8 @@ from tfdeploy.model.job import Job, Secret, SecretSource
 # Linux's limit on the length of NAME=value and its final NUL (MAX_ARG_STRLEN).
 MOST_BYTES = 128 << 10
 COMMAND_S = 30.0  # time limit of a command that prints a secret, in seconds
-# A shorter secret is not searched in texts, because many texts contain such a short text by chance.
+# Texts are searched only for secrets that have at least this length. Many texts contain a shorter
+# secret by chance.
 SHORTEST_SHOWN = 6
 _ERROR_BYTES = 2000  # limits how much of a command's standard error a message shows
 _READ_BYTES = 1 << 16  # one read from a pipe returns at most this many bytes
@@ -150,7 +151,7 @@ def _run_secret_command(name: str, source: SecretSource, folder: str | None) -> 
         return out  # If the value is too long, `_checked_text` will refuse it.
     if code is None:
         fault = f"did not end within {COMMAND_S:g} s"
-        cure = f"run it by hand: {program} may wait for input, and tfdeploy gives it none"
+        cure = "run the command by hand: it may wait for input, and tfdeploy gives it none"
     else:
         text = errors[-_ERROR_BYTES:].decode("utf-8", "replace").strip()
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -24,8 +24,7 @@ _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # In the middle of exec, /proc shows no environment of a process for a moment. _EXEC_TIMEOUT_S
 # limits the wait for all such processes together. _EXEC_S limits the wait for one process once
-# /proc shows its command line. It is long, because on a busy host the process may have to wait for
-# a CPU.
+# /proc shows its command line: on a busy host, the process may first have to wait for a CPU.
 _EXEC_TIMEOUT_S, _EXEC_S = 0.2, 0.05
 _libc = ctypes.CDLL(None, use_errno=True)
 

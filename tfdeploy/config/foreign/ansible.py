@@ -20,7 +20,9 @@ from tfdeploy.model.modes import ROLES
 from tfdeploy.text.names import MAX_NAMES
 from tfdeploy.text.nexts import most_similar
 
-ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
+ASK_ANSIBLE = (
+    "convert it with ansible-inventory: `tfdeploy inventory --from ansible -i {file} --output yaml`"
+)
 # Some variables have an old and a new name. If a host has both, the name that comes later in this
 # table takes precedence.
 _KEYS = {
@@ -89,7 +91,8 @@ class Groups:
 
 
 def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
-    """Return the host names of web[01:50], web[1:9:2] or db-[a:f]. Raises ConfigError."""
+    """Return the host names that a pattern stands for, such as web[01:50], web[1:9:2] or db-[a:f].
+    Raises ConfigError."""
     match = _PATTERN.search(pattern)
     if match is None:
         return values.unfold_names(pattern, node)
@@ -162,7 +165,7 @@ def make_inventory(groups: Groups) -> Node:
 def _group_depths(groups: Groups) -> dict[str, int]:
     """Return {group: its depth}, the number of steps on the longest path from a top group.
 
-    Raises ConfigError if a group is below itself.
+    Raises ConfigError if a group contains itself, directly or through other groups.
     """
     depths = dict.fromkeys(groups.groups, 0)
     waiting = list(groups.groups)
@@ -173,7 +176,7 @@ def _group_depths(groups: Groups) -> dict[str, int]:
                 waiting.append(child)
                 if depths[child] > len(depths):
                     raise groups.at.error(
-                        f"the group {child} is below itself", "correct `children`"
+                        f"the group {child} contains itself", "correct `children`"
                     )
     return depths
 

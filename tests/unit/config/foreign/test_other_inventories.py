@@ -283,7 +283,7 @@ def test_known_hosts_file_of_ansible(file: str, known_hosts: str | None) -> None
         ("h", "n1 ansible_port=1\n[workers\nn2\n", "h:2", r"header \[workers has no closing"),
         ("h", "[a:b]\nn1\n", "h:1", "unknown kind of section 'b'"),
         ("h", '[all]\nn1 ansible_user="ml\n', "h:2", "cannot be split"),
-        ("h", "[a:children]\na\n", "h:1", "is below itself"),
+        ("h", "[a:children]\na\n", "h:1", "contains itself"),
         ("h", "[all]\nn[1:2:3:4]\n", "h:2", "cannot read the range"),
         ("h", "[all]\nn[1:9000][1:9000]\n", "h:2", "more than 10,000 names"),
         (

@@ -1,5 +1,6 @@
-"""Find host names of the cluster that resolve to a loopback address on this machine, as Debian's
-line `127.0.1.1 hostname` makes them do. A task with such a name cannot be reached by other hosts.
+"""Find host names of the cluster that resolve to a loopback address on this machine, for example
+because of Debian's line `127.0.1.1 hostname`. Tasks on different hosts cannot connect to each other
+by such a name.
 
 Only the file /etc/hosts is read. No name server is asked, because the probe would have to wait if
 the server does not answer.
