@@ -131,7 +131,7 @@ def _combine_host_checks(
 ) -> tuple[Check, ...]:
     """Return all checks of a host: `checks`, and those of its connection and its ports.
 
-    `error`: why the host could not be checked, if so. `why_by_port` maps a port to the reason why
+    `error`: why the host could not be checked, or None. `why_by_port` maps a port to the reason why
     the host could not listen on it.
     """
     if why_by_port:

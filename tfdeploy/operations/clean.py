@@ -38,7 +38,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 MOST_ITEMS = 1_000_000  # one host may report at most this many items
 SILENCE_S = 600.0  # timeout in seconds for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
-# If the agent gives one of these reasons why it did not remove an item, this is no failure.
+# If the agent did not remove an item for one of these reasons, this does not count as a failure.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
 Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 

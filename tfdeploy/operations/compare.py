@@ -68,7 +68,10 @@ def _add_differing_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[Compa
 def _fetch_contents(
     fleet: Fleet, run: ComparedRun, paths: Iterable[str]
 ) -> dict[str, bytes] | None:
-    """Return the contents of the run's files from a host that has them; None if no host does."""
+    """Return the contents of the run's files from a host that has them.
+
+    Return None if no host of the run has them.
+    """
     files = select_comparable(run.files or {}, paths)
     if not files:
         return {}

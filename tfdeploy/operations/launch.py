@@ -92,7 +92,7 @@ class LaunchRequest:
     # Send code even if it holds a private key or the value of a secret.
     allow_secrets: bool = False
     force: bool = False  # ignore errors of the preflight
-    # Asks the operator for confirmation before most files of a data set are deleted on hosts.
+    # This function asks the operator before most files of a data set are deleted on hosts.
     confirm: Confirm = never_confirm
     cache: Path | None = None
     # All hosts of the inventory, because data may come from any of them.

@@ -215,7 +215,7 @@ class HostLocks(JobLock):
                     raise Refused(
                         f"job {self.job} is locked by {holder}",
                         where=host,
-                        next="wait until that operation has ended; `tfdeploy runs` shows its runs",
+                        next="wait until that operation has ended; see `tfdeploy runs`",
                     ) from error
                 emit_note(self.emit, f"waiting for {holder}", host=host)
 

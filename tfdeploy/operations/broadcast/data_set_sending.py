@@ -37,7 +37,7 @@ from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.text.typed import Args
 from tfdeploy.transport.protocols import Fleet, Session
 
-COPY_S = 24 * 3600.0  # timeout for a host that copies data on its own disk
+COPY_S = 24 * 3600.0  # timeout, in seconds, for a host that copies data on its own disk
 STREAMS_AT_ONCE = 16
 
 

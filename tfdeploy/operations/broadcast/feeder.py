@@ -1,6 +1,7 @@
 """Send pieces of a broadcast from this machine to one host, over the host's SSH session.
 
-This machine sends to the first host of a chain, and to hosts that no other host can reach.
+This machine sends to the first host of each chain of hosts, and to hosts that no other host can
+reach.
 """
 
 from __future__ import annotations

@@ -59,5 +59,5 @@ class ReceiveRateLog:
 
     @property
     def flowing_s(self) -> float:
-        """Return the seconds of the newest period in which data came without a break."""
+        """Return the length, in seconds, of the latest period of data without a break."""
         return self._moved_at - self._flowing_since if self._flowing_since is not None else 0.0

@@ -59,13 +59,12 @@ class MemberSession:
     content_differs: bool = False
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
-    # All hosts that were ever told to send to this member. The member may complain only about these
-    # hosts.
+    # All hosts that were ever told to send to this member. If the member reports a failure of any
+    # other host, the report is ignored.
     parents: set[str] = field(default_factory=set)
     feeder: PieceFeeder | None = None
-    stripes_from_control: frozenset[int] = (
-        frozenset()
-    )  # stripes that this machine sends to the member
+    # The stripes (shares of all pieces) that this machine sends to the member.
+    stripes_from_control: frozenset[int] = frozenset()
     reconnects: int = 0
     why_lost: TfdeployError | None = None  # the error that ended the last connection
     _received_before: int = 0  # bytes received over earlier connections
@@ -178,7 +177,8 @@ class MemberSession:
     ) -> None:
         """Let the member join the broadcast until `leave` is called.
 
-        A thread passes to `report` the member's reports, and the error that ends the connection.
+        A thread calls `report` with each report of the member, and with the error that ends the
+        connection.
         """
         flow = BROADCAST_LEND if self.is_lender else BROADCAST_JOIN
         agent = self._agent = self.session.agent()
@@ -296,7 +296,7 @@ class MemberSession:
         parents: dict[str, tuple[str, int]],
         root_hashes: list[bytes],
     ) -> None:
-        """Tell the member which members send to it (its feeds), if that has changed.
+        """Tell the member which members send to it (`feeds`), if that has changed.
 
         The same call sends the root hashes that the member lacks.
         `parents`: {name: (address, port)}.

@@ -17,7 +17,7 @@ from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # instead of a part number, for folders and links, which belong to all parts
+NO_PART = 0xFFFF  # the part number of folders and symbolic links, which belong to all parts
 
 
 @dataclass(frozen=True)

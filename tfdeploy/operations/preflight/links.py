@@ -1,6 +1,6 @@
 """Test the connections between hosts: all hosts listen, and each host connects to all others.
 
-This test needs no run. The test of a prepared run is in launching/reachability.py.
+This test needs no run. launching/reachability.py tests the connections of a prepared run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session
 LISTEN_S = 30.0  # a host that does not listen after this many seconds has failed
 KNOCK_S = 120.0  # a host must try its connections to all others within this many seconds
 MEASURE_S = 90.0  # timeout, in seconds, for the measurement between one pair of hosts
-# Hosts listen for STAY_S seconds. With --deep, they listen for STAY_PAIR_S seconds more per host.
+# Hosts listen for STAY_S seconds. With --deep, they listen STAY_PAIR_S seconds longer for each host
+# that listens, because pairs of hosts are then measured.
 STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 

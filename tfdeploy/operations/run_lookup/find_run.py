@@ -270,7 +270,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, prefix: str) -> FoundRu
 def _choose_newest(
     runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore
 ) -> FoundRun | None:
-    """Return the newest of `runs`, which are sorted. With `live_first`, prefer a live run."""
+    """Return the newest of `runs` (sorted, newest first). With `live_first`, prefer a live run."""
     jobs = sorted({run.job for run in runs})
     if job is None and len(jobs) > 1:
         raise UsageError(

@@ -17,9 +17,9 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def add_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
-    """Return the shipment (the code and data to send), with what only hosts know added to it.
+    """Ask hosts for what a shipment (the code and data to send) still lacks. Return the shipment.
 
-    This is the listing of each data set that is read from a host, and each host's part of split
+    It lacks the listing of each data set that is read from a host, and each host's part of split
     data sets. `inventory` is the whole inventory. Raises the errors of the called functions.
     """
     shipment = add_origin_listings(shipment, fleet, job, inventory.hosts)

@@ -38,8 +38,8 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
         )
     if path and plan.hosts[1:]:
         return (
-            f"; `tfdeploy exec -- ls -d {shlex.quote(path)}` shows which hosts have it. If one does, "
-            f"write `data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
+            f"; `tfdeploy exec -- ls -d {shlex.quote(path)}` shows which hosts have this path. If "
+            f"one does, write `data: {{NAME: {{from: HOST:{path}}}}}`, {give}"
         )
     if "ddress already in use" in cause and sharing:
         return (

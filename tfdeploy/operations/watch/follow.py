@@ -19,7 +19,8 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
-SILENT_S = 90.0  # when all other hosts have ended, wait this long for an unreachable host
+# When the run has ended on all other hosts, wait this many seconds for an unreachable host.
+SILENT_S = 90.0
 LINES_S = 20.0  # after the end of the run, wait this many seconds for the last lines
 
 
