@@ -42,8 +42,8 @@ class HostFields(_HostFields, total=False):
 
 
 class _TransferFields(TypedDict):
-    # "code", "data NAME", "keep", "files" or "logs"; or "all", once all transfers to the host are
-    # done, with the sum of their bytes
+    # What is transferred: "code", "data NAME", "keep", "files" or "logs". Once all transfers to the
+    # host are done, an event with "all" has the sum of their bytes.
     what: str
     state: str  # begin, moving, done, failed
     sent_bytes: int
@@ -130,7 +130,7 @@ class Event:
     host: str | None = None
     task: str | None = None
     attempt: int | None = None
-    # the fields that events of this kind have
+    # The fields of the event, which depend on its kind.
     data: Mapping[str, Any] = field(default_factory=dict)
 
 

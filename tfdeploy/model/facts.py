@@ -155,9 +155,9 @@ class PreflightFacts:
     workdir_mode: Small | None
     quota: Quota | None
     driver: Version | None  # version of the NVIDIA driver
-    nvidia_devices: Small  # NVIDIA GPUs on the PCI bus, with or without a driver
+    nvidia_devices: Small  # how many NVIDIA GPUs are on the PCI bus, with or without a driver
     logout: LogoutPolicy
-    # ports of the inventory's range that the kernel may give to any outgoing connection
+    # How many ports of the inventory's range the kernel may give to any outgoing connection.
     ephemeral_ports: Small
 
 
@@ -211,7 +211,7 @@ class HostFacts:
     # when the task that writes checkpoints last succeeded on this host; None: never
     succeeded: Seconds | None = None
     # True if the task that writes checkpoints was on this host in the newest committed run that the
-    # host knows; None: it knows none
+    # host knows. None: the host knows no committed run.
     wrote_last: bool | None = None
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     # True if lingering is enabled for the user in logind; None: the host has no logind

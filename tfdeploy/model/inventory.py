@@ -16,8 +16,8 @@ DEFAULT_WORKDIR = "~/tfdeploy"
 
 @dataclass(frozen=True)
 class Host:
-    """One machine. If a field is None, the inventory does not set it, and ~/.ssh/config or else the
-    default of OpenSSH applies."""
+    """One machine. If the inventory does not set one of the settings of SSH, such as `user`, its
+    field is None; then ~/.ssh/config applies, or else the default of OpenSSH."""
 
     name: str
     address: str  # "" if this machine does not know the address
@@ -25,7 +25,8 @@ class Host:
     user: str | None = None
     identity_file: str | None = None
     known_hosts: str | None = None
-    # as in ssh's ProxyJump: [user@]host[:port], with commas between several hosts
+    # The jump hosts, written as in ssh's ProxyJump: [user@]host[:port], with commas between several
+    # hosts.
     jump: str | None = None
     python: str = "python3"
     workdir: str = DEFAULT_WORKDIR
@@ -34,7 +35,7 @@ class Host:
     # how many workers run on the host, in modes that take this number from the inventory
     slots: int | None = None
     advertise: str | None = None
-    # bytes a second in each direction, for all transfers of tfdeploy with this host
+    # The limit, in bytes a second and direction, for all transfers of tfdeploy with this host.
     bwlimit: int | None = None
     reserve: int = 0  # bytes that a sync leaves free on the workdir's disk
     source: str = ""  # file:line of the host's entry in the inventory

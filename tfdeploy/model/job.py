@@ -151,8 +151,8 @@ class Job:
     keep: tuple[str, ...] = ()
     # the command's working directory, relative to the code folder; "" is the code folder itself
     cwd: str = ""
-    # None means "auto" in the modes async and sync. In the other modes, None means that only flags
-    # whose meaning is certain are appended.
+    # If `flags` is None, the value "auto" is used in the modes async and sync. In the other modes,
+    # only flags whose meaning is certain are appended.
     flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
@@ -173,11 +173,12 @@ class Job:
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    # seconds that the run waits for a host on which the run's minder (the process that supervises
-    # the tasks there) is not alive
+    # For this many seconds, the run waits for a host on which the run's minder (the process that
+    # supervises the tasks there) is not alive.
     restart_wait_s: float = 3600.0
-    # True: a task that fails twice with the same error before its first step is not restarted.
-    # False if the job file sets restart.max: then the user wants that number of restarts.
+    # If True, a task that fails twice with the same error before its first step is not restarted.
+    # The value is False if the job file sets restart.max: then the user wants that number of
+    # restarts.
     same_error_ends: bool = True
     stall_after_s: float = 300.0  # seconds; 0: stalls are not detected
     stall_action: StallAction = "report"
@@ -188,7 +189,8 @@ class Job:
     metrics: dict[str, str] = field(default_factory=dict)
     source: str = ""
     folder: str = field(default="", compare=False)  # the folder of the job file
-    # {key: file:line:key}, for keys whose values may contain a secret, and for data sets
+    # {key: where the job file sets it, as file:line:key}, for `command`, `cwd`, `keep`, and
+    # `env.NAME`, `data.NAME`, `metrics.NAME` and `roles.NAME`.
     places: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -39,16 +39,17 @@ class ModeRules:
     required_roles: tuple[str, ...]
     on_death: str
     serving_roles: tuple[str, ...] = ()
-    # required roles of which a job may request 0 tasks
+    # The required roles of which a job may nevertheless request 0 tasks.
     omissible_roles: tuple[str, ...] = ()
-    # roles that listen on no port and are not in the cluster
+    # The roles that listen on no port and are not in the cluster.
     portless_roles: tuple[str, ...] = ("evaluator",)
-    # a role with one task; if the inventory has no host for it, the first worker host runs it
+    # The role that has only one task. If the inventory has no host for this role, the task runs on
+    # the first host of the workers.
     lead_role: str | None = None
     # {role: how its tasks get GPUs}, if this differs from the defaults in `gpu_share`
     gpu_shares: tuple[tuple[str, GpuShare], ...] = ()
-    # True: the chief and every worker are deciding tasks, so the run succeeds when all of them have
-    # exited with 0
+    # If True, the chief and every worker are deciding tasks: the run succeeds when all of them have
+    # exited with 0.
     all_decide: bool = False
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
     single: bool = False  # one process, no cluster, no TF_CONFIG
@@ -58,17 +59,19 @@ class ModeRules:
     # If a task of one of these roles dies, all tasks of the roles in `gang` restart. If a task of
     # any other role dies, only that task restarts.
     breaks: tuple[str, ...] = ()
-    # True: before tasks restart together, the chief's `keep` folders (with its checkpoints) are
-    # copied to the disks of all these tasks
+    # If True, the chief's `keep` folders (with its checkpoints) are copied to the disks of all
+    # tasks of the gang before these tasks restart.
     supplied: bool = False
-    # the tasks get TF_CONFIG and tfdeploy's runtime, which works around defects of TensorFlow
+    # If True, the tasks get TF_CONFIG and tfdeploy's runtime, which works around defects of
+    # TensorFlow.
     tensorflow: bool = True
-    # the workers are equal and have ranks, which are consecutive on a host; all workers connect to
-    # a port that the program of rank 0 binds
+    # If True, the workers are equal and have ranks, which are consecutive on a host. All workers
+    # connect to a port that the program of rank 0 binds.
     ranks: bool = False
-    # each step waits for the slowest worker, so a worker that waits does not count as stalled
+    # If True, each step waits for the slowest worker, so a worker that waits does not count as
+    # stalled.
     lockstep: bool = False
-    # each worker trains at its own pace, and all workers count their steps in one counter
+    # If True, each worker trains at its own pace, and all workers count their steps in one counter.
     shares_step: bool = False
     traits: tuple[Trait, ...] = ()
     env: tuple[tuple[str, str], ...] = ()  # environment variables of every task

@@ -55,8 +55,8 @@ class TaskPlan:
     env: dict[str, str]  # environment variables, without secrets
     deciding: bool
     why: str  # why planning chose this host and these GPUs
-    # a server that never ends by itself; it is stopped when the deciding tasks (those whose success
-    # ends the run) have succeeded
+    # True for a server that never ends by itself. The server is stopped when the deciding tasks
+    # (those whose success ends the run) have succeeded.
     serves: bool = False
     # What happens if this task dies. "alone": only this task restarts. "gang": all tasks of the
     # gang restart together. "": the run fails.
@@ -126,16 +126,16 @@ class Plan:
     stop_grace_s: float = 20.0
     logs_max_bytes: int = 1 << 30
     metrics: dict[str, str] = field(default_factory=dict)
-    # True: a host sends a metric within a second of the line that contains it.
+    # If True, a host sends a metric within a second after the task wrote the line that contains it.
     hosts_tell_metrics: bool = False
     resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2"; None: the run starts anew
-    # True: before the start, each host moves the content of its `keep` folders aside
+    # If True, each host moves the content of its `keep` folders aside before the start.
     fresh: bool = False
     # In mode mirrored: the host whose `keep` folders are copied to all hosts of the run before the
     # start.
     keep_from: str | None = None
-    # what planning chose and why, which settings of the program it made harmless, and what the user
-    # should watch for
+    # Notes for the reader: what planning chose and why, which settings of the program it made
+    # harmless, and what the user should watch for.
     notes: tuple[str, ...] = ()
     restart: str = "never (restart.max is 0)"  # the restart policy, as text
     restart_max: int = 0
@@ -143,9 +143,10 @@ class Plan:
     # Seconds. A minder is the process that supervises a host's tasks. If a host has no live minder
     # of the run for this long, the host's tasks are lost for good.
     restart_wait_s: float = 3600.0
-    # True: a task that fails twice with the same error before its first step is not restarted
+    # If True, a task that fails twice with the same error before its first step is not restarted.
     same_error_ends: bool = False
-    # time without progress after which a task counts as stalled; 0: stalls are not detected
+    # After this many seconds without progress, a task counts as stalled. 0: stalls are not
+    # detected.
     stall_after_s: float = 0.0
     stall_action: str = "report"  # one of model.job.StallAction
     # In mode mirrored: before the tasks of the gang restart, the `keep` folders of this host are

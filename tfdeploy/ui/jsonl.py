@@ -68,7 +68,7 @@ class EventsFile:
                 if self._fifo:
                     self._wait_until_read()
             except OSError:
-                # The reader has closed the FIFO, or the disk is full. The run does not need the
+                # The reader has closed the FIFO, or the disk is full. The run goes on without the
                 # file.
                 self._file.close()
 

@@ -77,7 +77,7 @@ class PlainView:
             try:
                 terminal.write(text)
             except (OSError, ValueError):
-                # ValueError: the stream is closed.
+                # A ValueError means that the stream is closed.
                 self._failed.append(terminal.stream)
 
     def take_lines(self, batch: list[LogLine]) -> None:

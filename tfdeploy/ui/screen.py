@@ -54,7 +54,7 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # OSError: the terminal has closed.
+        # An OSError means that the terminal has closed.
         with suppress(OSError):
             self.console.set_alt_screen(False)
             self.console.show_cursor(True)

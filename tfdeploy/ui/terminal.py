@@ -79,7 +79,7 @@ def terminal_of(
     try:
         tty = stream.isatty()
     except ValueError:
-        # The stream is closed.
+        # A ValueError means that the stream is closed.
         tty = False
     wanted = color == "always" or (
         color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb"

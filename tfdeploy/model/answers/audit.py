@@ -83,7 +83,7 @@ class AuditEntry(Answer, rename={"client": "from"}):
 
 AUDIT = StreamingVerb(
     "audit", EmptyAnswer, AuditReport
-)  # the blob of each item is a packed file of the log
+)  # the blob of each item is one compressed file of the log
 
 
 LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"

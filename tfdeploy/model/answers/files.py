@@ -138,8 +138,8 @@ class FilesToRemove(Answer):
 
 
 class DataCommitResult(Answer):
-    """`digest`: Listing.digest of the present files, or "" if not all files have arrived. `ok`:
-    whether the data set is complete."""
+    """`digest`: a hash of the present files (Listing.digest in agent/listing.py), or "" if not all
+    files have arrived. `ok`: whether the data set is complete."""
 
     digest: Annotated[str, Meta(max_length=128)]
     ok: bool
@@ -164,7 +164,8 @@ class ListedFolder(Answer):
 
 class FilePrefixHash(Answer):
     """`sum`: a list [path, hash]. The hash is the sha256 of the file's first bytes, as many as the
-    caller requested. It is null if the file is missing, shorter, or cannot be read."""
+    caller requested. The hash is null if the file is missing, cannot be read, or has fewer
+    bytes."""
 
     sum: tuple[RelativePath, Digest | None]
 
@@ -211,8 +212,9 @@ class MissingDataFiles(Answer):
 
 
 class PresentDataFiles(Answer):
-    """`held`: [number of a part, bitmap of the part's files that the host has, packed as in
-    MissingDataFiles], ...; the number 65535 stands for files of no part."""
+    """`held`: for each part of the data set, [number of the part, bitmap of the part's files that
+    the host has]. The bitmap is packed as in MissingDataFiles. The number 65535 stands for the
+    files that belong to no part."""
 
     held: Annotated[
         list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)

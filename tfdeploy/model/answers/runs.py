@@ -112,8 +112,8 @@ class ListedRun(RunOnHost, kw_only=True):
 
 
 class RunChange(Answer):
-    """One change. Exactly one of `host_state`, `task` and `samples` is set. `attempts`: the
-    attempts of this task whose end may not have appeared in any status."""
+    """One change. Exactly one of `host_state`, `task` and `samples` is set. `attempts`: the ended
+    attempts of this task that no earlier change has reported."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None

@@ -54,8 +54,7 @@ class RunProgress:
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
-        # Keys: what a running broadcast sends, such as "data digits". Values: the last event of
-        # this broadcast.
+        # {what a running broadcast sends, such as "data digits": the last event of this broadcast}
         self.broadcasts: dict[str, BroadcastFields] = {}
         self.steps: dict[str, str] = {}  # {step of the launch: begin, done, failed}
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text

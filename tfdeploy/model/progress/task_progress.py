@@ -188,8 +188,9 @@ class HostProgress:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        # "" before the first event of the host; then "connected", "unreachable", "failed",
-        # "prepared", "started" or "committed", or during a setup "ready"
+        # The state of the connection: "" before the first event of the host; then "connected",
+        # "unreachable", "failed", "prepared", "started" or "committed"; during a setup also
+        # "ready".
         self.state = ""
         self.text: str | None = None
         self.transfers: dict[str, Transfer] = {}

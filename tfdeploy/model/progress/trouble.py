@@ -96,7 +96,7 @@ def _restart_words(progress: RunProgress, task: TaskProgress, now: float | None)
 
 
 def _previous_end_words(progress: RunProgress, task: TaskProgress, prefix: str) -> str:
-    """Return `prefix`, followed by text that says how the second newest attempt ended. Return "" if
-    that is not known."""
+    """Return `prefix`, followed by text that says how the previous attempt ended. Return "" if that
+    is not known."""
     before = progress.attempts.get((task.task, task.attempt - 1))
     return f"{prefix}{before.end_text}" if before and before.end_text else ""

@@ -29,7 +29,8 @@ Contents = Mapping[str, bytes]
 
 class LinesOfFile(TypedDict):
     """The lines of one file that differ. `runs`: the first of all compared runs, and the run whose
-    file differs from the first run's. `diff`: the output of `diff -u` without its head."""
+    file differs from the first run's. `diff`: the output of `diff -u` without the two lines that
+    name the files."""
 
     path: str
     runs: tuple[str, str]

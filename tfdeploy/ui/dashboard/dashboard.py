@@ -237,7 +237,7 @@ class Dashboard:
                 try:
                     how = self._draw_loop(keyboard, screen)
                 except OSError:
-                    # The terminal has closed.
+                    # An OSError means that the terminal has closed.
                     return "left"
             if how != "aside":
                 return how
@@ -324,7 +324,7 @@ class Dashboard:
 def _decode_line(line: bytes) -> str:
     if len(line) > KEPT_CHARS:
         line = line.rstrip(b"\r\x08")
-        # A character has at most four bytes in UTF-8.
+        # Only KEPT_CHARS characters are kept, and each has at most four bytes in UTF-8.
         line = line[line.rfind(b"\r") + 1 :][: 4 * KEPT_CHARS]
     return line.decode("utf-8", "surrogateescape")[:KEPT_CHARS]
 

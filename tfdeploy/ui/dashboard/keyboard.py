@@ -119,7 +119,7 @@ class Keyboard:
             try:
                 termios.tcsetattr(self._fd, timing, self._before)  # type: ignore[arg-type]
             except termios.error:
-                # The terminal has hung up.
+                # The error means that the terminal has hung up.
                 self.gone = True
 
     def hand_over_unread(self) -> list[str]:

@@ -64,8 +64,8 @@ class LogBuffer:
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
     def add_many(self, task: str, host: str, texts: Sequence[str], arrived_count: int) -> None:
-        """Add `arrived_count` lines of a task. `texts`: the last of these lines, which are the only
-        ones that can be kept."""
+        """Add `arrived_count` lines of a task. `texts`: the newest of these lines. The other lines
+        are only counted, because they would be evicted at once."""
         self.count += arrived_count - len(texts)
         for text in texts:
             self.add(task, host, text)
