@@ -152,7 +152,7 @@ def test_job_and_inventory_are_found_or_named(project: Path) -> None:
     ("keywords", "message"),
     [
         ({"mode": "asnyc"}, "'asnyc'"),
-        ({"ps": 0}, "1 or more"),
+        ({"ps": -1}, "0 or more"),
         ({"workers": "many"}, "1 or more"),
         ({"bwlimit": "fast"}, "not a rate"),
         ({"name": "a b"}, "cannot name a run"),

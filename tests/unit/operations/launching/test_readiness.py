@@ -33,5 +33,5 @@ def test_file_of_this_machine_that_program_lacks_is_named(
     assert (
         advice.startswith(f"{LOGS}; {path} is on this machine")
         if is_here
-        else advice.startswith(f"{LOGS}; if only")
+        else advice.startswith(f"{LOGS}; `tfdeploy exec -- ls -d")
     )
