@@ -67,8 +67,8 @@ def _classify_task(
     if health := progress.health(task):
         rank = STALLED
         if health == "unreachable":
-            # The lookup in `progress.hosts` cannot fail: only a task whose host is there is
-            # unreachable.
+            # This lookup cannot fail, because a task is unreachable only if its host is in
+            # `progress.hosts`.
             rank, why = CUT, progress.hosts[task.host].text or ""
         return TaskTrouble(rank, health, progress.stalled_because(task, now) or why)
     lasted = now - task.started if is_running and now and task.started else 0.0

@@ -135,7 +135,7 @@ class ComparedRun:
         """Return the samples of one task, whose metrics represent the run.
 
         The task is a deciding task (a task whose success ends the run) that printed metrics. If no
-        deciding task printed metrics, it is the task that printed most.
+        deciding task printed metrics, the samples of the task that printed most are returned.
         """
         printed = {task: [row for row in rows if row.printed] for task, rows in self.tasks.items()}
         deciding = (printed[task] for task in self.plan.deciding if printed.get(task))

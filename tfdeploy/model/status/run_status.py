@@ -298,8 +298,8 @@ def _is_over_on_host(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # {state of a task: the number of its attempt if the task starts for the first time}. The run is
-    # `starting` while a task starts for the first time. While a task restarts, the run stays
+    # A task in one of these states starts for the first time if its attempt has this number. Then
+    # the run is `starting`. If the number is higher, the task restarts, and the run stays
     # `running`.
     first = {"pending": 0, "starting": 1}
     coming_up = any(

@@ -63,8 +63,8 @@ class RunHistory:
             return text, style
         if name:
             if self._states.get(name) == text:
-                # The history has this state already. After a lost connection, hosts report the
-                # state of their tasks again, even if the state has not changed.
+                # The history already has this state of the task. After a lost connection, hosts
+                # report the states of their tasks again, even if they have not changed.
                 return text, style
             if name not in self._states:
                 # This is the first event about the task, but the task may have been in this state

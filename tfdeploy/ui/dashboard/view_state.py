@@ -13,7 +13,7 @@ from tfdeploy.ui.dashboard.row_filter import Filter
 from tfdeploy.ui.dashboard.row_order import SORTS, TableRow
 
 Page = Literal["run", "task", "curves", "timeline", "help"]
-# Actions that need the terminal's normal screen, so the dashboard is not shown meanwhile.
+# Actions during which the dashboard is not shown, because they need the terminal's normal screen.
 Aside = Literal["stop", "shell", "fetch", "copy"]
 # A number of screens that is larger than any log, to scroll to either end of the log.
 _FAR = 1 << 20
