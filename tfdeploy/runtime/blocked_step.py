@@ -46,7 +46,8 @@ _REPORT = re.compile(
     re.DOTALL,
 )
 # A field of a RunGraphRequest: an input tensor with the name "refused" and a number as its value.
-# The server refuses the tensor, because its name is not a valid key of a rendezvous.
+# The server refuses the tensor, because its name does not have the form of the keys under which
+# TensorFlow exchanges tensors (a rendezvous).
 _REFUSED_INPUT = b"\x1a\x0f\n\x07refused\x12\x04\x08\x01\x12\x00"
 # HOST:PORT of each TensorFlow server that this process has started.
 _addresses: Set[str] = set()
@@ -62,8 +63,8 @@ def patch_module(server_lib_module: Any) -> None:
 
 
 def _watch_server(target: str, log: str) -> None:
-    """Register a server. With the first server, also start the thread that reads the log. `target`:
-    grpc://HOST:PORT. `log`: the path of the task's log."""
+    """Register a server. For the first server, also start the thread that reads the log. `target`:
+    the server's address as grpc://HOST:PORT. `log`: the path of the task's log."""
     is_first = not _addresses
     _addresses.add(target.partition("://")[2])
     if is_first:
@@ -74,11 +75,11 @@ def _watch_server(target: str, log: str) -> None:
 
 
 def _end_blocked_steps(steps: Iterator[int]) -> None:
-    # OSError is raised if the log has been removed.
+    # OSError means that the log has been removed. Then there is nothing more to read.
     with contextlib.suppress(OSError):
         for step in steps:
             task.print_once(
-                "a training step hangs because this task rejected it; tfdeploy ends and repeats it"
+                "a training step hangs because this task rejected it; tfdeploy repeats the step"
             )
             for address in list(_addresses):
                 with report_errors("blocked_step"):
@@ -126,8 +127,8 @@ def end_step(address: str, step: int) -> None:
     Raises grpc.RpcError.
 
     The answer to RegisterGraph has one field, the handle of the graph. The requests RunGraph and
-    DeregisterGraph have the same field. So each of these requests begins with the bytes of that
-    answer."""
+    DeregisterGraph have the same field. So the code copies the bytes of the answer to the beginning
+    of these requests."""
     # TensorFlow itself depends on grpc, so grpc is installed.
     import grpc
 
@@ -144,8 +145,8 @@ def end_step(address: str, step: int) -> None:
             call("RunGraph", empty_graph + _encode_number(2, step) + _REFUSED_INPUT)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
-                # Do not clean up the step here. If it were cleaned up before a RunGraph request was
-                # refused, nothing could end the step any more.
+                # The step is not cleaned up here. After a cleanup without a refused RunGraph
+                # request, nothing could end the step any more.
                 raise
         call("CleanupGraph", _encode_number(1, step))
         call("DeregisterGraph", empty_graph)

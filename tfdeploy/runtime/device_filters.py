@@ -47,8 +47,8 @@ def patch_module(session_module: Any) -> None:
             config = add_filters(session_module, target, graph, given_config)
         init(self, target, graph, config)
         if config is not given_config:
-            # When the session runs for the first time, `_check_first_run` removes this replacement.
-            # So later runs of the session have no overhead.
+            # This replaces a method that every run calls. At the first run, `_check_first_run`
+            # restores the method, so later runs have no overhead.
             self._extend_graph = functools.partial(
                 _check_first_run,
                 session_module,
@@ -61,9 +61,7 @@ def _check_first_run(session: Any, made_session: Any, make_again: Callable[[], N
     """Check the graph at the first run of `made_session`, and create the session again if needed.
 
     If an operation is on a task that the filters hide, the session is created again, without
-    filters.
-
-    A session connects to nothing before its first run, so the session can still be replaced."""
+    filters. This is still possible, because a session connects to no task before its first run."""
     with _first_run:
         if "_extend_graph" in vars(made_session):
             with report_errors("device_filters"):

@@ -43,16 +43,16 @@ class PatchingLoader:
 
 
 class PatchingFinder:
-    """A finder that wraps the loaders of modules with patches. `wanted`: module name -> names of
-    its patches, which are modules of this package."""
+    """A finder that wraps the loaders of modules with patches. `patches_by_module`: module name ->
+    names of its patches, which are modules of this package."""
 
     def __init__(self, patches_by_module: Dict[str, Tuple[str, ...]]) -> None:
         self._wanted = patches_by_module
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        # Another finder may search for the same module again, through this finder. Such a nested
-        # search must not recurse.
+        # Another finder may search for the same module again, through this finder. To prevent an
+        # endless recursion, this finder finds nothing in such a nested search.
         asking = (get_ident(), name)
         if name not in self._wanted or asking in self._asking:
             return None
@@ -80,7 +80,7 @@ class PatchingFinder:
 def call_patch(patch: str, function: str, *args: Any) -> None:
     """Call a function of a patch, `before_import()` or `patch_module(module)`, if the patch has
     this function. Never raises."""
-    # Imported only here, because most processes import no module for which tfdeploy has a patch.
+    # importlib is imported only here, because most processes need no patch and so no importlib.
     from importlib import import_module
 
     try:
@@ -95,7 +95,8 @@ def install() -> None:
     """Install the finder. Call this function once, before TensorFlow is imported."""
     task.save_tf_config()
     patches_by_name = patches.patches_by_module()
-    # A .pth file may already have imported a module that has patches, such as shutil.
+    # A .pth file may already have imported a module that has patches, such as shutil. The finder
+    # does not see this module any more, so it is patched here.
     for name in patches_by_name.keys() & sys.modules.keys():
         for patch in patches_by_name[name]:
             call_patch(patch, "patch_module", sys.modules[name])

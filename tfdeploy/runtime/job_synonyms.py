@@ -19,7 +19,8 @@ _SYNONYMS = {
 
 
 def map_jobs_to_roles(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
-    """Return job of the program -> role of the plan. Jobs without a role are left out.
+    """Return a mapping from jobs of the program to roles of the plan. Jobs without a role are left
+    out. `written`: the jobs of the program. `plan`: the roles of the plan.
 
     A job gets the role with the same name, or else the role for which the job's name is a synonym
     (`master`, `work`). After that, a job with any other name gets the role `worker` if:

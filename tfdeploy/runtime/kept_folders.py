@@ -2,9 +2,9 @@
 
 The job file lists these folders under `keep:`.
 
-In a task's working directory, such a folder is a symbolic link. `shutil.rmtree` refuses to delete a
-link. TensorFlow's DeleteRecursively deletes all files in the target of the link and then fails with
-FailedPreconditionError, because it calls DeleteDir for the link (file_system.cc).
+In a task's working directory, a `keep` folder is a symbolic link. `shutil.rmtree` refuses to delete
+a link. TensorFlow's DeleteRecursively deletes all files in the target of the link and then fails
+with FailedPreconditionError, because it calls DeleteDir for the link (file_system.cc).
 
 The patch removes only the link. If the program then creates a folder in place of the link, the
 agent keeps the new folder (keep_links.py).
@@ -35,7 +35,7 @@ def _delete_but_keep(delete: Any, *args: Any, **kwargs: Any) -> Any:
     for link in links:
         os.unlink(link)
         task.print_once(
-            "%s is a `keep` folder: what earlier runs saved there is set aside, not deleted"
+            "%s is a `keep` folder: the files of earlier runs in it are set aside, not deleted"
             % os.path.relpath(link)
         )
     return None if _path_text(path) in links else delete(*args, **kwargs)

@@ -7,8 +7,8 @@ managed_session treat this error as the end of training. A plain loop
 (`sv.prepare_or_wait_for_session`) does not catch the error: the worker exits with 1, and the run
 fails although training has succeeded.
 
-If the program of a worker does not catch the error, the patch treats the error as success. The
-patch never does so in the chief.
+If the program of a worker does not catch the error, the patch ends the worker with exit code 0. In
+the chief, the error stays an error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from . import no_more_tokens, task
 
 
 def install() -> None:
-    """Install an excepthook that checks each uncaught exception before the previous hook gets the
-    exception."""
+    """Install an excepthook that ends the program with exit code 0 if an uncaught exception means
+    the end of training. All other exceptions go to the previous hook."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

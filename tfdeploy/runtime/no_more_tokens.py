@@ -1,4 +1,4 @@
-"""Close the queue of tokens when a synchronous chief has finished: no worker must wait forever.
+"""Close the queue of tokens when a synchronous chief has finished, so that no worker waits forever.
 
 Only a queue runner of the chief puts tokens into the queue. A chief that stops the runner
 (`sv.stop()`, MonitoredTrainingSession) also closes the queue. If the chief's program just ends, as
@@ -25,15 +25,14 @@ from .wrapping import call_after_init, report_errors, wrap_function
 _POLL_S = 1.0
 # For each SyncReplicasOptimizer: the operation that closes its queue of tokens.
 _closing: List[Any] = []
-# Sessions that this process has opened and in which these operations have not run yet.
+# Sessions that this process has opened and in which the operations of `_closing` have not run yet.
 _sessions: Any = weakref.WeakSet()
 
 
 def chief_has_finished() -> bool:
-    """Return True if all deciding tasks (usually only the chief) have succeeded: with them, the run
-    succeeds.
+    """Return True if all deciding tasks, usually only the chief, have succeeded.
 
-    The agent (agent/minder/minder.py) records this in a file."""
+    The agent (agent/minder/minder.py) records this success in a file."""
     folder = os.environ.get("TFDEPLOY_TASK_FOLDER")
     return folder is not None and os.path.exists(os.path.join(folder, "decided"))
 

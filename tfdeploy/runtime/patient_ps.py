@@ -56,9 +56,8 @@ def _record_failed_exits() -> None:
 
 
 def _wait_for_sigterm() -> None:
-    """Wait for the signal TERM, which ends the process. Do not wait if the program has failed, if
-    this process never had a session, or if this process is a fork of the process that started the
-    server."""
+    """Wait for the signal TERM, which ends the process. Return at once if the program has failed,
+    if this process never had a session, or if it is a fork of the process with the server."""
     if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
         return
     task.print_once("this ps is done; it waits for the end of the run")

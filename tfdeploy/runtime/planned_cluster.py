@@ -109,8 +109,8 @@ def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     otherwise the program's `index`.
 
     This task is looked up in `cluster` by its address, because the program may use other names for
-    jobs. `index` is also returned unchanged in two cases: this task has no address, or this process
-    has already started a server, which means that the program starts its whole cluster in one
+    jobs. `index` is also returned unchanged if this task has no address, or if this process has
+    already started a server. A second server means that the program starts its whole cluster in one
     process."""
     role, at = task.planned_task()
     own_address = plan.get(role, [])[at : at + 1]
@@ -208,7 +208,7 @@ def format_cluster(cluster: Cluster) -> str:
 def _print_differences(written: Cluster, jobs: Dict[str, str], plan: Cluster) -> None:
     for job, tasks in written.items():
         if job not in jobs:
-            task.print_once("the plan has no job for the job %s of the program's cluster" % job)
+            task.print_once("no role of the plan fits the job %s of the program's cluster" % job)
         elif len(tasks) != len(plan[jobs[job]]):
             task.print_once(
                 "the program is written for %d tasks of the job %s, but the plan has %d"

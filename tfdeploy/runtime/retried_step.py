@@ -1,15 +1,15 @@
 """Repeat a step that a task rejects as a duplicate of an earlier step.
 
-A task remembers the ids of its last 100,000 requests. It rejects a request with a known id by
+A task remembers the ids of its last 100,000 requests. It rejects a request with a known id with
 AbortedError, "The same RunGraph (Worker) request was received twice". The ids are random: about one
 step in 43,000 gets the id of an earlier request. The task that rejects the request runs nothing of
 the step, but other tasks may have run their parts of the step (docs/decisions/0003). If the
 worker's own part is cancelled before the rejection arrives, the step ends with CancelledError,
 whose message quotes the rejection.
 
-A step that takes gradients out of accumulators could wait forever when it is repeated, if its first
-try has already taken the gradients. So such a step is repeated only when each accumulator contains
-gradients. A partial run is not repeated, because TensorFlow does not allow it.
+The first try of a step may already have taken the gradients out of an accumulator. A repeated step
+would then wait for gradients forever. So a step that takes gradients is repeated only when each
+accumulator contains gradients. A partial run is not repeated, because TensorFlow does not allow it.
 """
 
 from __future__ import annotations
@@ -81,19 +81,18 @@ def _repeat_if_rejected_as_duplicate(
                     raise
             retries += 1
             task.print_once(
-                "a task rejected a step as a repetition of an earlier one; such steps are run again"
+                "a task rejected a step as a duplicate of an earlier one; such steps are repeated"
             )
 
     return run_retrying
 
 
 def _drop_run_metadata(args: Any) -> Any:
-    """Return the arguments of a run without the buffer of `run_metadata`, which MonitoredSession
-    always passes.
+    """Return the arguments of a run without the buffer of `run_metadata`.
 
-    TensorFlow refuses a buffer that is not empty, and the first try of the step has filled the
-    buffer. So the step is repeated without the buffer, and the caller gets the metadata of the
-    first try."""
+    MonitoredSession always passes this buffer. The first try of the step has filled it, and
+    TensorFlow refuses a buffer that is not empty. So the step is repeated without the buffer, and
+    the caller gets the metadata of the first try."""
     return (*args[:_METADATA_INDEX], None)
 
 
@@ -151,9 +150,9 @@ def _have_gradients(session: Any, counts: List[Any]) -> bool:
     """Wait until each accumulator contains gradients. Return False if that takes more than
     GRADIENTS_TIMEOUT_S.
 
-    After a step has taken gradients out of an accumulator, the accumulator drops new gradients as
-    stale until the step is done, so it stays empty. So gradients in an accumulator prove that the
-    rejected step has taken none."""
+    Gradients in an accumulator prove that the rejected step has taken none: after a step has taken
+    gradients, the accumulator stays empty, because it drops new gradients as stale until the step
+    is done."""
     deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:

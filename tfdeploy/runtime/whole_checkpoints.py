@@ -27,8 +27,8 @@ SAID = (
 
 def patch_module(saver_module: Any) -> None:
     """Patch the module tensorflow.python.training.saver, so that no Saver is sharded."""
-    # `ours.default` is True while TensorFlow creates its default saver, whose sharding the program
-    # did not choose.
+    # `ours.default` is True while TensorFlow creates its default saver. The program did not choose
+    # the sharding of this saver, so there is no message about it.
     ours = threading.local()
 
     @wrap_function(saver_module.Saver, "_build")

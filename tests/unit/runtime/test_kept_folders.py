@@ -22,7 +22,7 @@ print(os.path.islink("out/logs"), sorted(os.listdir("out/logs")), os.listdir("w/
 """
 FRESH = "False ['new'] ['model']"
 MESSAGE = (
-    "tfdeploy: out/logs is a `keep` folder: what earlier runs saved there is set aside, not "
+    "tfdeploy: out/logs is a `keep` folder: the files of earlier runs in it are set aside, not "
     "deleted\n"
 )
 NEW = 'os.makedirs(logs); open(logs + "/new", "w").close()'

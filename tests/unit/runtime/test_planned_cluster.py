@@ -73,7 +73,7 @@ def run_planned(run_python, fake_tensorflow):
         (
             {"master": ["a:0x"], "ps": ["a:1"], "worker": ["a:2", "a:3"]},
             CLUSTER,
-            ["is replaced by the plan", "no job for the job master"],
+            ["is replaced by the plan", "no role of the plan fits the job master"],
         ),
         (
             {"local": ["localhost:2222", "localhost:2223"]},
@@ -97,7 +97,7 @@ def run_planned(run_python, fake_tensorflow):
         (
             {"worker": ["h:1", "h:2"], "host": ["h:3"]},
             CLUSTER,
-            ["is replaced by the plan", "no job for the job host"],
+            ["is replaced by the plan", "no role of the plan fits the job host"],
         ),
         (
             {"a": ["h:1"], "b": ["h:2"]},

@@ -3,10 +3,10 @@
 Such a lookup returns the object that tfdeploy supplies, or raises an error that says what to write
 instead.
 
-The functions are called only after a name or module was not found, so existing names do not change.
-The errors are AttributeError and ImportError, so a `try` of the program still catches them.
-Programs import more modules than they use. So an import outside a `try` returns a stand-in, which
-raises the error only when the program uses it.
+Python calls these functions only after it has not found a name or module, so existing names do not
+change. The errors are AttributeError and ImportError, so a `try` of the program still catches them.
+Programs import more modules than they use. So an import outside a `try` returns a stand-in, an
+object that raises the error only when the program uses the object.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ _REMOVED_SINCE = {"estimator": (2, 16)}
 
 
 def is_supplied(name: str) -> bool:
-    """Return True if tfdeploy supplies a removed name, or a name below it."""
+    """Return True if tfdeploy supplies this removed name, or a name in this removed module."""
     if not name.startswith("contrib."):
         packages = ("contrib", "examples", "examples.tutorials")
         return (
@@ -285,8 +285,8 @@ def supplying_package(name: str) -> Optional[str]:
 
 
 def has_stand_in(name: str) -> bool:
-    """Return True if an import of `name` returns a stand-in, which raises an error only when the
-    program uses it."""
+    """Return True if an import of `name` returns a stand-in, an object that raises an error only
+    when the program uses the object."""
     return name.split(".")[0] in ("contrib", "examples", "models") and replacement(name) is not None
 
 
@@ -325,8 +325,8 @@ def split_contrib(name: str) -> Tuple[str, str]:
 
 
 def supplied_names(part: str) -> Tuple[str, ...]:
-    """Return those names of a module of tf.contrib that tfdeploy supplies, so that no additional
-    package is needed for them; () for an unknown module."""
+    """Return the names of the module tf.contrib.PART that tfdeploy itself supplies, without another
+    package. Return () for an unknown module."""
     return CONTRIB.get(part, ()) + tuple(_MOVED.get(part, ()))
 
 

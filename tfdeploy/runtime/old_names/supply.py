@@ -3,7 +3,7 @@
 The replacement is an object of the package tf_slim, the same object of TensorFlow under its new
 name, or an object of tfdeploy. TensorFlow 2 has no tf.contrib, and programs import many modules of
 tf.contrib and use few of them, often in functions that are never called. So a name of tf.contrib
-without a replacement gets a stand-in: its import succeeds, and only its use is an error.
+without a replacement gets a stand-in: the import succeeds, and only a use of the name is an error.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _find_in_slim(name: str) -> Any:
 def _find_slim_attribute(path: str) -> Any:
     """Return the attribute or module that tf_slim has at this path, or None.
 
-    If there are both, return the attribute."""
+    If tf_slim has both an attribute and a module at this path, return the attribute."""
     above, _, last = path.rpartition(".")
     attribute = getattr(_import_slim_module(above), last, None)
     return (

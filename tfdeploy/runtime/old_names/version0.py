@@ -26,8 +26,8 @@ from . import call_site, removed_names
 
 _Args = Tuple[Any, ...]
 _Named = Dict[str, Any]
-# A function that returns the arguments of a call by their present names, if the call is in the form
-# of TensorFlow 0.x. It returns None for any other call.
+# A function that gets the arguments of a call. If the call has the form of TensorFlow 0.x, the
+# function returns the arguments by their present names. For any other call it returns None.
 OldCallConverter = Callable[[_Args, _Named], Optional[_Named]]
 _SAMPLED = (
     "weights biases inputs labels num_sampled num_classes num_true sampled_values "
@@ -127,8 +127,8 @@ def _convert_sampled_loss_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 def _make_cross_entropy_converter(name: str, more_arguments: str) -> OldCallConverter:
     def convert_old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
-        # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
-        # failed.
+        # In TensorFlow 1 the first parameter was a placeholder that only accepted None, so this is
+        # a call in the form of TensorFlow 1.
         if args and args[0] is None:
             return _name_arguments(args[1:], kwargs, "labels logits " + more_arguments)
         today = len(args) > 1 and (_dtype_kind(args[0]), _dtype_kind(args[1])) == ("i", "f")

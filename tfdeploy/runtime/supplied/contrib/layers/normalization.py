@@ -29,8 +29,8 @@ def batch_norm(
 ):
     if data_format != "NHWC":
         raise ValueError(
-            "tfdeploy supplies tf.contrib.layers.batch_norm for NHWC alone; "
-            "tf.layers.batch_normalization has both"
+            "tfdeploy supplies tf.contrib.layers.batch_norm only for the data_format NHWC; "
+            "tf.layers.batch_normalization supports NCHW too"
         )
     with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)

@@ -150,9 +150,9 @@ def load_mnist(train_dir="MNIST-data"):
 
 
 def _paths(folder):
-    """Return the paths of the four MNIST files in `folder`. If files are missing there, look in the
-    data sets of the job, because programs often contain the path of a folder of their author. If
-    exactly one data set has all four files, return their paths there. Raises FileNotFoundError."""
+    """Return the paths of the four MNIST files in `folder`. If files are missing there, and exactly
+    one data set of the job has all four files, return the paths in this data set, because programs
+    often contain the path of a folder of their author. Otherwise raise FileNotFoundError."""
     paths = _find_files(folder)
     if None not in paths:
         return paths
@@ -172,7 +172,7 @@ def _paths(folder):
     raise FileNotFoundError(
         errno.ENOENT,
         "put MNIST's four files into a folder, and write `data: {mnist: FOLDER}` in the job file%s; "
-        "tfdeploy downloads nothing, and here is no %s (or .gz; an .npz is not read)"
+        "tfdeploy downloads nothing, and found no %s here, also not as .gz (it cannot read .npz)"
         % (in_code, missing),
         os.path.abspath(folder),
     )
