@@ -122,7 +122,7 @@ def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
         "the lock has since been taken for the %(operation)s of %(user)s@%(machine)s (pid %(pid)s)"
     )
     shown_holder = {**dict.fromkeys(("operation", "user", "machine", "pid"), "?"), **holder}
-    why = template % shown_holder if holder else "for example, because the host was rebooted"
+    why = template % shown_holder if holder else "the host may have been rebooted"
     what = "the lock of job %s was lost on this host: %s" % (job, why)
     return VerbError("lock_lost", what, advice="again", details=holder)
 

@@ -185,8 +185,8 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
         time.sleep(pause)
         pids = task_processes.find_task_processes(paths, tasks)
     if not pids[0]:
-        # Put back the `keep` folders that an aborted launch had renamed. Usually the minder has
-        # already done that, but it may have failed or may be dead.
+        # Put back the `keep` folders that an aborted launch had renamed. Usually, the minder has
+        # already done so; but the minder may be dead, or a disk error may have prevented it.
         leftovers.restore_keep_if_aborted(paths)
     return task_processes.describe_survivors(*pids)
 

@@ -107,9 +107,9 @@ def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.Task
 def _restart_reason(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> Optional[str]:
-    """Return why the task was started again. If the task restarted alone, this is how its previous
-    attempt ended. If its gang (tasks that restart together) restarted, this is which death caused
-    the restart. Return None if the reason was not recorded."""
+    """Return why the task was started again, or None if the reason was not recorded. If the task
+    restarted alone, the reason is how its previous attempt ended. If its gang (tasks that restart
+    together) restarted, the reason is the death that caused the restart."""
     ending, restarted_alone = None, False
     count = state.restarts.get(status.task)
     if count is not None and count.get("attempt") == status.attempt - 1:
