@@ -249,7 +249,7 @@ def test_sixty_four_hosts_and_72_descriptors(shared_ssh_hosts: Any, most: int) -
     assert (
         lines[2] == "0"
         if most >= 72
-        else lines[2].endswith("`ulimit -n 1024`, or fewer hosts with --limit")
+        else lines[2].endswith("`ulimit -n 1024`, or choose fewer hosts with --limit")
     ), lines
 
 

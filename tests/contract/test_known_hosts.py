@@ -454,7 +454,7 @@ def test_host_with_only_certificate_is_refused_with_reason(shown: Shown, tmp_pat
     (tmp_path / "known").write_bytes(lines_of("@cert-authority * {ca}", shown, host.port))
     message = session_report(replace(host, known_hosts=str(tmp_path / "known")))[1]
     assert (
-        f"{tmp_path}/known:1 has a @cert-authority line for it, but tfdeploy checks no host "
+        f"{tmp_path}/known:1 has a @cert-authority line for this host, but tfdeploy checks no host "
         "certificates" in message
     )
 

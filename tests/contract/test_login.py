@@ -35,7 +35,9 @@ def test_wrong_user_or_key_gives_one_cause(ssh_hosts: Any, fleet: SshFleet) -> N
     sshd = ssh_hosts.host("n1")
     assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
     closed = replace(sshd.host, name="n2", port=9)
-    assert (refused(fleet, closed).next or "").endswith("; to go on without it: --exclude n2")
+    assert (refused(fleet, closed).next or "").endswith(
+        "; to go on without this host: --exclude n2"
+    )
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(ssh_hosts.root / "other")], check=True
     )

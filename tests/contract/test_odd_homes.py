@@ -112,7 +112,11 @@ def test_error_for_user_without_name_suggests_setting(
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     output = run("exec", "--", "true")
-    assert output.code == 2 and "this user has no name" in output.err and "`user:`" in output.err
+    assert (
+        output.code == 2
+        and "the local user has no login name" in output.err
+        and "`user:`" in output.err
+    )
     text = Path("hosts.yaml").read_text()
     Path("hosts.yaml").write_text(text.replace("{address:", f"{{user: {name_here}, address:"))
     output = run("sync")

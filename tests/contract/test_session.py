@@ -107,7 +107,7 @@ def test_closed_port_and_unknown_name_are_named(ssh_hosts: Any, fleet: SshFleet)
     unknown = replace(sshd.host, address="no-such-name.invalid", places=places)
     error = refused(fleet, unknown)
     assert "cannot be resolved" in error.what
-    without = "to go on without it: --exclude n1"
+    without = "to go on without this host: --exclude n1"
     assert error.next == f"correct `address:` (lab.yaml:3); {without}"
     behind = replace(sshd.host, jump="no-such-name.invalid", places=places)
     assert refused(fleet, behind).next == f"correct `jump:` (lab.yaml:4); {without}"

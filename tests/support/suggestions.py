@@ -19,7 +19,7 @@ RUN = "digits-20261121-101500-3fa1"
 SAMPLES = {
     "_confirmed_command": "`echo everything | tfdeploy clean --everything -y`",
     "_copy_id": "`ssh-copy-id ml@192.0.2.13`",
-    "_exclude_hint": "to go on without it: --exclude n3",
+    "_exclude_hint": "to go on without this host: --exclude n3",
     "_ssh_arguments": "ml@192.0.2.13",
     "agent": "/home/ml/tfdeploy/.agent/0a1b",
     "check": "",

@@ -27,11 +27,11 @@ from tfdeploy.transport.ssh.connect import Connector, OnNotice, drop_notice
 from tfdeploy.transport.ssh.target import Target
 
 PARALLEL = 32  # by default, this many hosts are served at the same time
-# Sessions stay open after use if the file descriptors suffice for all sessions, and for this many
-# threads that connect to hosts at the same time.
+# If there are file descriptors for a session to every host, and for this many threads that connect
+# to hosts at the same time, all sessions stay open. Otherwise each session is closed after use.
 ENOUGH_WORKERS = 8
-# These two values apply to `each(waits=True)`. A host releases its slot after SLOW_AFTER_S seconds.
-# So more than `parallel` hosts can be served at once, but at most SLOW_FACTOR * `parallel`.
+# For `each(waits=True)`: a host that takes longer than SLOW_AFTER_S seconds no longer counts
+# against `parallel`. Nevertheless, at most SLOW_FACTOR * `parallel` hosts are served at once.
 SLOW_FACTOR = 8
 SLOW_AFTER_S = 2.0
 # A connection attempt that failed after at least this many seconds counts as timed out.
@@ -39,7 +39,7 @@ TIMEOUT_S = 3.0
 # A host that timed out is not dialled again if the next `each` begins within this many seconds.
 REPEATED_S = 1.0
 DIAL_FACTOR = 4  # at most DIAL_FACTOR * `parallel` hosts are dialled at once
-_UNKNOWN_HOST = "the inventory (within --limit and --exclude) has no host of that name"
+_UNKNOWN_HOST = "the inventory (after --limit and --exclude) has no host of this name"
 V = TypeVar("V")
 
 
@@ -118,8 +118,8 @@ class SshFleet:
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     if not isinstance(result, Exception):
                         raise result
-                    # This exception is a bug in tfdeploy. The bug may concern only this host, so
-                    # the actions on the other hosts run to their end.
+                    # This exception is a bug in tfdeploy. It is raised only after the actions on
+                    # the other hosts have ended, because they may succeed.
                     bugs.append(result)
                     continue
                 outcomes[name] = result
@@ -136,8 +136,9 @@ class SshFleet:
     def _recent_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
         """Return the time-out error of the host if the error is recent, else None.
 
-        The error is recent if it came in a call of `each` that has just ended. A command that calls
-        `each` twice therefore waits only once for a host that does not answer.
+        The error is recent if the previous call of `each` raised it, and if this call has ended
+        just now. A command that calls `each` twice therefore waits only once for a host that does
+        not answer.
         """
         began, ended = self._last_each
         error, when = entry.timeout or (None, 0.0)
@@ -218,8 +219,9 @@ class SshFleet:
     def _choose_threads(self, hosts: Hosts, most_threads: int) -> tuple[int, bool]:
         """Return (number of threads, True if each session is closed after use).
 
-        Sessions are closed after use if there are not enough file descriptors for all of them.
-        There are more threads than slots, so that hosts that do not answer do not delay the others.
+        A session is closed after use if there are not enough file descriptors to keep all sessions
+        open. There are more threads than slots, so that threads which wait for hosts that do not
+        answer do not delay the other hosts.
         """
         not_connected = len(hosts) - len(self.connected(hosts))
         threads = most_threads
@@ -258,10 +260,12 @@ class SshFleet:
                 with slots.slot():
                     if slots.closed:
                         raise HostUnreachable(
-                            "not begun, because the operation was ended", where=host.name
+                            "nothing was done on this host, because the command ended before",
+                            where=host.name,
                         )
                     return action(session)
-        # An error is returned, not raised, because the caller's thread must raise it.
+        # An error is returned, because the thread that called `each` must raise it, not this
+        # thread.
         except BaseException as error:  # noqa: BLE001
             return error
 
@@ -269,9 +273,9 @@ class SshFleet:
 class _WorkSlots:
     """Limits how many hosts are served at once.
 
-    A host holds a slot while the action runs on it, but not while it is dialled. `slow_after_s`: a
-    host releases its slot at the latest after this many seconds. If None, it releases the slot only
-    at the end of the action.
+    A host holds a slot while the action runs on it, but not while tfdeploy connects to it.
+    `slow_after_s`: after this many seconds, the host's slot is released even if the action still
+    runs. If None, the slot is released only at the end of the action.
     """
 
     def __init__(self, count: int, slow_after_s: float | None) -> None:
@@ -282,8 +286,8 @@ class _WorkSlots:
     def slot(self) -> Iterator[None]:
         """Hold a slot during the `with` block, but for at most `slow_after_s` seconds."""
         self._free.acquire()
-        # Both the timer and the end of the block call `give_back`. Only the first call releases the
-        # slot.
+        # Both the timer and the end of the block call `give_back`. With this lock, only the first
+        # call releases the slot.
         returned = threading.Lock()
 
         def give_back() -> None:

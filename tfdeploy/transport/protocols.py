@@ -56,7 +56,7 @@ class Stream(Protocol[Item_co, V]):
 
 
 class AgentChannel(Protocol):
-    """The channel to the agent of one host. A request calls one verb of the agent. Thread-safe."""
+    """The channel to the agent of one host, which calls verbs of the agent. Thread-safe."""
 
     hello: Hello
     clock_skew_s: float
@@ -90,7 +90,7 @@ class AgentChannel(Protocol):
         """
 
     def shorten_timeouts(self) -> None:
-        """Detect a lost connection sooner. Callers that reconnect by themselves use this.
+        """Detect a lost connection sooner. For callers that reconnect by themselves.
 
         From now on the session ends if the network is silent for 4 s (otherwise 15 s), or if the
         agent answers nothing for 10 s (otherwise 18 s).
@@ -106,8 +106,8 @@ class RemoteCommand(Protocol):
     def relay_until_end(self, pipes: Pipes, drop_up_to: bytes = b"") -> int:
         """Copy bytes between the command and the local descriptors `pipes` until the command ends.
 
-        Return the exit code, or 255 if the connection was lost. Output of the command up to and
-        including `drop_up_to` is dropped.
+        Return the exit code, or 255 if the connection was lost. `drop_up_to`: a mark; the command's
+        output is dropped up to the end of this mark.
         """
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class RemoteCommand(Protocol):
 
 
 class Tunnel(Protocol):
-    """A port of this machine. Its connections are forwarded to a port of the host's loopback.
+    """A port of this machine from which connections are forwarded to a port of the host's loopback.
 
     The tunnel ends with `close` or with its session.
     """
@@ -171,8 +171,8 @@ class Session(Protocol):
 class Fleet(Protocol):
     """The sessions to many hosts.
 
-    There is at most one session for each host. A limited number of sessions is used at the same
-    time.
+    There is at most one session for each host. The setting `parallel` limits how many sessions are
+    used at the same time.
     """
 
     # Called with (host, why tfdeploy retries the host), in any thread.

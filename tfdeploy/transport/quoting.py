@@ -17,8 +17,8 @@ _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 
 def command_line(argv: tuple[str, ...]) -> str:
-    """Return the command line. A single word is taken as a script for `sh -c`, several
-    words as an argv.
+    """Return the command line that runs `argv`. If `argv` is a single word, it is a script for
+    `sh -c`.
 
     Raises ValueError if there are no words or a word contains NUL.
     """

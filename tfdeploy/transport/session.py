@@ -60,7 +60,7 @@ class SshSession:
         )
 
     def agent(self) -> AgentChannel:
-        # Imported only here, because sessions that run only plain commands do not need it.
+        # FramedChannel is imported only here, because many sessions run only plain commands.
         from tfdeploy.transport.agent.channel import FramedChannel
 
         with self._lock:
@@ -139,7 +139,7 @@ class SshSession:
             return self._open("session")
         except paramiko.ChannelException as error:
             raise HostFailed(
-                f"sshd opens no further channel on this session: {error.text} (MaxSessions?)",
+                f"sshd opens no further channel on this connection: {error.text} (MaxSessions?)",
                 where=self.host.name,
             ) from error
 

@@ -24,12 +24,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-# The threads of several hosts may need the zip at the same time. Only one of them builds it.
+# The threads of several hosts may need the zip at the same time. This lock lets only one build it.
 _LOCK = threading.Lock()
 
 
 def agent_name() -> str:
-    """Return the zip's name: 32 hex digits, which depend on the content only."""
+    """Return the zip's name: 32 hex digits, a hash of its content."""
     with _LOCK:
         return _agent_name()
 
@@ -43,9 +43,8 @@ def agent_zip() -> bytes:
 def name_of(content_by_name: dict[str, bytes]) -> str:
     """Return the name of a zip with these members.
 
-    The host computes the same name, see agent/ownership.py. The hash also gets the length of each
-    member. Without the lengths, two different zips could give the hash the same bytes. The function
-    is pure.
+    The host computes the same name, see agent/ownership.py. The length of each member is hashed
+    too. Otherwise two zips with different members could have the same name. The function is pure.
     """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(content_by_name):

@@ -28,7 +28,7 @@ from tfdeploy.transport.ssh.errors import printable_line
 
 NOISE_BYTES = 1 << 20  # the login shell may print at most this many bytes
 _TOO_OLD = 99  # exit code of a Python older than 3.8
-# Seconds to wait for the exit code. After that, the end of the connection is awaited equally long.
+# How many seconds to wait for the exit code, and then again for the end of the connection.
 _ENDED_S = 2.0
 _INTERPRETER = re.compile(r"(~/)?[\w.+@,=: /-]+\Z")
 
@@ -105,7 +105,8 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
 
 
 class _Startup:
-    """Finds, in the host's output, the lines that PROGRAM printed. Turns failures into errors."""
+    """The start of one agent. Finds the lines of PROGRAM in the host's output, and turns failures
+    into errors."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
         self.reader = ChannelReader(channel)
@@ -121,8 +122,8 @@ class _Startup:
     def send(self, data: bytes) -> None:
         """Send bytes to the host.
 
-        OSError is ignored: if the shell has ended, its output and its exit code, which are read
-        next, show the cause.
+        OSError is ignored. It means that the shell has ended. The caller then reads the shell's
+        output and exit code, which show the cause.
         """
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
@@ -130,8 +131,8 @@ class _Startup:
     def wait_for_line(self, *expected: bytes) -> bytes:
         """Read lines until one of `expected` comes, and return that line.
 
-        If PROGRAM reports a failure instead, the matching error is raised. Also raises the errors
-        of `_receive`.
+        If PROGRAM or the shell command reports a failure, raises the error for this failure. Also
+        raises the errors of `_receive`.
         """
         start = 0  # index in `unread` at which the next line begins
         while True:
@@ -167,7 +168,8 @@ class _Startup:
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
             raise HostFailed(
-                "the login shell prints too much: " + repr(printable_line(self._output + out)),
+                "the login shell prints too much before it runs tfdeploy's command: "
+                + repr(printable_line(self._output + out)),
                 where=self._host,
                 next=_SHELL_CURE,
             )
@@ -184,8 +186,8 @@ class _Startup:
         transport = self._channel.get_transport()
         self._channel.status_event.wait(_ENDED_S)
         status: Any = self._channel.exit_status
-        # A negative status means that a signal killed the shell. If the host is shutting down, the
-        # connection will end too, so wait for that.
+        # A negative status means that a signal killed the shell. The host may be shutting down. The
+        # connection then ends too, and the error must say so. So wait until it has ended.
         if status < 0:
             transport.join(_ENDED_S)
         if not transport.is_active():
@@ -214,13 +216,14 @@ class _Startup:
         )
 
     def _quote_output(self) -> str:
-        """Return the last characters of the output, which usually name the cause of an error."""
+        """Return the end of the host's output as a part of an error message, or "" if there is
+        none. The output usually names the cause of the error."""
         text = printable_line((self._output + b" " + self.unread)[-300:])
         return f"; it said: {text!r}" if text else ""
 
 
-_SHELL_CURE = "the account needs a login shell that runs commands: `ssh HOST true`"
-_FORK_CURE = "end processes of this user on the host, or raise its limit of them (`ulimit -u`)"
+_SHELL_CURE = "the account needs a login shell that runs commands; test it with `ssh HOST true`"
+_FORK_CURE = "end processes of this user on the host, or allow the user more of them (`ulimit -u`)"
 _REASONS = {
     "no_python": "there is no Python: a command over SSH finds none of the inventory's `python:`, "
     "`python3` and `python`",
@@ -231,7 +234,7 @@ _REASONS = {
 def _reported_failure_error(text: bytes, host: str) -> TfdeployError:
     """Return the error for a line in which PROGRAM or the shell command reports a failure.
 
-    The error's `next` (the advice to the operator) comes from tfdeploy, never from the host.
+    The error's `next` (what to type) is a text of tfdeploy, never of the host.
     """
     reason, _, detail = text.decode("ascii", "replace").partition(" ")
     if reason in _REASONS:

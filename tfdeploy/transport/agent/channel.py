@@ -74,10 +74,10 @@ class FramedChannel:
         self._hurried = False
         self._stderr = b""  # the last bytes of the agent's standard error
         self._ping_due = 0.0
-        # Time (monotonic) at which the oldest unanswered ping was to be sent, or None if all pings
-        # were answered.
+        # Monotonic time at which the oldest unanswered ping was due, or None if there is none. If a
+        # ping could not even be sent, it also counts as unanswered.
         self._unanswered_since: float | None = None
-        # Time (monotonic) since which a sender waits, because the SSH window is full, or None if no
+        # Monotonic time since which the SSH window is full, so that a sender waits, or None if no
         # sender waits.
         self._blocked_since: float | None = None
         self._pinged_at = 0.0  # UTC time, in seconds, at which the last ping was sent
@@ -97,7 +97,8 @@ class FramedChannel:
 
     @property
     def is_idle(self) -> bool:
-        """True if no call waits for an answer and this channel's agent holds no lock for us."""
+        """True if no call waits for an answer and this channel's agent holds no lock for
+        tfdeploy."""
         return not self._answers and not self._locked
 
     @property
@@ -155,19 +156,20 @@ class FramedChannel:
     def _with_common_args(self, args: Args | None) -> Args:
         """Return `args` with the arguments that every verb gets.
 
-        These are the operator and, if this machine holds the job's lock, the lock's number. The
-        host knows which verbs need them.
+        These arguments are the operator and, if this machine holds the job's lock, the lock's
+        number. The host knows which verbs need them.
         """
         fence_number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if fence_number is None else {"fence": fence_number}
         if fence:
-            # The agent gets the lock's number as an argument. So after a reconnection, the new
-            # agent can acquire the lock again.
+            # With the lock's number, the agent of a new channel can acquire the lock again. From
+            # now on, this channel's agent holds the lock.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
     def _register(self, answer: Reply) -> int:
-        """Store `answer`, which will receive the host's frames, under a new id. Return the id.
+        """Store `answer`, to which the reader thread will add frames, under a new id. Return the
+        id.
 
         Raises the channel's error if the channel is lost.
         """
@@ -202,12 +204,12 @@ class FramedChannel:
             raise copy_error(self._lost or ended) from error
 
     def _cut_into_slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
-        """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
+        """Cut the data into slices of at most SLICE_BYTES, or less if the rate is limited.
 
-        An agent that receives nothing for SILENCE_S seconds ends its session. To prevent this, a
-        slice is at most what the rate allows in BURST_S seconds. BURST_S is much less than
-        SILENCE_S. SLICE_BYTES is small because paramiko copies the rest of a slice for each packet
-        that it sends.
+        SLICE_BYTES is small, because paramiko copies the rest of a slice for each packet that it
+        sends. With a limited rate, a slice is what the rate allows in BURST_S seconds. The pause
+        between two slices is then much shorter than SILENCE_S, after which an agent that receives
+        nothing ends its session.
         """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[start : start + step] for data in parts for start in range(0, len(data), step))
@@ -261,14 +263,14 @@ class FramedChannel:
             error = self._unreachable(
                 f"the connection ended: {printable_line(str(broken).encode())}"
             )
-        # Bytes from another program may cause any error. If this thread ended by an error,
-        # all calls would wait for ever.
+        # The bytes of another program may cause any error in the code above. This thread must not
+        # end without `_fail_all`, because then all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
             error = self._unreachable(
                 f"the host sends data that tfdeploy's agent never sends: {type(broken).__name__}"
             )
         self._fail_all(error)
-        # Closing fails if the connection ends at the same time.
+        # `close` raises an error if the connection ends at the same time.
         with contextlib.suppress(*BROKEN):
             self._channel.close()
 
@@ -278,8 +280,8 @@ class FramedChannel:
         received = self._reader.read(timeout_s)
         now = time.monotonic()
         if now - before > timeout_s + 5.0 and self._unanswered_since is not None:
-            # This process was suspended for a while, so the host's silence in that time does not
-            # count.
+            # This process was suspended. The host's silence in this time does not count, because
+            # nobody could read its bytes.
             self._unanswered_since = now
             self._blocked_since = None
         if received is None:
@@ -295,7 +297,7 @@ class FramedChannel:
     def _ping_when_due(self) -> None:
         """Send a ping if one is due.
 
-        The function never waits: neither for another sender, nor for space in the channel's window.
+        This never waits for another sender, and never for space in the channel's window.
         """
         now = time.monotonic()
         if not self._sending.acquire(blocking=False):
@@ -352,15 +354,15 @@ class FramedChannel:
                 )
 
     def _wait_for_room(self, is_full: Callable[[], bool]) -> None:
-        """Wait until the backlog of a stream has room again. Send pings meanwhile.
+        """Wait until the backlog of a stream is no longer full. Send pings meanwhile.
 
-        The reader thread calls this if the consumer of a stream is slow. The wait also ends if a
-        call begins to wait for its answer, which the reader thread must then read, or if the
-        channel is lost.
+        The reader thread calls this if the consumer of a stream is slow. The wait also ends if the
+        channel is lost, or if a call begins to wait for an answer, because only this thread can
+        read the answer.
         """
         while is_full() and self._lost is None and not self._calls:
             self._ping_when_due()
-            # Nothing is read at this time, so the host does not count as silent.
+            # This thread reads nothing meanwhile, so the host must not count as silent.
             self._unanswered_since = self._blocked_since = None
             time.sleep(0.02)
 

@@ -1,7 +1,8 @@
 """Build PROGRAM, which a host runs before it has the agent, on any Python 3.8 or newer.
 
-PROGRAM trusts no existing folder. It runs an agent only if ownership.py and the hash in the
-folder's name prove that the agent is this version. A missing or damaged agent is installed first.
+PROGRAM trusts no existing folder on the host. It runs an agent only if the folder has the right
+owner and the hash of the agent's files is the folder's name (see ownership.py). A missing or
+damaged agent is installed first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _BEGIN = b"""
 import sys
 sys.path[:] = [path for path in sys.path if path] # without the home folder, which may have a json.py
 """
-# The source that installs the agent. A host without the agent compiles it, other hosts do not.
+# The source that installs the agent. It is compiled only on hosts without the agent.
 _ARRIVAL = b"""
 def unpack(data, workdir, name):
     import shutil
@@ -132,8 +133,8 @@ def install_if_missing(workdir, name):
 def _read_agent_source(module: str) -> bytes:
     """Return the source of `tfdeploy.agent.MODULE` without its imports of other agent modules.
 
-    PROGRAM does not need these imports. PROGRAM already contains the modules that its code uses.
-    The other imported modules are used only in annotations.
+    These imports can be left out. PROGRAM already contains the modules that its code uses. The
+    other modules are used only in annotations.
     """
     return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 

@@ -24,12 +24,14 @@ class Frame(NamedTuple):
     weight_bytes: int
 
     def has_field(self, field: str) -> bool:
-        """True if the frame has the field `field`, in the header or packed in the blob."""
+        """True if the frame has the field `field`, either in its header or, compressed, in its
+        blob."""
         return field in self.header or self.header.get("packed") == field
 
     @property
     def unpacked_blob(self) -> bytes:
-        """Return the sender's blob, or b"" if the blob only contains a packed header field."""
+        """Return the bytes that the sender attached, or b"" if the blob only has a compressed
+        field."""
         return b"" if "packed" in self.header else self.blob
 
 
@@ -76,7 +78,8 @@ class Frames:
 
 
 def _refuse_nonfinite(constant: str) -> float:
-    """Raise WireError for the words NaN and Infinity, which Python accepts but JSON does not."""
+    """Raise WireError for the words NaN and Infinity. Python's decoder accepts them, JSON does
+    not."""
     raise frames.WireError(f"a frame contains {constant}, which is not a number in JSON")
 
 

@@ -1,10 +1,11 @@
 """Hold the answer to one request: either one value, or items followed by a value.
 
 The reader thread adds frames, and the caller takes them out. The caller's thread checks each frame
-and raises BadAnswer if the frame has the wrong type. The backlog (the frames in memory) is limited
-in bytes. At the limit, the reader thread waits, and then SSH's windows slow the host down. While a
-call waits for its value, the reader thread must not wait, so the backlog may grow to
-MOST_BACKLOG_BYTES. If the backlog grows beyond that, the stream ends with BadAnswer.
+and raises BadAnswer if the frame has the wrong type.
+
+The backlog is the frames in memory. If it exceeds BACKLOG_BYTES, the reader thread waits, and SSH's
+windows then slow the host down. But while any call waits for its value, the reader thread must read
+on, so the backlog may grow to MOST_BACKLOG_BYTES. Beyond that, the stream ends with BadAnswer.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # maximum size of the backlog while a ca
 # take at MIN_BYTES_PER_S.
 MAX_SILENCES = 30
 MIN_BYTES_PER_S = 4096
-MOST_PACKED_BYTES = 32 << 20  # maximum size of an unpacked value, in bytes
+MOST_PACKED_BYTES = 32 << 20  # a compressed value may have at most this size when decompressed
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
 
@@ -46,8 +47,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 class Reply:
     """The frames of one answer that the caller has not taken yet.
 
-    `wait_for_room(is_full)`: the function in which the reader thread waits while too many frames
-    are stored. `is_full()` tells whether too many frames are stored.
+    `wait_for_room(is_full)`: waits until `is_full()` is False, which means that the backlog is
+    small again. The reader thread calls it.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Reply:
         self.dropping = not items  # True if items are dropped, and only the final value is kept
 
     def put(self, frame: Frame) -> None:
-        """Add one frame. Frames after the last one of the answer are dropped."""
+        """Add one frame. Drop it if the answer has already ended."""
         with self._changed:
             if self._last_frame is not None:
                 return
@@ -73,7 +74,7 @@ class Reply:
                 if self._weight > MOST_BACKLOG_BYTES:
                     self._drop_items()
                     self._last_frame = BadAnswer(
-                        f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet",
+                        f"the host sends too fast: {MOST_BACKLOG_BYTES >> 20} MiB were not read yet",
                         where=self.host,
                     )
             self._changed.notify_all()
@@ -166,7 +167,7 @@ class VerbStream(Generic[I, V]):
             while (frame := self._next_frame(name)) is not None:
                 yield read_field(frame, "item", self.flow.item, name, host), frame.unpacked_blob
         except BadAnswer:
-            self.close()  # after a bad item, the call is cancelled, and the host stops sending
+            self.close()  # cancels the call after an invalid item, so that the host stops sending
             raise
         if not self.answer.dropping:
             self.value = read_field(
@@ -186,7 +187,7 @@ class VerbStream(Generic[I, V]):
             self.silence_s is not None
             and self.waited_s > MAX_SILENCES * self.silence_s + self.received / MIN_BYTES_PER_S
         ):
-            raise BadAnswer(f"its answer to {name} takes too long", where=self.answer.host)
+            raise BadAnswer(f"the host's answer to {name} takes too long", where=self.answer.host)
         return frame
 
     def close(self) -> None:
@@ -195,13 +196,14 @@ class VerbStream(Generic[I, V]):
 
 
 def read_field(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
-    """Return the field `field` of the frame, packed or not, as `cls`. Raises BadAnswer."""
+    """Return the field `field` of the frame as `cls`. The field may be in the header, or compressed
+    in the blob. Raises BadAnswer."""
     if frame.header.get("packed") != field:
         return convert_value(frame.header.get(field), cls, verb, host)
     try:
         return decode_untrusted(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
     except (InvalidJsonValue, frames.WireError) as error:
-        raise BadAnswer(f"its answer to {verb} is invalid: {error}", where=host) from error
+        raise BadAnswer(f"the host's answer to {verb} is invalid: {error}", where=host) from error
 
 
 def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
@@ -209,14 +211,14 @@ def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
     try:
         return convert_untrusted(value, cls)
     except InvalidJsonValue as error:
-        raise BadAnswer(f"its answer to {verb} is invalid: {error}", where=host) from error
+        raise BadAnswer(f"the host's answer to {verb} is invalid: {error}", where=host) from error
 
 
 def agent_error(failure: Failure, host: str) -> AgentError:
     """Return the AgentError for a failure that the agent reported.
 
-    The agent's text is quoted after the host's name. The error's `next` (the advice to the
-    operator) comes from tfdeploy (model/answers/failures.py), never from the host.
+    The message names the host and quotes the agent's text. The error's `next` (what to type) is a
+    text of tfdeploy (model/answers/failures.py), never of the host.
     """
     where = " ".join((failure.where or "").split())
     return AgentError(

@@ -2,10 +2,9 @@
 
     python -S -E ask_for_shell.py DESCRIPTOR host remote command
 
-This program sends rsync's pipes to tfdeploy over the socket DESCRIPTOR. Therefore the program need
-not copy the bytes of the transfer itself.
-
-If tfdeploy is killed, this program ends rsync, which would otherwise run on and write to the host.
+This program sends its standard streams, which are rsync's pipes, to tfdeploy over the socket
+DESCRIPTOR. So tfdeploy moves the bytes of the transfer, and this program only waits. If tfdeploy is
+killed, this program ends rsync, which would otherwise run on and write to the host.
 """
 
 import os
@@ -20,7 +19,7 @@ def main() -> int:
     socket.send_fds(connection, [request], [0, 1, 2])
     answer = connection.recv(1)
     if not answer:
-        os.killpg(0, signal.SIGTERM)  # rsync leads the group that this process is in
+        os.killpg(0, signal.SIGTERM)  # ends rsync too, which is in the same process group
     return answer[0] if answer else 255
 
 

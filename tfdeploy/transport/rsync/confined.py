@@ -72,7 +72,7 @@ _CALLS = {
 def landlock_version() -> int:
     """Return the kernel's version of Landlock, or 0 if Landlock is missing or switched off."""
     if sys.platform != "linux":
-        return 0  # the numbers of system calls in this file are valid only on Linux
+        return 0  # the numbers of system calls in this file have another meaning elsewhere
     return max(
         0,
         int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))),
@@ -125,7 +125,7 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
-    """Add a rule to the ruleset: the process may use the rights `access` below `path`."""
+    """Add a rule to Landlock's `ruleset`: this process may use the rights `access` below `path`."""
     with contextlib.suppress(OSError):  # some of the paths may not exist on this system
         fd = os.open(path, os.O_PATH)
         if not os.path.isdir(path):
@@ -145,8 +145,8 @@ def forbid_sockets(machine: str) -> None:
     if machine not in _CALLS:
         return
     arch, socketpair, refused = _CALLS[machine]
-    # The loaded values are fields of seccomp_data: the architecture, the number of the call, and
-    # the second argument, whose lowest bits are the type of the sockets.
+    # The offsets 4, 0 and 24 in struct seccomp_data are the architecture, the number of the call,
+    # and the call's second argument, whose lowest bits are the type of the sockets.
     program: list[Step] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), _REFUSE]
     program += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), _REFUSE]
     for number in refused:

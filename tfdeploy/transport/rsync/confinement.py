@@ -26,7 +26,7 @@ def remote_shell_command(fd: int) -> tuple[str, ...]:
 
 
 def confining_command(folder: str) -> list[str]:
-    """Return the words to put before a command so that it can write only below `folder`."""
+    """Return a command line prefix. A command that follows it can write only below `folder`."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
         os.path.dirname(os.__file__),
@@ -39,7 +39,8 @@ def confining_command(folder: str) -> list[str]:
 def rsync_environment() -> dict[str, str]:
     """Return the environment for rsync: PATH and a few other variables.
 
-    The user's other variables may contain secrets, and the addresses of agents such as ssh-agent.
+    The user's other variables are not passed on, because a host that takes over rsync could read
+    secrets and the addresses of agents such as ssh-agent from them.
     """
     passed_on = ("PATH", "LD_LIBRARY_PATH")
     return {
@@ -59,7 +60,7 @@ def describe_confinement_gap() -> str | None:
             else "this kernel has no Landlock"
         )
     if confined.landlock_version() < 4:
-        return "this kernel's Landlock restricts files, but no network"
+        return "this kernel's Landlock restricts files, but not the network"
     return None
 
 
@@ -67,8 +68,8 @@ def describe_confinement_gap() -> str | None:
 def can_confine() -> bool:
     """True if Python and rsync can run confined on this machine.
 
-    A program that is installed in an unusual place may be unable to read its own files if it runs
-    confined.
+    This is tried, because a confined program may be unable to read its own files if it is installed
+    in an unusual place.
     """
     if not confined.landlock_version():
         return False

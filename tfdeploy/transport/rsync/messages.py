@@ -119,7 +119,8 @@ def explain(
         )
     if b"change_dir" in stderr and code == 23 and root.encode(errors="surrogateescape") in stderr:
         return HostFailed(
-            f"the source is gone: {line}", where=root if into is None else f"{host}: {root}"
+            f"the source does not exist any more: {line}",
+            where=root if into is None else f"{host}: {root}",
         )
     if code in (1, 4):
         return Refused(

@@ -55,8 +55,8 @@ class RsyncProcess:
     on_progress: Progress | None
     max_bytes: int | None = None
     max_s: float | None = None
-    # rsync may write only to this folder, if the kernel can enforce that. If None, rsync may write
-    # to any folder.
+    # If the kernel supports it, rsync can write only to this folder. If None, rsync is not
+    # confined.
     only_writable_folder: str | None = None
     start: Start | None = None
     drops_noise: bool = False
@@ -126,8 +126,8 @@ class RsyncProcess:
             stderr=subprocess.PIPE,
             env=confinement.rsync_environment(),
             pass_fds=(shell.theirs.fileno(),),
-            # In a process session of its own, rsync does not get the terminal's Ctrl-C, and ssh
-            # cannot ask for a password on the terminal.
+            # In a process session of its own, rsync gets no SIGINT when the user types Ctrl-C, and
+            # ssh cannot ask for a password on the terminal.
             start_new_session=True,
         )
         shell.begin()
@@ -136,9 +136,9 @@ class RsyncProcess:
     def _communicate(
         self, process: subprocess.Popen[bytes], until_connected: contextlib.ExitStack
     ) -> None:
-        """Read all output. At the first output, ssh is connected, so close `until_connected`.
+        """Read all output. At the first output, close `until_connected`, because ssh is connected.
 
-        This releases the slot that limits how many ssh connections are opened at once.
+        `until_connected` holds the slot that limits how many ssh connections are opened at once.
         """
         threads = [start_thread(work, process) for work in (self._send_names, self._read_stderr)]
         assert process.stdout is not None
@@ -210,9 +210,9 @@ def run_rsync_with_retries(settings: RsyncProcess) -> RsyncProcess:
     shell disturbed rsync, the transfer is retried once, and the retry drops this output.
     """
     drops_noise = False
-    # ssh does not show why sshd closed the connection. So the case HELD_OFF of closings.py is
-    # assumed, and its limit for retries applies. The operator gets no notice, because a session to
-    # the same host was accepted just before.
+    # ssh does not show why sshd closed the connection. HELD_OFF, the case with the longest retries
+    # in closings.py, is assumed. The operator gets no notice, because a session to the same host
+    # was accepted just before.
     patience = RetrySchedule(lambda text: None)
     while True:
         rsync = replace(settings, drops_noise=drops_noise)

@@ -1,8 +1,9 @@
 """Run the remote command of a local rsync, and connect it to rsync's pipes.
 
-rsync's `-e` is a small program (ask_for_shell.py) that sends rsync's pipes to tfdeploy. A confined
-rsync therefore needs neither keys nor network sockets. rsync sends its only request before it has
-read any byte from the host. Further requests get no answer.
+rsync's remote shell (`-e`) is a small program, ask_for_shell.py, that sends rsync's pipes to
+tfdeploy. A confined rsync therefore needs neither keys nor network sockets. Only the first request
+is answered. rsync sends it before it has read any byte from the host, so no host can influence this
+request.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class RemoteShell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the remote command. rsync must already have ended."""
+        """End the remote command and the thread. Call this after rsync has ended."""
         with self._lock:
             self._closed = True
             command = self._command
@@ -74,10 +75,11 @@ class RemoteShell:
             request, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             command = [os.fsdecode(argument) for argument in request.split(b"\0")]
             for pipe in pipes:
-                # rsync has made its pipes non-blocking. A pipe has the same mode in all processes,
-                # so the pipe is non-blocking in this process too.
+                # rsync has made its pipes non-blocking, and the mode of a pipe is the same in all
+                # processes. The code that copies bytes needs blocking pipes.
                 os.set_blocking(pipe, True)
-            # A valid request starts rsync's server. transfer.py gives rsync the host name `target`.
+            # Refuse anything but the start of rsync's server on the host `target`, which is the
+            # name that transfer.py gives to rsync.
             if command[0] == "target" and "--server" in command and len(pipes) == PIPES:
                 self._run_requested_command(" ".join(command[1:]), (pipes[0], pipes[1], pipes[2]))
             else:

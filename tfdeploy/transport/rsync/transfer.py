@@ -45,17 +45,17 @@ def push(
     `names`: relative paths of files and links below `source_root`. These are sent even if the
     host's files have the same size and time.
     `in_place`: write each file at its final path, so that received bytes remain even if the host's
-    rsync is killed. Otherwise files are written at temporary paths and then renamed: hard links at
-    the destination need this.
-    `older_folder`: a folder of the host with older versions of the files. Of a file that is there,
-    only the differences are sent.
+    rsync is killed. Otherwise each file is written at a temporary path and then renamed. If files
+    at the destination have hard links, they must not be written in place.
+    `older_folder`: a folder of the host with older versions of the files. Only what differs from
+    the older version is sent.
     `on_progress(bytes done, total or None)`: called while bytes are sent.
     `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
     carries them.
 
-    Files arrive with mode 0600 or 0700, and folders with mode 0700, both with their times. An
-    interrupted file is kept and resumed by the next transfer. A file that vanishes or shrinks
-    meanwhile is no error, because the caller checks the result. Raises Refused (no rsync), HostFailed
+    Files get mode 0600 or 0700, folders get mode 0700, and both keep their times. The next transfer
+    resumes a file that was interrupted. A file that vanishes or shrinks during the transfer is no
+    error, because the caller checks the result. Raises Refused (no rsync), HostFailed
     (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
@@ -89,8 +89,8 @@ def pull(
 
     Links are not copied, because rsync could write a later file through a link to a place outside
     the folder. Modes and times are set as in `push`. A file that this machine has with the same
-    size and time is not sent again. An interrupted file is kept and resumed by the next transfer. A
-    name that no longer exists is no error, because the caller checks the result. Raises Refused (a
+    size and time is not sent again. The next transfer resumes a file that was interrupted. A name
+    that no longer exists is no error, because the caller checks the result. Raises Refused (a
     name that leads out of the folder, no rsync), HostFailed (too much, too slow, unreadable, local
     disk full), HostUnreachable, Interrupted.
     """
@@ -117,7 +117,7 @@ def pull(
         )
     if rsync.too_slow:
         raise HostFailed(
-            "it sends its files too slowly",
+            f"the host did not send all files within {max_s:g} s",
             where=target.name or target.where,
             next="type the same command again: it resumes the transfer",
         )
@@ -164,17 +164,17 @@ def pull_argv(source_root: str, destination: str, *, reads_file_list: bool) -> l
 
 
 def _check_paths(*paths: str) -> None:
-    """Raise Refused if a path is not absolute."""
+    """Raise Refused if a path is not absolute, or has a line break or NUL."""
     for path in paths:
         if not path.startswith("/") or "\0" in path or "\n" in path:
-            raise Refused(f"{path!r} is not an absolute path that can be sent")
+            raise Refused(f"{path!r} is not an absolute path, or has a line break or NUL")
 
 
 @lru_cache(maxsize=1)
 def _check_local() -> None:
     """Raise Refused if this machine has no ssh or no rsync, or if its rsync is older than 3.1.
 
-    openrsync is refused too. A success is cached.
+    The program openrsync is refused too. A successful check is not repeated.
     """
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:

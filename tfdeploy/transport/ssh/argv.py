@@ -1,8 +1,8 @@
 """Build the arguments of an OpenSSH command that connects to a target.
 
 The arguments contain `-F none`, because the target already has the values of the user's
-configuration. This module reads no files except known_hosts, which determine the order of the host
-key algorithms. No value of a target can begin with `-`.
+configuration. The only files that this module reads are those of known hosts, because they
+determine the order of the host key algorithms. No value of a target can begin with `-`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tfdeploy.transport.ssh.target import Target
 _ALWAYS = (
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
-    "CheckHostIP=no",  # this is the default since OpenSSH 8.5
+    "CheckHostIP=no",  # needed for OpenSSH before 8.5, whose default is yes
     "UpdateHostKeys=no",
     "PreferredAuthentications=publickey",
     "ConnectTimeout=10",
@@ -28,9 +28,9 @@ _ALWAYS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Compression=no",
-    "IgnoreUnknown=WarnWeakCrypto",  # OpenSSH before 10.1 lacks this setting
-    # If this were yes, ssh would print three lines about the key exchange before the cause of an
-    # error.
+    "IgnoreUnknown=WarnWeakCrypto",  # because OpenSSH before 10.1 lacks WarnWeakCrypto
+    # With `WarnWeakCrypto=yes`, ssh would print three lines about the key exchange before the cause
+    # of an error.
     "WarnWeakCrypto=no",
     # mlkem768x25519 stays the only post-quantum key exchange, as in paramiko. A handshake with
     # sntrup761 takes six times as much CPU time.

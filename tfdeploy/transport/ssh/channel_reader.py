@@ -14,7 +14,7 @@ BROKEN = (paramiko.SSHException, OSError, EOFError)
 class _Wake:
     """An event that paramiko sets when its pipe of stdout or its pipe of stderr gets data.
 
-    A pipe also calls `clear` when it is empty. This call does nothing here, because the other pipe
+    A pipe also calls `clear` when it is empty. Here, `clear` does nothing, because the other pipe
     may hold data.
     """
 

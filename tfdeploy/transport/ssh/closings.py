@@ -19,8 +19,8 @@ class EarlyClosing:
     `notice` may contain {patience}.
     """
 
-    # The connection is retried for this many seconds. The value is 0 if a retry cannot help, or
-    # would prolong a penalty of sshd.
+    # The connection is retried for this many seconds. 0 means that a retry cannot help, or would
+    # make a penalty of sshd longer.
     patience_s: float
     cause: str  # what happened
     remedy: str  # what the operator should type or change
@@ -31,9 +31,9 @@ class EarlyClosing:
 _RETRIES = "tfdeploy retries for up to {patience:g} s"
 
 
-# OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. sshd enforces
-# only penalties of more than 15 s. After six failed logins, the penalty is 30 s, so the retries of
-# 40 s outlast the penalty. A connection during a penalty does not make the penalty longer.
+# OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. After six
+# failed logins, the penalty is 30 s, so retries for 40 s succeed in the end. They do not make the
+# penalty longer.
 HELD_OFF = EarlyClosing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,

@@ -14,9 +14,9 @@ START_S = 60.0  # sshd must confirm within this many seconds that a command has 
 
 
 class _ChannelRequest:
-    """A request on a channel. After a time-out, `connect_timeout` calls `close`.
+    """A request on a channel, in the form in which `connect_timeout` limits its time.
 
-    paramiko itself would wait for the reply for ever.
+    After a time-out, `connect_timeout` calls `close`. paramiko itself would wait for ever.
     """
 
     received = 0
@@ -43,6 +43,6 @@ def start_command(channel: paramiko.Channel, line: str, host: str) -> None:
         except (paramiko.SSHException, OSError) as error:
             if wait.over:
                 raise HostFailed(
-                    f"its sshd did not start a command within {START_S:g} s", where=host
+                    f"the host's sshd did not start a command within {START_S:g} s", where=host
                 ) from error
             raise

@@ -27,12 +27,12 @@ from tfdeploy.transport.ssh.patience import RetrySchedule
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.tcp import Link, dial
 
-CONNECT_S = 10.0  # seconds: time-out of one host, see connect_timeout.py
+CONNECT_S = 10.0  # time-out of one host in seconds, see connect_timeout.py
 GREETING_S = 2.0  # seconds to wait for the greeting before a handshake slot is acquired
 HANDSHAKES = 32  # at most this many handshakes at once
 # A host that refused a login or has a wrong host key is not dialled again for this many seconds.
-# sshd adds a penalty of 5 s for each refused connection. With one try every REFUSAL_S seconds, the
-# penalties never reach the limit at which sshd refuses this address.
+# sshd adds a penalty of 5 s for each refused connection. At one try every REFUSAL_S seconds,
+# penalties expire before they add up to the 15 s at which sshd refuses this machine's address.
 REFUSAL_S = 30.0
 STARTS_PER_JUMP = 16  # through one jump host, at most this many channels are opened at once
 CIPHERS = (
@@ -52,7 +52,8 @@ def drop_notice(host: str, text: str) -> None:
 
 
 class _Packetizer(paramiko.packet.Packetizer):
-    """A packetizer that starts no timer thread: connect_timeout.py limits the handshake instead."""
+    """paramiko's Packetizer without its timer thread, because connect_timeout.py limits the
+    time."""
 
     def start_handshake(self, timeout: float) -> None:
         pass
@@ -63,8 +64,9 @@ class _Transport(paramiko.Transport):
 
     login_key = ""  # fingerprint of the user's key that the server accepted
     disconnect_text = ""  # text of the message with which the server disconnected
-    # Seconds between two checks of a waiting thread. By default, paramiko checks 10 times a second.
-    # When a Link is closed, the thread that reads from it wakes up, so rare checks suffice.
+    # Seconds after which a waiting thread checks again whether the connection is still open.
+    # paramiko checks 10 times a second. Here rare checks suffice, because closing a Link wakes up
+    # the thread that reads from it.
     _active_check_timeout = 2.0
     _preferred_ciphers = CIPHERS
 
@@ -98,8 +100,8 @@ class Connector:
     def connect(self, host: str, target: Target) -> fabric.Connection:
         """Return an open connection to `target`. `host`: the name of the host in errors.
 
-        Raises HostUnreachable. If the target refused the login, or its host key was refused, it is
-        not dialled again for REFUSAL_S seconds; until then, the same error is raised.
+        Raises HostUnreachable. If the login or the host key was refused, the target is not dialled
+        again for REFUSAL_S seconds. Meanwhile, every call raises the same error.
         """
         refusal = self._refusals.get(target)
         if refusal is not None and time.monotonic() - refusal[0] < REFUSAL_S:

@@ -17,7 +17,7 @@ from tfdeploy.machine.threads import start_thread
 
 TICK_S = 0.1  # seconds between two checks of all hosts
 MOST_LIMITS = 3  # a host that sends something may take MOST_LIMITS * `limit_s` seconds
-SLOT_S = 1.0  # after this many seconds of silence, a host loses its slots, see ConnectionSlots
+SLOT_S = 1.0  # a host that is silent for this many seconds loses its slot of ConnectionSlots
 
 _lock = threading.Lock()
 _running: set[HostTimeout] = set()
@@ -47,12 +47,12 @@ class HostTimeout:
         self._spent_s = 0.0
         self._received = 0
         self._paused = 0
-        self.held_slots: list[Callable[[], None]] = []  # each releases one slot
+        self.held_slots: list[Callable[[], None]] = []  # functions that release one slot each
 
     def now(self) -> float:
         """Return the seconds spent on this host so far.
 
-        Attempts to connect use this value as their clock.
+        An attempt to connect uses this function as its clock, so that pauses do not count.
         """
         return self._spent_s
 

@@ -39,12 +39,12 @@ def count_free() -> int:
 
 
 def descriptor_limit_error(error: BaseException) -> Refused | None:
-    """Return an error for the operator if `error` means that too many files are open, else None."""
+    """If `error` means that this process has too many open files, return an error that says so."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return Refused(
-        f"this machine lets a process open {limit} files, too few for so many hosts at once",
+        f"this machine lets a process open only {limit} files, too few for so many hosts at once",
         where="this machine",
-        next="`ulimit -n 1024`, or fewer hosts with --limit",
+        next="`ulimit -n 1024`, or choose fewer hosts with --limit",
     )

@@ -60,7 +60,7 @@ class Attempt:
 
     @property
     def closing(self) -> EarlyClosing | None:
-        """Return in which way sshd closed the connection before login, or None if it did not."""
+        """Return why sshd closed the connection before login, or None if sshd did not close it."""
         if self.link is None or self.timed_out:
             return None
         if not self.is_key_exchange_done:
@@ -132,7 +132,8 @@ def _explain_unknown(
     what = f"is not known: {shown_key}"
     if judged.authorities:
         source = judged.authorities[0].source
-        what += f"; {source} has a @cert-authority line for it, but tfdeploy checks no host certificates"
+        what += f"; {source} has a @cert-authority line for this host, but tfdeploy checks "
+        what += "no host certificates"
     return what, f"`tfdeploy trust --limit {host}`"
 
 
@@ -177,8 +178,8 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
 def _count_retries(error: BaseException, attempt: Attempt) -> int:
     """Return how many more attempts may help.
 
-    For a host that accepted the connection, return 8, because it may only be slow. For a host that
-    did not answer, return 1, because the attempt has used up a whole time-out.
+    For a host that accepted the connection, return 8, because the host may only be slow. For a host
+    that did not answer, return 1, because every attempt takes a whole time-out.
     """
     if attempt.timed_out:
         return 8 if attempt.link is not None else 1
@@ -223,11 +224,13 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     address = target.shown_address
     if attempt.link is None:
         what = f"{address} does not answer within {attempt.timeout_s:g} s"
-        remedy = f"is it up, and does a firewall drop port {target.port}? {_exclude_hint(attempt)}"
+        remedy = (
+            f"is the host up, or does a firewall drop port {target.port}? {_exclude_hint(attempt)}"
+        )
         return what, remedy
     if attempt.greeting:
         what = (
-            f"{address} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
+            f"the sshd of {address} did not complete the handshake within {attempt.timeout_s:g} s"
         )
     else:
         what = f"{address} accepts connections but says nothing within {attempt.timeout_s:g} s"
@@ -235,7 +238,7 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
 
 
 def _exclude_hint(attempt: Attempt) -> str:
-    return f"to go on without it: --exclude {attempt.host}"
+    return f"to go on without this host: --exclude {attempt.host}"
 
 
 def _closing_cause(closing: EarlyClosing, attempt: Attempt) -> tuple[str, str]:
@@ -263,7 +266,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
     offer = attempt.offer
-    # `offer` is set before the login begins, and here the login has begun.
+    # This is only for the type checker: `offer` is set before a login begins.
     assert offer is not None
     if offer.required_methods:
         methods = ", ".join(
@@ -310,9 +313,9 @@ def no_keys_error(host: str, target: Target, notes: list[str]) -> HostUnreachabl
 
 
 def _key_remedy(target: Target) -> str:
-    """Return what to do if none of the keys can be offered, or if the host accepts none of them."""
-    # If `key_setting` ends with a line number, the inventory has this setting, so the operator can
-    # also remove it.
+    """Return what to do if there is no key to offer, or if the host accepts none of the keys."""
+    # If `key_setting` ends with a line number, a file has this setting. Then the operator can
+    # correct or remove the setting.
     stated = re.search(r":\d+\)\Z", target.key_setting)
     verb = "correct or remove" if stated else "set"
     return f"{verb} {target.key_setting}, or load a key into an agent with `ssh-add`"

@@ -31,8 +31,8 @@ from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.ssh_agent import SshAgent
 from tfdeploy.transport.ssh.target import Target
 
-# This long, so that paramiko's own time-outs never expire: `connect_timeout` closes the link
-# before.
+# paramiko's time-outs get this value, so that they never expire. `connect_timeout` closes the link
+# long before.
 NO_TIMEOUT_S = 3600.0
 AGENT_KEYS_MAX = 6  # at most this many keys of the agent are offered
 
@@ -46,13 +46,12 @@ class KeyOffer(AuthStrategy):
         self.offered_count = 0  # number of keys offered so far
         self.answered = False  # True once the server has answered a login request
         self.accepted_fingerprint = ""  # fingerprint of the accepted key
-        self.required_methods: tuple[
-            str, ...
-        ] = ()  # methods that the server requires after the key
+        # Login methods that the server requires in addition to the accepted key.
+        self.required_methods: tuple[str, ...] = ()
         self.notes: list[str] = []  # texts that say why some keys could not be offered
         # Returns a context manager that pauses the host's time-out while an ssh-agent signs.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
-        # {public key: path of a file whose private key is unusable}.
+        # {public key: path of its file}, for files whose private key only an ssh-agent can use.
         self._unusable_key_files: dict[bytes, str] = {}
         defaults = (f"{path}-cert.pub" for path in target.identity_files)
         paths = (*target.certificates, *filter(os.path.exists, defaults))
@@ -83,7 +82,9 @@ class KeyOffer(AuthStrategy):
                 return
             if not self._is_key_type_accepted(key):
                 keytype = key.get_name()
-                self.notes.append(f"its sshd takes no {keytype} keys (PubkeyAcceptedAlgorithms)")
+                self.notes.append(
+                    f"the host's sshd takes no {keytype} keys (PubkeyAcceptedAlgorithms)"
+                )
                 continue
             self.offered_count += 1
             methods = self.required_methods

@@ -16,7 +16,7 @@ SEND_BYTES = 128 << 10  # one read returns at most this many bytes
 # A command may print a mark before its own output. The mark is searched for only within the first
 # NOISE_BYTES bytes.
 NOISE_BYTES = 1 << 20
-STATUS_S = 10.0  # seconds to wait for the exit code after the output's end
+STATUS_S = 10.0  # seconds to wait for the exit code after the end of the output
 LOST = 255  # exit code after a lost connection, as in ssh
 
 

@@ -62,8 +62,8 @@ def _check_transport(transport: paramiko.Transport, link: Link, sent_at: float |
     """Send a request if the session is silent. Close a session that did not answer."""
     now = time.monotonic()
     if sent_at is not None and link.received_at < sent_at:
-        # Checks do not come exactly EVERY_S apart. A tolerance of 1 s is subtracted. Otherwise a
-        # check that comes slightly early would leave a dead session open until the next check.
+        # A check may come slightly early. The tolerance of 1 s prevents that such a check leaves a
+        # dead session open until the next check.
         if now - sent_at >= DEAD_AFTER_S - 1:
             link.close()
             start_thread(transport.close)

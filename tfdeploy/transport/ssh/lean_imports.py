@@ -1,8 +1,8 @@
 """Import invoke (for fabric) and paramiko without modules that tfdeploy does not need.
 
-Those modules cost a seventh of the CPU time of each verb over SSH. `unittest.mock`, which imports
-asyncio and ssl, is needed only by a class for tests. invoke's YAML reader is needed only for
-settings files, which tfdeploy does not read (see connect._connection). paramiko needs
+The modules that are left out cost a seventh of the CPU time of each verb over SSH. `unittest.mock`,
+which imports asyncio and ssl, is needed only by a class for tests. invoke's YAML reader is needed
+only for settings files, which tfdeploy does not read (see connect._connection). paramiko needs
 `importlib.metadata`, which imports email, only to know its own version.
 """
 

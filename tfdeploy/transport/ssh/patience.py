@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from tfdeploy.transport.ssh.closings import EarlyClosing
 
-# The operator gets a notice if the retries take this many seconds. If sshd refuses connections only
-# because many come at once, the retries succeed in less time.
+# The operator gets a notice if the retries take this many seconds. They take less if sshd refuses
+# connections only because many come at once.
 NOTICE_S = 2.0
 MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 

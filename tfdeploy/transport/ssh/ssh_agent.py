@@ -14,7 +14,7 @@ import paramiko
 from paramiko.agent import AgentSSH
 
 ANSWER_S = 5.0  # seconds to wait for the list of keys
-FAILURE = 5  # the answer SSH_AGENT_FAILURE
+FAILURE = 5  # SSH_AGENT_FAILURE, the agent's answer if it cannot or may not do something
 # Seconds to wait for a signature. A person may have to confirm the signature, or to touch a
 # hardware token.
 SIGN_S = 60.0

@@ -49,14 +49,14 @@ class Target:
     agent: str = ""
     certificates: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    # True if ssh's HashKnownHosts is yes. None: `ssh -G` was not asked.
+    # True if ssh's HashKnownHosts is yes, False if it is no, None if `ssh -G` did not run.
     hash_names: bool | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)  # name in the inventory, for messages
-    # Names of settings, for messages: the setting that gives the user, and the setting that gives
-    # the key file. Each text includes the file and the line of the setting if they are known.
+    # How messages name the setting of the user, and the setting of the key file. If file and line
+    # of the setting are known, the text includes them.
     user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
-    # The name, for messages, of the setting that gives the address. For a jump host: `jump:`.
+    # How messages name the setting of the address. For a jump host, this setting is `jump:`.
     address_setting: str = field(default="`address:`", compare=False)
     bwlimit: int | None = field(default=None, compare=False)  # bytes per second, for rsync
 
@@ -352,5 +352,5 @@ def _login_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:
         raise ConfigError(
-            "this user has no name", next="add `user:` to the inventory's defaults"
+            "the local user has no login name", next="add `user:` to the inventory's defaults"
         ) from error

@@ -26,7 +26,7 @@ from tfdeploy.transport.ssh.target import Target
 # A connection ends if the peer does not acknowledge sent bytes for this many milliseconds.
 USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000  # the value of USER_TIMEOUT_MS after `shorten_timeouts`
-# Not every system has each option.
+# {option: value}. Options that the operating system lacks are skipped.
 _TCP_OPTIONS = {
     "TCP_NODELAY": 1,
     "TCP_KEEPIDLE": 5,
@@ -34,10 +34,10 @@ _TCP_OPTIONS = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,
 }
-TRY_AGAIN_S = 1.0  # seconds after which a further socket also tries to connect
+TRY_AGAIN_S = 1.0  # after this many seconds without success, another socket tries to connect too
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
-# Matches what sh prints before the text of an error.
+# Matches what sh prints before the text of an error, such as "sh: 1: exec: ".
 _SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")
 READ_AHEAD = 32 << 10  # bytes that one system call reads
 # At most this many bytes may be received before the login is complete. A handshake has a few KiB.
@@ -203,13 +203,12 @@ def _connect(
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
     try:
-        # poll is used because, unlike epoll, it needs no file descriptor of its own.
+        # PollSelector needs no file descriptor of its own, unlike the default, which uses epoll.
         with selectors.PollSelector() as selector:
             while (now := clock()) < deadline:
                 if len(tried) == TRIES_AT_ONCE:
-                    # Close the second socket, and keep the first and the newest one. The first one
-                    # can still get a slow answer, and the newest one notices when the network works
-                    # again.
+                    # Close the second socket. The first one can still get a slow answer, and the
+                    # newest one connects as soon as the network works again.
                     selector.unregister(tried[1])
                     tried.pop(1).close()
                 tried.append(

@@ -41,7 +41,7 @@ class _Connection:
 
     def forward(self, dial: Callable[[], paramiko.Channel]) -> None:
         """Copy bytes in both directions until both have ended."""
-        # Errors are ignored, also an error of `close`, which fails if the session is lost.
+        # All errors are ignored. The channel's `close` also raises one if the session is lost.
         with contextlib.suppress(TfdeployError, *BROKEN), contextlib.closing(dial()) as channel:
             self.channel = channel
             thread = start_thread(
@@ -123,8 +123,8 @@ class LoopbackTunnel:
     def _forward(self, connection: _Connection) -> None:
         """Forward one connection until it ends."""
         try:
-            # `close` does not end a connection that was added after `close` had copied the list of
-            # connections.
+            # `close` ends only connections that were accepted before. A later one must not be
+            # forwarded.
             if not self._closed:
                 connection.forward(self._dial)
         finally:

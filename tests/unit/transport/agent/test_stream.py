@@ -154,7 +154,7 @@ def test_unread_frames_are_bounded_while_call_waits() -> None:
     answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
-    with pytest.raises(BadAnswer, match="that were not read yet"):
+    with pytest.raises(BadAnswer, match="the host sends too fast: 64 MiB were not read yet"):
         while answer.next("logs", 1.0):
             pass
         answer.last_answer("logs")
@@ -190,7 +190,7 @@ def test_endless_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         return wait_for_next(verb, silence_s)
 
     monkeypatch.setattr(answer, "next", late)
-    with pytest.raises(BadAnswer, match="its answer to logs takes too long"):
+    with pytest.raises(BadAnswer, match="the host's answer to logs takes too long"):
         for _ in asked:
             clock.now += 1000.0
     assert clock.now // 1009 == stream.MAX_SILENCES * 10 // 9

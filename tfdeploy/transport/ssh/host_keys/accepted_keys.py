@@ -52,7 +52,8 @@ class Judgement:
 def judge(target: Target, key: bytes, *, with_authorities: bool = True) -> Judgement:
     """Return the state of `key` according to known_hosts.
 
-    The name `[host]:port` is looked up first. If it has no key, the bare name is looked up.
+    The name `[host]:port` is looked up first. If known_hosts has no key for it, `host` is looked
+    up.
     `with_authorities`: if True, the result also has the lines of certificate authorities, for
     messages. The state does not depend on these lines.
 

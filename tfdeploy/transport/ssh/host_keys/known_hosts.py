@@ -74,7 +74,7 @@ class KnownFile:
                 self._add(number, line)
 
     def _add(self, number: int, line: bytes) -> None:
-        """Parse one line and add its key. A line in an unusual form is stored as it is."""
+        """Parse one line and add its key. Store a line in an unusual form for `ssh-keygen`."""
         match = USUAL.fullmatch(line)
         key = None if match is None else decode_usual_key(match["keytype"], match["key"])
         if match is None or key is None:

@@ -41,7 +41,7 @@ def is_comment_or_blank(line: bytes) -> bool:
 def is_authority(line: bytes) -> bool:
     """True if the line is marked @cert-authority.
 
-    OpenSSH takes the key of such a line as the key of a certificate authority, or ignores the line.
+    If the line is valid, its key belongs to a certificate authority, and not to a host.
     """
     return line.lstrip(b" \t").startswith(b"@cert-authority ")
 

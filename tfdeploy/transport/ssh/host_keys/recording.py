@@ -92,7 +92,7 @@ def replace_in_text(text: bytes, name: str, line: bytes) -> bytes:
         lines += [kept for kept in (_without_name(each, name), line.rstrip(b"\n")) if kept]
         line = b""
     if line:
-        # If the text ends with a newline, the last element is empty and is dropped here.
+        # If the text ends with a newline, the last element is empty and must not become a line.
         lines[-1:] = [*filter(None, lines[-1:]), line]
     return b"\n".join(lines)
 
@@ -160,7 +160,7 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
             raise HostFailed(
                 "the file is being changed by another program",
                 where=path,
-                next="type the same again",
+                next="run the same command again",
             )
         os.rename(new_path, path)
     except BaseException:
@@ -192,7 +192,9 @@ def _locked(path: str) -> Iterator[int]:
         with FileLock(os.path.realpath(path)) as lock:
             if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
                 raise HostFailed(
-                    "another program keeps the file locked", where=path, next="type the same again"
+                    "another program has locked the file",
+                    where=path,
+                    next="run the same command again",
                 )
             yield lock.descriptor
     except OSError as error:

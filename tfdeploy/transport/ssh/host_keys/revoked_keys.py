@@ -24,7 +24,7 @@ _REMEDY = "correct the file, or remove RevokedHostKeys from ssh's configuration"
 def is_revoked(path: str, key: bytes) -> bool:
     """True if the file has the key. Raises HostUnreachable if the file cannot be read.
 
-    ssh does the same: if it cannot read the file, it accepts no host key.
+    Likewise, ssh accepts no host key if it cannot read the file.
     """
     description = f"RevokedHostKeys {path}"
     try:
@@ -42,6 +42,6 @@ def is_revoked(path: str, key: bytes) -> bool:
         revoked and keytype_of(decode_key(revoked[2])).encode() == revoked[1] for revoked in keys
     ):
         raise ssh_keygen.unreadable_error(
-            description, "it has a line that is no public key", _REMEDY
+            description, "one of its lines is not a public key", _REMEDY
         )
     return key in (decode_key(revoked[2]) for revoked in keys if revoked is not None)

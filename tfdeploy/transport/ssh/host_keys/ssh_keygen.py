@@ -10,7 +10,7 @@ TIMEOUT_S = 20.0
 
 
 def run_keygen(*arguments: str, stdin: bytes, file: str, remedy: str) -> tuple[bool, bytes]:
-    """Run ssh-keygen. Return (True for exit code 0 or False for exit code 1, its output).
+    """Run ssh-keygen. Return (True if its exit code is 0, False if it is 1; its output).
 
     `stdin`: its standard input. Raises HostUnreachable if ssh-keygen fails, so that no host key is
     accepted. The error names the file `file` and suggests `remedy`.
