@@ -4,7 +4,7 @@ The program reads one `Order` of `lab/orders.py` from stdin as JSON, and writes 
 `Outcome` to stdout. It is a process of its own because it forks, and `lab up` may run in a process
 with several threads. Each host has an orphaned process that holds its namespaces, and so has each
 network. The kernel therefore removes the links and mounts of a lab when these processes end. Two
-labs may use the same names for them.
+labs may therefore use the same names.
 """
 
 from __future__ import annotations

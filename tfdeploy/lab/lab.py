@@ -72,7 +72,7 @@ class Lab(ABC):
         return self._read_sshd_output_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
-        """Power the host off at once. Its peers get no packet that tells them. Keep its disk."""
+        """Power the host off at once. No packet informs its peers. Keep its disk."""
         with self.locked_host_state(host) as host_state:
             self._power_off(host_state)
             host_state.process = None
@@ -143,7 +143,7 @@ class Lab(ABC):
         """Start hosts and networks, and record their first processes in the lab's state.
 
         The processes that did start are recorded even if others did not. Then HostFailed is raised
-        for the first host or network that did not start. It quotes the end of a host's console.log.
+        for the first host or network that did not start. The error quotes the end of console.log.
         """
         order: Order = {
             "root": str(self.root),

@@ -55,7 +55,7 @@ def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
 
 
 def group_equal(content_by_name: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
-    """Return one pair (names, content) for each different content: the names that have it."""
+    """Return a pair (all names that have this content, the content) for each different content."""
     names_by_content = group_by_key((content, name) for name, content in content_by_name.items())
     return [(tuple(names), content) for content, names in names_by_content.items()]
 
@@ -115,7 +115,7 @@ def expand_ranges(text: str) -> tuple[str, ...]:
     spans = [_parse_spans(inner, text) for inner in pieces[1::2]]
     count = 1
     for choices in spans:
-        # The count is capped, because the message below shows it, and Python refuses to convert a
+        # The count is capped, because an error message shows it, and Python refuses to convert a
         # number of 5,000 digits to text.
         count = min(10**15, count * sum(high - low + 1 for low, high, _ in choices))
     if count > MAX_NAMES:

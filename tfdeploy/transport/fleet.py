@@ -136,9 +136,9 @@ class SshFleet:
     def _recent_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
         """Return the time-out error of the host if the error is recent, else None.
 
-        The error is recent if the previous call of `each` raised it, and if this call has ended
-        just now. A command that calls `each` twice therefore waits only once for a host that does
-        not answer.
+        The error is recent if it came during the previous call of `each`, and if less than
+        REPEATED_S seconds have passed since the end of that call. A command that calls `each` twice
+        therefore waits only once for a host that does not answer.
         """
         began, ended = self._last_each
         error, when = entry.timeout or (None, 0.0)

@@ -11,8 +11,9 @@ import re
 import shlex
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+-][A-Za-z0-9_./:,@=+-]*\Z")
-# Inside '...', a ' ends the quotes, ! is csh's history, and \ is an escape for fish and printf.
-# Control characters break lines or are lost. \udc80 to \udcff stand for bytes that are not UTF-8.
+# Matches the characters that must be escaped inside '...'. There, a ' ends the quotes, ! is csh's
+# history, and \ is an escape for fish and printf. Control characters break lines or are lost.
+# \udc80 to \udcff stand for bytes that are not UTF-8.
 _SPECIAL = re.compile(r"['!\\\x00-\x1f\x7f%\udc80-\udcff]")
 
 

@@ -222,7 +222,7 @@ class _Startup:
         return f"; it said: {text!r}" if text else ""
 
 
-_SHELL_CURE = "the account needs a login shell that runs commands; test it with `ssh HOST true`"
+_SHELL_CURE = "the account needs a login shell that runs commands; `ssh HOST true` tests this"
 _FORK_CURE = "end processes of this user on the host, or allow the user more of them (`ulimit -u`)"
 _REASONS = {
     "no_python": "there is no Python: a command over SSH finds none of the inventory's `python:`, "

@@ -1,7 +1,7 @@
 """Build PROGRAM, which a host runs before it has the agent, on any Python 3.8 or newer.
 
-PROGRAM trusts no existing folder on the host. It runs an agent only if the folder has the right
-owner and the hash of the agent's files is the folder's name (see ownership.py). A missing or
+PROGRAM trusts no existing folder on the host. It runs an agent only after ownership.py has found
+that the folder has the right owner, and that its files are those of this version. A missing or
 damaged agent is installed first.
 """
 
@@ -69,7 +69,8 @@ def move_into_place(fresh, workdir, name):
             pass
 """
 # The last part of PROGRAM. It reads the line `NAME HOST WORKDIR`, which follows PROGRAM on standard
-# input. Most starts do not need REST, so this part imports and compiles as little as possible.
+# input. REST is the source for the installation and for errors. Most starts do not need REST, so it
+# is compiled only on demand.
 _START = b"""
 def send(line):
     sys.stdout.write("\\n" + line + "\\n")

@@ -1,7 +1,7 @@
 """Build the arguments of an OpenSSH command that connects to a target.
 
 The arguments contain `-F none`, because the target already has the values of the user's
-configuration. The only files that this module reads are those of known hosts, because they
+configuration. The only files that this module reads are the known_hosts files, because they
 determine the order of the host key algorithms. No value of a target can begin with `-`.
 """
 

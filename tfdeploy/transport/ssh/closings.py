@@ -32,8 +32,8 @@ _RETRIES = "tfdeploy retries for up to {patience:g} s"
 
 
 # OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. After six
-# failed logins, the penalty is 30 s, so retries for 40 s succeed in the end. They do not make the
-# penalty longer.
+# failed logins, the penalty is 30 s, so retries for 40 s succeed in the end. Retries do not make
+# the penalty longer.
 HELD_OFF = EarlyClosing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,

@@ -132,8 +132,8 @@ def _explain_unknown(
     what = f"is not known: {shown_key}"
     if judged.authorities:
         source = judged.authorities[0].source
-        what += f"; {source} has a @cert-authority line for this host, but tfdeploy checks "
-        what += "no host certificates"
+        what += f"; {source} has a @cert-authority line for this host, "
+        what += "but tfdeploy checks no host certificates"
     return what, f"`tfdeploy trust --limit {host}`"
 
 

@@ -123,7 +123,7 @@ class LoopbackTunnel:
     def _forward(self, connection: _Connection) -> None:
         """Forward one connection until it ends."""
         try:
-            # `close` ends only connections that were accepted before. A later one must not be
+            # `close` ends only the connections that it finds. A later connection must not be
             # forwarded.
             if not self._closed:
                 connection.forward(self._dial)
