@@ -45,11 +45,11 @@ MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = (
     "journal",
     "decided",
 )
-# used by serve/audit_log.py
+# Names of the audit log's folder and of the files in it. serve/audit_log.py reads and writes them.
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"
 FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # used by minder/firewall.py
 FORWARDED_END = "word.told"  # written by the verb run.tell, see mesh/forwarded_end.py
-# Written by the modules in sampling/. Each task also has a file SAMPLES of its own.
+# The modules in sampling/ write these files. Each task also has a file SAMPLES of its own.
 SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"
 # Names of files of one task of a run on one host. A task also has a JOURNAL, SAMPLES and the files
 # of its log, see log/format.py.

@@ -139,7 +139,7 @@ def check_agent(folder: str) -> None:
 
 def check_owner(file_stat: os.stat_result, path: str, workdir: str) -> None:
     """Check that `path` belongs to this user or root, and that no other user may write to it.
-    `path` may be of any type. Raises UntrustedPath."""
+    `path` may be a file, a folder or a link. Raises UntrustedPath."""
     _check_entry(file_stat, path, workdir, stat.S_IFMT(file_stat.st_mode), "names")
 
 

@@ -18,7 +18,7 @@ else:
     from collections import namedtuple
 
     class _Made:
-        """A field with a new default value (such as an empty list) for each record."""
+        """A field whose default value, such as an empty list, is made anew for each record."""
 
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata

@@ -113,7 +113,7 @@ class RestartCount(_RestartCount, total=False):
     # The number of the gang's latest start when this attempt began; the first start has the number
     # 1. Added in 0.1.0.
     round: int
-    how: str  # how this attempt ended, in words. Added in 0.1.0.
+    how: str  # how the last attempt that died ended, in words. Added in 0.1.0.
 
 
 class SharedState(TypedDict):
@@ -136,7 +136,7 @@ class SharedState(TypedDict):
 class Health(TypedDict):
     """The health of a stalled task, as stored in state.json. Added in 0.1.0."""
 
-    word: str  # "stalled"
+    word: str  # always "stalled"
     attempt: int
     reason: str
     since: float  # when the task was last active

@@ -222,10 +222,11 @@ def _refuse_overlapping_folders(job: Job, value_by_field: dict[str, LocatedValue
 
 
 def _refuse_invalid_setup(job: Job, root: Node, value_by_field: dict[str, LocatedValue]) -> None:
-    """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
+    """Raise ConfigError if `setup` names no requirements, or if its folder of wheels cannot be
+    used.
 
-    The folder of wheels must not be the code folder. No data set may have the name that is reserved
-    for the wheels.
+    The folder of wheels must not be the code folder. A data set must not have the name WHEELS,
+    which is reserved for the wheels.
     """
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:

@@ -29,8 +29,8 @@ _READ_BYTES = 1 << 16  # one read from a pipe returns at most this many bytes
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
     """Return {variable name: secret value}.
 
-    Raises UsageError if environment variables are not set, with a list of them. Raises ConfigError
-    if another source has no usable value.
+    If environment variables are not set, raises UsageError with a list of them. If another source
+    has no usable value, raises ConfigError.
     """
     sources = {
         name: job.secret_sources.get(name, SecretSource(variable=name)) for name in job.secrets

@@ -87,7 +87,8 @@ user = _make_text_reader("a user name", USER, "a user name: letters, digits, _ .
 
 
 def mapping_of(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
-    """Return a function that reads a mapping whose values other functions read."""
+    """Return a function that reads a mapping, and returns the nodes of its values. Other functions
+    read these nodes."""
 
     @accepts(**schema)
     def read(node: Node) -> dict[str, Node]:

@@ -24,8 +24,8 @@ _MANY_SLOTS = 256
 
 
 def is_hostfile(lines: Sequence[str]) -> bool:
-    """Return True if every line begins with a host's name. The lines contain no comments or empty
-    lines."""
+    """Return True if every line begins with a host's name. `lines`: the lines without comments and
+    empty lines."""
     return bool(lines) and all(map(_LINE.match, lines))
 
 

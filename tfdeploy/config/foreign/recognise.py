@@ -25,7 +25,7 @@ def read_inventory_tree(path: Path) -> Node:
     if tree is not None:
         return tree
     root = parse_yaml(text, path)
-    # An inventory in tfdeploy's own format loads no reader of another format.
+    # Readers of other formats are imported only if the inventory is not in tfdeploy's own format.
     if "hosts" in root.keys:
         return root
     from tfdeploy.config.foreign import ansible_yaml
