@@ -23,7 +23,8 @@ from tfdeploy.text.nexts import root_command_on_host
 class Problem(NamedTuple):
     """One problem of a host.
 
-    `fix`: a command for the operator's machine, or what to write into which file.
+    `fix`: what the operator can do: a command to type on the control machine, or a text to write
+    into a file.
     """
 
     detail: str
@@ -113,7 +114,10 @@ class HostCase:
     python_by_module: Mapping[str, str | None] = field(default_factory=dict)
 
     def command(self, *words: str, root: bool = False) -> str:
-        """Return what to type to run a command on this host. `root`: the command needs root."""
+        """Return what to type on the control machine to run `words` on this host.
+
+        `root`: True if the command needs root.
+        """
         return root_command_on_host(self.host.name, self.facts.user if root else "root", *words)
 
     def pip_install(self, *packages: str) -> str:

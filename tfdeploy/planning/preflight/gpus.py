@@ -31,14 +31,14 @@ def gpus(case: HostCase) -> Iterator[Problem]:
         return
     smi, devices = case.command("nvidia-smi"), case.preflight.nvidia_devices
     if case.facts.gpu_error:
-        yield Problem(case.facts.gpu_error, f"{smi}; after an update of the driver: reboot")
+        yield Problem(case.facts.gpu_error, f"{smi}; if the driver was updated, reboot the host")
     elif devices and not case.facts.gpus:
         yield Problem(
-            f"{devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing",
+            f"{devices} GPUs of NVIDIA are on the bus, but nvidia-smi is missing",
             f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`",
         )
     elif busy := placed.busy_gpus_text(case.host, case.facts):
-        yield Problem(f"in use, so left out: {busy}", smi)
+        yield Problem(f"a launch leaves out GPUs that are in use: {busy}", smi)
 
 
 def driver(case: HostCase) -> Iterator[Problem]:
@@ -55,7 +55,7 @@ def driver(case: HostCase) -> Iterator[Problem]:
     has, needed = case.preflight.driver, next(drivers, None)
     if has and version_numbers(has) < version_numbers(needed):
         yield Problem(
-            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {version} needs: it "
-            "would use the CPU",
+            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {version} needs: "
+            "TensorFlow would use the CPU",
             f"install NVIDIA's driver {needed} or newer on {case.host.name}, then reboot",
         )

@@ -40,7 +40,7 @@ RULES: dict[str, Rule] = {
     "runs": login.live_runs,
     "problems": login.unreported_problems,
 }
-# A launch applies these rules too, because the planner does not check for these problems.
+# These rules find problems that the planner does not find, so a launch applies them too.
 BEYOND_PLAN = (
     "packages",
     "reserve",
@@ -107,7 +107,7 @@ def failed_error_checks(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tu
 def unreachable_host_checks(error: TfdeployError) -> tuple[Check, ...]:
     """Return the checks of a host that could not be probed.
 
-    The cause is that ssh failed, or tfdeploy's agent on the host.
+    Either the ssh connection failed, or tfdeploy's agent on the host failed.
     """
     name = "ssh" if isinstance(error, HostUnreachable) else "agent"
     passed = () if name == "ssh" else (Check("ssh"),)
@@ -164,9 +164,11 @@ def _add_comparisons(probed: ProbeResults, checks_by_host: dict[str, list[Check]
     """Add the problems that only a comparison of several hosts shows.
 
     A problem with a host's address becomes a failed check "address" and replaces the host's passed
-    check "address". If no plan can be made, the reason becomes a failed check "plan" of the host
-    that the reason names. This check is left out if that host has an error already. If the reason
-    names no host, the check "plan" is added to the first host.
+    check "address".
+
+    If no plan can be made, the error becomes a failed check "plan" of the host that the error
+    names, unless this host has an error already. If the error names no host, the check "plan" is
+    added to the first host.
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}

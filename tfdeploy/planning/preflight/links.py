@@ -18,7 +18,7 @@ from tfdeploy.text.nexts import command_on_host, root_command_on_host
 
 MOST_LINKS = 20_000  # limits the number of connections that one preflight tests
 MOST_PORTS = 8  # limits the number of ports that are tested on one host
-SAMPLE = 2  # number of ports tested on a host if there is no plan: both ends of the host's range
+SAMPLE = 2  # without a plan, two ports are tested on a host: both ends of its range
 SLOW = 5  # a connection is slow if it is this many times slower than the median
 FAST_MBIT_S = 1000.0  # a connection that is at least this fast is never called slow
 _NEAR_MS = 2.0  # a round trip of at most this many milliseconds is never called slow
@@ -48,7 +48,8 @@ def listening_ports(
             continue
         taken = spent.setdefault(shared_port_key(address), set())
         free = [port for port in sorted(seen.free_ports) if port not in taken]
-        # The lowest and the highest free port: a firewall may block only a part of the range.
+        # Without a plan, the lowest and the highest free port are tested, because a firewall may
+        # block only a part of the range.
         chosen = planned.get(name) or tuple(dict.fromkeys((*free[:1], *free[-1:])))
         if chosen:
             ends_by_host[name] = HostPorts(address, chosen[:most])
@@ -74,9 +75,9 @@ def explain_failure(
 ) -> LinkResult:
     """Return the failed connection, with texts that explain the cause and suggest a fix.
 
-    In the texts, the names of hosts stand only after the words `--limit` and `as root on`. So texts
-    of many connections that differ only in these names can be shown as one. `detail`: more about
-    the cause; for the cause `other`, what answers instead of the host.
+    In the texts, names of hosts stand only after the words `--limit` and `as root on`. So the
+    caller can show texts that differ only in these names as one text. `detail`: more about the
+    cause; for the cause `other`, what answers instead of the host.
     """
     low, high = target_host.ports
     opened = root_command_on_host(
@@ -149,7 +150,7 @@ def pair_rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def mark_slow_links(links: Sequence[LinkResult]) -> tuple[LinkResult, ...]:
-    """Return the connections. Those that are much slower than the median get a remark (`why`).
+    """Return the connections, with a remark (`why`) on each that is much slower than the median.
 
     A slow connection does not count as failed.
     """

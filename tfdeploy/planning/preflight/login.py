@@ -13,8 +13,8 @@ def shell_output(case: HostCase) -> Iterator[Problem]:
     if case.noise:
         shown = case.noise if len(case.noise) <= _SHOWN else case.noise[: _SHOWN - 3] + "..."
         yield Problem(
-            f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail "
-            "on that",
+            f"its login shell prints {shown!r} even without a terminal, which makes scp, rsync "
+            "and git fail",
             f"`tfdeploy ssh {case.host.name}`, and add this line to ~/.bashrc (zsh: ~/.zshenv), "
             "above all commands that print: [ -t 1 ] || return (csh, in ~/.cshrc: "
             "if (! $?prompt) exit; fish, in config.fish: status is-interactive; or return)",
@@ -33,7 +33,7 @@ def logout_cleanup(case: HostCase) -> Iterator[Problem]:
     if at_logout.kills:
         yield Problem(
             "logind kills all that you run when your last session ends (KillUserProcesses): the "
-            "run would end with the launch",
+            "run would end when the launch disconnects",
             f"{fix}, or write KillExcludeUsers=root {facts.user} in /etc/systemd/logind.conf",
             "error",
         )

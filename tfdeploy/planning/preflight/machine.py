@@ -127,8 +127,8 @@ def shared_memory(case: HostCase) -> Iterator[Problem]:
     elif space.free_bytes < SHARED_BYTES:
         enlarge = case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True)
         yield Problem(
-            f"/dev/shm has {format_binary_bytes(space.free_bytes)} free: NCCL and data loaders "
-            "use it",
+            f"/dev/shm has {format_binary_bytes(space.free_bytes)} free, which may be too little "
+            "for NCCL and data loaders",
             f"{enlarge}; or start the container with --shm-size=8g",
         )
 
@@ -138,7 +138,7 @@ def temporary_folder(case: HostCase) -> Iterator[Problem]:
     if space is None or not space.writable:
         path = space.path if space else "/tmp"
         fix = f"{case.command('chmod', '1777', path, root=True)}; or set TMPDIR"
-        if space and not space.free_bytes:  # the folder does not exist
+        if space and not space.free_bytes:  # then the folder does not exist
             fix = "change TMPDIR in the start-up files of the login shell, or create that folder"
         yield Problem(f"{case.facts.user} cannot write in {path}", fix)
     elif space.free_bytes < TEMPORARY_BYTES:

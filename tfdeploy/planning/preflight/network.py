@@ -67,7 +67,7 @@ def protection_level(case: HostCase) -> Iterator[Problem]:
             yield Problem(
                 f"`protect: peers` is impossible ({hindered['peers']}): whoever reaches the ports "
                 "of a run can connect to them",
-                f"{fix}; or accept it: `tfdeploy launch --allow-open`" if is_open else fix,
+                f"{fix}; or accept the risk: `tfdeploy launch --allow-open`" if is_open else fix,
                 "error" if is_open else "warning",
             )
         elif LEVELS.index(can) > LEVELS.index(usual):

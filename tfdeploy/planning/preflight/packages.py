@@ -22,12 +22,12 @@ _LEVELS: dict[bool, Level] = {True: "error", False: "warning"}
 def packages(case: HostCase) -> Iterator[Problem]:
     """Yield a problem for imported modules that the host lacks, or that a file of the code hides.
 
-    A lack is an error if every run of the program reaches the import, and a warning otherwise.
+    A missing module is an error if every run of the program reaches the import, else a warning.
     """
     for module, file in case.needs.hidden.items():
         yield Problem(
-            f"every `import {module}` finds {file} of the code, also those of Python's own modules "
-            "and of packages",
+            f"{file} of the code replaces the module {module} for all that import it, also for "
+            "Python's own modules and for packages",
             f"rename {file}, and correct the program's imports of it",
         )
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
@@ -63,7 +63,8 @@ def _missing_module_fix(case: HostCase, missing: Import) -> str:
         return f"did you mean {near}, which is in the code?"
     if package_names.package_providing(module):
         return ""
-    # Either a newer Python has dropped the module, or the system has it in a separate package.
+    # The module is missing because a newer Python has dropped it, or because the system has it in a
+    # separate package.
     return (
         f"{module} is a part of Python that this Python {case.facts.python_version} lacks: write "
         f"`python: PATH` for {case.host.name} in the inventory, to use a Python that has {module}"

@@ -24,7 +24,7 @@ def python(case: HostCase) -> Iterator[Problem]:
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem(
-            f"no environment for the present content of {case.needs.requirements}",
+            f"there is no environment for the present content of {case.needs.requirements}",
             "`tfdeploy setup`",
             "error",
         )

@@ -36,8 +36,8 @@ def clock(case: HostCase) -> Iterator[Problem]:
 def seconds_ahead(skew_s_by_host: Mapping[str, float]) -> dict[str, float]:
     """Return {host: seconds by which its clock is ahead of the clocks of most hosts}.
 
-    `skew_s_by_host`: {host: seconds by which its clock is ahead of this machine's clock}, which may
-    be wrong.
+    `skew_s_by_host`: {host: seconds by which its clock is ahead of this machine's clock}. With more
+    than two hosts, their median is subtracted, because this machine's clock may be wrong.
     """
     usual = statistics.median_low(skew_s_by_host.values()) if len(skew_s_by_host) > 2 else 0.0
     return {host: skew_s - usual for host, skew_s in skew_s_by_host.items()}

@@ -150,5 +150,5 @@ def test_file_that_hides_a_module_of_python_is_reported(facts_of: FactsOf) -> No
         ProbeResults(seen_of(facts_of), Needs(hidden={"queue": "src/queue.py"})), ("packages",)
     )
     [failure] = checks["n1"]
-    assert failure.level == "warning" and "finds src/queue.py of the code" in failure.detail
+    assert failure.level == "warning" and "src/queue.py of the code replaces" in failure.detail
     assert (failure.fix or "").startswith("rename src/queue.py")
