@@ -123,7 +123,7 @@ def test_a_canary_and_a_key_in_the_code_folder_are_sent_nowhere(operator: Tfdepl
     plain = job.read_text()
     for via in ("auto", "rsync"):
         job.write_text(plain + f"data: {{images: {{path: images, via: {via}}}}}\n")
-        assert "labels is the secret TOKEN, and lies in a data set" in refused(operator, 2, "sync")
+        assert "labels is the secret TOKEN, but lies in a data set" in refused(operator, 2, "sync")
     job.write_text(plain + f'metrics: {{step: "{CANARY} (.*)"}}\n')
     assert "metrics.step holds the value of the secret TOKEN" in refused(
         operator, 2, "launch", "--wait"

@@ -36,7 +36,7 @@ class DataListing:
     attributes_digest: str
     # one text for each link that leads out of the data set or nowhere
     warnings: tuple[str, ...]
-    stamp: str  # the text of an agent.stamp.Stamp, which differs after each change
+    stamp: str  # the text of an agent.stamp.Stamp; it changes when the data set changes
     # The files that must not be sent. `list_again` needs them.
     withheld_files: WithheldFiles = field(default=NONE, repr=False, compare=False)
 
@@ -99,13 +99,15 @@ def list_data_set(
         ) from error
     except SpecialFile as error:
         raise Refused(
-            str(error.strerror), where=str(error.filename), next="move it out of the data set"
+            str(error.strerror),
+            where=str(error.filename),
+            next="move this file out of the data set",
         ) from error
     except OSError as error:
         raise Refused(
             f"the data set cannot be read: {error.strerror}",
             where=source,
-            next="make it readable for you",
+            next="make the data set readable for yourself",
         ) from error
     return replace(
         make_data_listing(source, is_folder, rows, str(stamp)), withheld_files=withheld_files
@@ -113,8 +115,10 @@ def list_data_set(
 
 
 def _similar_path(missing: str) -> str:
-    """Return the part of the path up to its first missing name, with a similar existing name
-    instead of the missing one. Return "" if there is no similar name."""
+    """Return the path up to its first missing name, which is replaced by a similar existing name.
+
+    Return "" if there is no similar name.
+    """
     folder, name = os.path.split(missing)
     if not os.path.isdir(folder):
         return _similar_path(folder) if folder != missing else ""
@@ -141,9 +145,9 @@ def _make_stamping_visitor(root: str, stamp: Stamp, withheld_files: WithheldFile
         file = find(os.fsdecode(path), file_stat)
         if file is not None:
             raise ConfigError(
-                f"{os.fsdecode(path)} is {file.description}, and lies in a data set",
+                f"{os.fsdecode(path)} is {file.description}, but lies in a data set",
                 where=os.path.join(root, os.fsdecode(path)),
-                next="move it out of the data set",
+                next="move the file out of the data set",
             )
 
     return visit

@@ -21,7 +21,7 @@ from tfdeploy.text.typed import convert
 # could change again without a new mtime.
 SETTLED_NS = 2_000_000_000
 FileStamp = tuple[int, int, int, int, int]  # the numbers: size, mtime_ns, ctime_ns, inode, device
-# (stamp, sha256 of the content, private_key_line of the content)
+# (stamp, sha256 of the content, line number of the first private key in the content or 0)
 CachedHash = tuple[FileStamp, str, int]
 
 

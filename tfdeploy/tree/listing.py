@@ -25,8 +25,8 @@ _CACHE_NAMES = """
 """
 CACHES = frozenset(_CACHE_NAMES.split())
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
-# git must not get these variables, because with them it would use another repository than the one
-# of the folder.
+# These variables are removed before git is started, because they would make git use another
+# repository than that of the folder.
 _LOCAL_VARIABLES = """
     GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES
     GIT_COMMON_DIR GIT_NAMESPACE GIT_PREFIX GIT_CONFIG_PARAMETERS GIT_CEILING_DIRECTORIES
@@ -203,7 +203,7 @@ class _Git:
         # `git check-ignore` ends with 1 if no pattern names a path.
         if completed.returncode > 1:
             if not repository_options and b"not a git repository" in completed.stderr:
-                return ""  # .git is broken, or is on another file system
+                return ""  # the folder's .git is broken or on another file system
             raise self._git_error(os.fsdecode(completed.stderr))
         self.warnings += [
             line
@@ -217,8 +217,8 @@ class _Git:
         return Refused(
             f"git cannot list the code: {first}",
             where=self.folder,
-            next=f"`git config --global --add safe.directory {self.folder}`, if you trust what is "
-            "in it"
+            next=f"`git config --global --add safe.directory {self.folder}`, if you trust its "
+            "content"
             if "dubious ownership" in stderr
             else f"`git -C {self.folder} status`",
         )

@@ -29,7 +29,7 @@ TRIES = 3  # a changing file is read at most this many times
 _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # number of files that a thread hashes at a time
 FileWithStat = tuple[str, os.stat_result]  # (path, its lstat)
-# (entry, private_key_line of its content, see `tree/key_blocks.py`)
+# (entry, line number of the first private key in the file's content or 0).
 HashedEntry = tuple[ManifestEntry, int]
 # If tfdeploy itself wrote a file (a report or a table), the hash cache stores the file's sha256
 # with this prefix.
@@ -216,7 +216,7 @@ def _hash_batch(top: str, paths: list[str], hashes: HashCache) -> list[HashedEnt
             raise Refused(
                 f"{path!r} cannot be read: {error.strerror}",
                 where=top,
-                next=f"make it readable, or list it in {IGNORE_FILE}",
+                next=f"make the file readable, or list it in {IGNORE_FILE}",
             ) from error
         hashes.put(path, make_stamp(file_stat), sha256, read_ns, line)
         hashed.append((_make_entry(path, file_stat, sha256), line))

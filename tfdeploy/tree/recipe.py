@@ -69,7 +69,7 @@ def read_recipe(
             raise ConfigError(
                 f"{requirements_file} is {file.description}",
                 where=f"{setting}.requirements",
-                next="name a file of requirements",
+                next="name a requirements file",
             )
     root = os.path.commonpath([path.parent for path in texts])
     files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
@@ -102,7 +102,9 @@ def _read_with_includes(requirements: Path, setting_name: str) -> dict[Path, str
             continue
         if len(texts) == MOST_FILES:
             raise ConfigError(
-                f"more than {MOST_FILES} files of requirements", where=where, next="include fewer"
+                f"more than {MOST_FILES} requirements files",
+                where=where,
+                next="include fewer files",
             )
         texts[path] = _read_requirements(path, where)
         for line, requirement in logical_lines(texts[path]):
@@ -112,9 +114,9 @@ def _read_with_includes(requirements: Path, setting_name: str) -> dict[Path, str
             if name and "://" not in name:
                 if os.path.isabs(name):
                     raise ConfigError(
-                        f"{name} is a path of this machine",
+                        f"{name} is an absolute path of this machine",
                         where=position,
-                        next="name it relative to this file",
+                        next="write the path relative to this requirements file",
                     )
                 to_read.append((Path(os.path.normpath(path.parent / name)), position))
             elif not included:
@@ -128,15 +130,15 @@ def _read_requirements(path: Path, where: str) -> str:
             raise ConfigError(
                 f"{path} is larger than {MOST_BYTES} bytes",
                 where=where,
-                next="name a file of requirements",
+                next="name a requirements file",
             )
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(
-            f"there is no file {path}", where=where, next="correct the name, or write the file"
+            f"there is no file {path}", where=where, next="correct the name, or create the file"
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError("not in UTF-8", where=str(path), next="save it in UTF-8") from error
+        raise ConfigError("not in UTF-8", where=str(path), next="save the file in UTF-8") from error
     except OSError as error:
         raise ConfigError(
             f"{path}: {error.strerror}", where=where, next="name a file that you can read"
@@ -146,7 +148,8 @@ def _read_requirements(path: Path, where: str) -> str:
 def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of each requirement or option in a requirements file.
 
-    Continued lines are joined, and get the number of the first of them. Comments are removed.
+    A line that ends with a backslash is joined with the next line; the number is that of the first
+    line. Comments are removed.
     """
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -9,7 +9,7 @@ from tfdeploy.tree.recipe import EnvironmentRecipe, logical_lines
 
 
 def find_unfit_wheels(recipe: EnvironmentRecipe, python_version: str) -> list[str]:
-    """Return the wheels of the required packages that have no file for this Python on Linux.
+    """Return all wheels of those required packages that have no wheel for this Python on Linux.
 
     A source archive always fits. A requirement with a marker, such as `; python_version < "3.9"`,
     may not be needed, so its wheels are not returned.

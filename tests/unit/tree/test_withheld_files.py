@@ -105,7 +105,7 @@ def test_data_set_with_withheld_file_is_refused_with_path(code: Path, tmp_path: 
     os.link(outside, data / "images/2")
     for source in (data, data / "images/2"):
         with pytest.raises(
-            ConfigError, match="2 is the secret T, and lies in a data set"
+            ConfigError, match="2 is the secret T, but lies in a data set"
         ) as caught:
             list_data_set(source, withhold(outside))
         assert caught.value.where == str(data / "images/2")
