@@ -50,7 +50,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
     A line such as `tfdeploy VERB [--flag]` is not a command and is left out.
     """
-    blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
+    blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text)).replace("\\\n", " ")
     for typed in _COMMAND.findall(blocks):
         words = shlex.split(typed, comments=True)
         if (

@@ -76,7 +76,7 @@ def test_example_matches_schema(name: str) -> None:
             ".tasks[0].state: 'going' is none of",
         ),
         ('"accuracy": 0.91', '"accuracy": null', ".tasks[0].metrics.accuracy: None is no number"),
-        ('"attempt": 1, ', "", ".tasks[0].attempt is missing"),
+        ('"attempt": 1,', "", ".tasks[0].attempt is missing"),
         ('"attempt": 1', '"attempt": 1, "tries": 1', ".tasks[0].tries is not in the schema"),
         ('"attempt": 1', '"attempt": true', ".tasks[0].attempt: True is no integer"),
         ('"gpus": [0]', '"gpus": ["0"]', ".tasks[0].gpus[0]: '0' is no integer"),
