@@ -32,7 +32,8 @@ except ImportError:  # a checkout from before the modules had rooms
     import tfdeploy.agent.serve as server
     from tfdeploy.transport import agentzip as archive, bootstrap
 told = "--host" in open(server.__file__).read()
-sys.stdout.buffer.write(json.dumps([archive.agent_name(), len(bootstrap.PROGRAM), told]).encode() + b"\\n")
+header = json.dumps([archive.agent_name(), len(bootstrap.PROGRAM), told])
+sys.stdout.buffer.write(header.encode() + b"\\n")
 sys.stdout.buffer.write(bootstrap.PROGRAM + archive.agent_zip())
 """
 START = """

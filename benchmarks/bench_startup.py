@@ -47,7 +47,8 @@ PROGRAMS: dict[Shell, tuple[list[str], str]] = {
     # nothing replace them.
     "zsh": (
         ["-f"],
-        "compdef() { :; }; compadd() { :; }; _wanted() { :; }; _describe() { :; }; compset() { :; }; "
+        "compdef() { :; }; compadd() { :; }; _wanted() { :; }; _describe() { :; }; "
+        "compset() { :; }; "
         ". {script}; words=(${(s: :)1}); [[ $1 != *' ' ]] || words+=(''); "
         "CURRENT=$#words PREFIX=$words[-1]; for ((n = 0; n < $2; n++)); do _tfdeploy; done; true",
     ),

@@ -62,7 +62,8 @@ def measure(argv: list[str], cwd: Path, env: dict[str, str]) -> Peak:
     peak.seconds = time.monotonic() - began
     if process.returncode:
         raise SystemExit(
-            f"{' '.join(argv)}: exit {process.returncode}\n{output[-2000:].decode(errors='replace')}"
+            f"{' '.join(argv)}: exit {process.returncode}\n"
+            f"{output[-2000:].decode(errors='replace')}"
         )
     return peak
 

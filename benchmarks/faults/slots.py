@@ -27,7 +27,8 @@ secret = sys.argv[2].encode()
 commands = {}
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
-        words = open("/proc/%s/cmdline" % pid, "rb").read().replace(b"\0", b" ").decode("utf-8", "replace")
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            words = file.read().replace(b"\0", b" ").decode("utf-8", "replace")
         env = open("/proc/%s/environ" % pid, "rb").read().split(b"\0")
     except OSError:
         continue
@@ -46,14 +47,20 @@ for run, workdir in runs.items():
     for folder, folders, names in os.walk(workdir):
         inside = folder[len(workdir):]
         if inside.endswith("/hosts"):
-            halves = [each for each in folders if not os.path.exists(os.path.join(folder, each, "part.json"))]
+            halves = [
+                each for each in folders
+                if not os.path.exists(os.path.join(folder, each, "part.json"))
+            ]
             left += ["half folder %s/%s" % (inside, each) for each in halves]
         if inside.endswith("/runs/" + run) and "hosts" not in folders:
             left.append("half run " + inside)
         left += ["half copy " + each for each in folders if each.startswith(".cwd.")]
         for name in names:
             path = os.path.join(folder, name)
-            if inside.endswith("/locks") and name.endswith(".lock") or "/runs/" in inside and name.endswith(".tmp"):
+            if (
+                inside.endswith("/locks") and name.endswith(".lock")
+                or "/runs/" in inside and name.endswith(".tmp")
+            ):
                 left.append("temporary " + path)
             if folder.endswith("/.indoubt"):
                 left.append("in doubt " + name)

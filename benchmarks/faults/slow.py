@@ -48,7 +48,8 @@ def find_verb(name):
     verb = _find(name)
     def slowly(call):
         try:
-            with open(call.context.workdir + "/../slow-" + call.context.workdir.rpartition("/")[2]) as said:
+            workdir = call.context.workdir
+            with open(workdir + "/../slow-" + workdir.rpartition("/")[2]) as said:
                 when, which, seconds = _json.load(said)
         except OSError:
             return verb(call)
@@ -87,11 +88,15 @@ def slow(package):
         if name == "tfdeploy/agent/serve/server.py":
             text += {SLOW.encode()!r}
         if name == "tfdeploy/agent/mesh/mesh.py":
-            text = text.replace(b"NO_MINDER_AFTER_S = 6.0", b"NO_MINDER_AFTER_S = %r" % (6.0 * scale))
+            text = text.replace(
+                b"NO_MINDER_AFTER_S = 6.0", b"NO_MINDER_AFTER_S = %r" % (6.0 * scale)
+            )
         yield name, text
 archive._read_members = slow
 whole = host_parts._host_part
-host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
+host_parts._host_part = lambda *plan: replace(
+    whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale
+)
 renewal.EVERY_S *= scale
 call = launch.call_all
 def call_all(*words, timeout_s=60.0, **more):

@@ -17,8 +17,10 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 24, 56, 64
 LEAST, MOST = 1.0, 1.5
 COLOURS = ("#2f81f7", "#d4491e", "#8957e5", "#2da44e")
 GOALS = ((1000, 1.15), (10_000, 1.3))
-STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { font-size: 15px; fill: #1f2328 }
-.grid { stroke: #8c959f; stroke-opacity: .3 } .goal { stroke: #8c959f; stroke-width: 2; stroke-dasharray: 4 3 }
+STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } \
+.title { font-size: 15px; fill: #1f2328 }
+.grid { stroke: #8c959f; stroke-opacity: .3 } \
+.goal { stroke: #8c959f; stroke-width: 2; stroke-dasharray: 4 3 }
 @media (prefers-color-scheme: dark) { text { fill: #9198a1 } .title { fill: #f0f6fc } }"""
 
 
