@@ -110,9 +110,9 @@ def test_the_step_of_keras() -> None:
 
 
 def test_numbers() -> None:
-    assert [parse_number(text) for text in ("1,200", "1_200", "3e-4", ".5", "-1", "", None, "nan", "1e999", "x")] == [
-        1200, 1200, 3e-4, 0.5, -1, None, None, None, None, None,
-    ]  # fmt: skip
+    texts = ("1,200", "1_200", "3e-4", ".5", "-1", "", None, "nan", "1e999", "x")
+    numbers = [1200, 1200, 3e-4, 0.5, -1, None, None, None, None, None]
+    assert [parse_number(text) for text in texts] == numbers
 
 
 def test_a_rate_that_is_no_number_is_none() -> None:

@@ -87,11 +87,12 @@ def test_the_loss_is_the_one_that_is_surely_meant(
 
 def test_named_ones_then_loss_and_accuracy_come_first_and_those_of_each_layer_last() -> None:
     names = [
-        "logs/layer1/weights/summaries/mean_1", "logs/layer1/weights/summaries/stddev_1/stddev", "logs/batch/fraction_of_32_full",
-        "logs/learning_rate", "logs/max", "logs/accuracy_1", "logs/loss", "f1", "ms/step",
+        "logs/layer1/weights/summaries/mean_1", "logs/layer1/weights/summaries/stddev_1/stddev",
+        "logs/batch/fraction_of_32_full", "logs/learning_rate", "logs/max", "logs/accuracy_1",
+        "logs/loss", "f1", "ms/step",
     ]  # fmt: skip
     assert sort_metrics(names, job_metrics=("f1",)) == [
         "f1", "logs/accuracy_1", "logs/loss", "logs/learning_rate", "ms/step",
-        "logs/layer1/weights/summaries/mean_1", "logs/layer1/weights/summaries/stddev_1/stddev", "logs/batch/fraction_of_32_full",
-        "logs/max",
+        "logs/layer1/weights/summaries/mean_1", "logs/layer1/weights/summaries/stddev_1/stddev",
+        "logs/batch/fraction_of_32_full", "logs/max",
     ]  # fmt: skip

@@ -57,8 +57,14 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
     "not yet for long enough": (facts(signs={"worker:0": LifeSigns(still_s=299.0)}), None),
     "just starting": (facts(signs={"worker:0": LifeSigns(still_s=400.0, starting=True)}), None),
     "stands still alone, asynchronous": (facts(signs={"worker:0": STILL}), ALONE),
-    "waits for slower ones that compute, synchronous": (facts("sync", signs={"worker:0": STILL}), None),
-    "waits for slower ones that compute, mirrored": (facts("mirrored", signs={"worker:0": STILL, "worker:1": STILL}), None),
+    "waits for slower ones that compute, synchronous": (
+        facts("sync", signs={"worker:0": STILL}),
+        None,
+    ),
+    "waits for slower ones that compute, mirrored": (
+        facts("mirrored", signs={"worker:0": STILL, "worker:1": STILL}),
+        None,
+    ),
     "all stand still, synchronous": (facts("sync", signs=ALL_STILL), ALONE),
     "only the servers are busy": (facts("sync", signs={**ALL_STILL, "ps:0": BUSY}), ALONE),
     "frozen itself": (
@@ -88,7 +94,11 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         ALONE,
     ),
     "another starts again": (
-        facts("sync", signs={**ALL_STILL, "worker:1": None}, ended={"worker:1": {**KILLED, "final": False}}),
+        facts(
+            "sync",
+            signs={**ALL_STILL, "worker:1": None},
+            ended={"worker:1": {**KILLED, "final": False}},
+        ),
         waits("worker:1 on n3: it ended (killed by signal 9) and starts again"),
     ),
     "another has started again": (
@@ -96,7 +106,10 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         ALONE,
     ),
     "a server is cut off": (
-        facts(signs={"ps:0": None, "worker:0": STILL}, hosts={"n1": "no answer", "n3": "open", "n4": "open"}),
+        facts(
+            signs={"ps:0": None, "worker:0": STILL},
+            hosts={"n1": "no answer", "n3": "open", "n4": "open"},
+        ),
         waits("ps:0 on n1: n1 cannot be reached from n2 (no answer)"),
     ),
     "a server's host answers that nobody listens on the mesh": (
@@ -119,13 +132,20 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
         facts(signs={"worker:0": STILL, "ps:0": None}, port_answers={"ps:0": "closed"}),
         waits("ps:0 on n1: its port 2222 is closed: no process listens there"),
     ),
-    "a worker that need not listen": (facts(signs={"worker:0": STILL}, port_answers={"worker:1": "closed"}), ALONE),
+    "a worker that need not listen": (
+        facts(signs={"worker:0": STILL}, port_answers={"worker:1": "closed"}),
+        ALONE,
+    ),
     "says it waits, and the port is closed": (
         facts(signs={"worker:0": WAITS}, port_answers={"worker:1": "closed"}),
         waits("worker:1 on n3: its port 2222 is closed: no process listens there"),
     ),
     "says it waits, and others compute, synchronous": (
-        facts("sync", signs={"worker:0": WAITS, "worker:1": STILL}, port_answers={"worker:1": "closed"}),
+        facts(
+            "sync",
+            signs={"worker:0": WAITS, "worker:1": STILL},
+            port_answers={"worker:1": "closed"},
+        ),
         waits("worker:1 on n3: its port 2222 is closed: no process listens there"),
     ),
     "says it waits, and that one has ended": (
@@ -171,8 +191,10 @@ CASES: dict[str, tuple[StallFacts, Finding | None]] = {
                 for task in PEERS
             },
         ),
-        waits(*(FROZEN_1.replace("worker:1 on n3", at).replace("42", "1").replace("n3", at[-2:]) for at in
-                ("ps:0 on n1", "worker:1 on n3", "worker:2 on n4"))),
+        waits(*(
+            FROZEN_1.replace("worker:1 on n3", at).replace("42", "1").replace("n3", at[-2:])
+            for at in ("ps:0 on n1", "worker:1 on n3", "worker:2 on n4")
+        )),
     ),
 }  # fmt: skip
 

@@ -87,7 +87,8 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
     "input that ran out": (
         "/venv/lib/python3.11/site-packages/keras/src/trainers/epoch_iterator.py:116: "
         "UserWarning: Your input ran out of data;"
-        " interrupting training. Make sure that your dataset can generate enough batches.\n" + HEAD + MAIN + CANCELLED,
+        " interrupting training. Make sure that your dataset can generate enough batches.\n"
+        + HEAD + MAIN + CANCELLED,
         "Your input ran out of data; interrupting training (train.py:88)",
         "Your input ran out of data; interrupting training (train.py:88)",
     ),

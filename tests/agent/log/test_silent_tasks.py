@@ -15,10 +15,12 @@ from tfdeploy.agent.shapes import Ending
 ERROR = b"""tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:
 
 Collective ops is aborted by: \
-Error reported from /job:worker/task:1: The following tasks are unhealthy (stopped sending heartbeats):
+Error reported from /job:worker/task:1: \
+The following tasks are unhealthy (stopped sending heartbeats):
 /job:worker/replica:0/task:1
 The tasks have crashed. \
-Check the task logs for an earlier error, or scheduler events (e.g. preemption, eviction) to debug further.
+Check the task logs for an earlier error, \
+or scheduler events (e.g. preemption, eviction) to debug further.
 The error could be from a previous operation. Restart your program to reset.
 \t [[{{node CollectiveReduceV2_3}}]] [Op:__inference_train_function_1634]
 """

@@ -138,8 +138,9 @@ def test_the_signs_of_another_host_are_values_of_one_type() -> None:
         {"signs": []},
         {"signs": {"worker:1": []}},
         *({"signs": {"worker:1": dict(SIGN, **{name: value})}} for name, value in [
-            ("still_s", "1"), ("still_s", True), ("still_s", float("nan")), ("still_s", 10**400), ("waits", "abc"),
-            ("stopped", 1.5), ("disk", -1), ("listens", "yes"), ("starting", 1), ("waiting_s", [[]]),
+            ("still_s", "1"), ("still_s", True), ("still_s", float("nan")), ("still_s", 10**400),
+            ("waits", "abc"), ("stopped", 1.5), ("disk", -1), ("listens", "yes"), ("starting", 1),
+            ("waiting_s", [[]]),
         ]),
     ],
 )  # fmt: skip

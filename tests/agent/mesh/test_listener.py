@@ -270,7 +270,10 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
-    """Call `speak` with the run's token. A client that has the token may connect from any address."""
+    """Call `speak` with the run's token.
+
+    A client that has the token may connect from any address.
+    """
     return speak(
         meshes,
         meshes.certs[host],

@@ -46,21 +46,24 @@ def generated(chance: random.Random) -> dict[str, Any]:
     some = chance.choice
     said: dict[str, Any] = {"committed": some([True, False, None]), "later": [1]}
     if some([True, False]):
-        said["abort"] = _some_of(chance, {"kind": some(ABORT_KINDS), "reason": some(TEXTS), "time": some(TIMES)}, {
+        said["abort"] = _some_of(chance, {
+            "kind": some(ABORT_KINDS), "reason": some(TEXTS), "time": some(TIMES)
+        }, {
             "host": some(HOSTS), "grace_s": some(TIMES[:-1]), "more": some(TEXTS)
         })  # fmt: skip
     ended = {}
     for task in TASKS[: chance.randrange(4)]:
         ended[task] = _some_of(chance, {"outcome": some(wire.OUTCOMES), "time": some(TIMES)}, {
-            "attempt": some(COUNTS), "round": some(COUNTS), "final": some([True, False, None]), "again": some([True, False]),
-            "host": PEERS[task].host, "up": some([True, False]), "exit_code": some([0, 1, -9]), "signal": some([0, 9]),
-            "reason": some(TEXTS), "more": some([1, 1.0, True]),
+            "attempt": some(COUNTS), "round": some(COUNTS), "final": some([True, False, None]),
+            "again": some([True, False]), "host": PEERS[task].host, "up": some([True, False]),
+            "exit_code": some([0, 1, -9]), "signal": some([0, 9]), "reason": some(TEXTS),
+            "more": some([1, 1.0, True]),
         })  # fmt: skip
     said["ended"] = ended
     if some([True, False]):
         said["round"] = _some_of(chance, {
-            "n": some(COUNTS), "time": some(TIMES), "task": some(TASKS), "count": some(COUNTS), "quick": some(COUNTS),
-            "delay_s": some(TIMES[:-1]),
+            "n": some(COUNTS), "time": some(TIMES), "task": some(TASKS), "count": some(COUNTS),
+            "quick": some(COUNTS), "delay_s": some(TIMES[:-1]),
         }, {"reason": some(TEXTS)})  # fmt: skip
     said["stands"] = {
         host: [some(COUNTS), chance.randrange(4)] for host in HOSTS[: chance.randrange(4)]

@@ -153,8 +153,15 @@ certs, ports = json.load(sys.stdin)
 mesh = [wire.MeshHost(name, "127.0.0.1", port) for name, port in ports.items()]
 peers = [wire.Peer("worker:%d" % n, "worker", name) for n, name in enumerate(ports)]
 one, two = [
-    Mesh(wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh), certs[name],
-         sockets.bind_exclusively(ports[name]), KnownRunState(), lambda: None, lambda *asked: None, None)
+    Mesh(
+        wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh),
+        certs[name],
+        sockets.bind_exclusively(ports[name]),
+        KnownRunState(),
+        lambda: None,
+        lambda *asked: None,
+        None,
+    )
     for name in ports
 ]
 

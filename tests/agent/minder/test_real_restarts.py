@@ -79,8 +79,8 @@ def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alon
     recovery = dict.fromkeys(tasks, ("alone", False) if alone else ("gang", True))
     cluster.launch("r1", tasks, recovery=recovery, same_error_ends=True, **QUICKLY)
     words = (
-        "worker:0 on n2 gave up: attempts 1 and 2 failed with the same error before their first step: "
-        "KeyError: 'shard' (train.py:3)"
+        "worker:0 on n2 gave up: attempts 1 and 2 failed with the same error "
+        "before their first step: KeyError: 'shard' (train.py:3)"
     )
     assert {state.abort_reason for state in cluster.wait_ended("r1").values()} == {words}
     assert attempt(cluster, "r1", "worker:0") == (2, "ended")

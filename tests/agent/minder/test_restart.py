@@ -132,13 +132,17 @@ def view(
 CASES: dict[str, tuple[HostRunView, list[Action]]] = {
     "all well": (view(), []),
     "a worker died, not counted yet": (view(w1=DEAD), []),
-    "a worker died, its pause is not over": (view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 100.5}), []),
+    "a worker died, its pause is not over": (
+        view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 100.5}),
+        [],
+    ),
     "a worker died, its pause is over": (
         view(w1=DEAD, counts={"worker:1": COUNT}, marks={"again worker:1": 99.0}),
         [StartTask("worker:1", 2, 1)],
     ),
     "a worker died when another was done": (
-        view(w1=DEAD, counts={"worker:1": COUNT}, ended={"worker:0": {"outcome": "succeeded", "time": 9.0, "up": False}}),
+        view(w1=DEAD, counts={"worker:1": COUNT},
+             ended={"worker:0": {"outcome": "succeeded", "time": 9.0, "up": False}}),
         [AnnounceRound(2, "worker:1")],
     ),
     "a worker that is done stays so": (view(w1=DONE), []),
@@ -152,19 +156,25 @@ CASES: dict[str, tuple[HostRunView, list[Action]]] = {
     ),
     "twice the same error at its start": (
         view(w1=dict(FAILED, attempt=2), counts={"worker:1": dict(TWICE, attempt=2)}),
-        [GiveUpTask("worker:1", f"attempts 1 and 2 failed with the same error before their first step: {ERROR}")],
+        [GiveUpTask("worker:1", "attempts 1 and 2 failed with the same error "
+                    f"before their first step: {ERROR}")],
     ),
     "twice the same error, after another death": (
-        view(w1=dict(FAILED, attempt=3), counts={"worker:1": dict(TWICE, attempt=3, first="killed by signal 9")}),
-        [GiveUpTask("worker:1", f"attempts 2 and 3 failed with the same error before their first step: {ERROR}; "
-                    "the first death: killed by signal 9")],
+        view(w1=dict(FAILED, attempt=3),
+             counts={"worker:1": dict(TWICE, attempt=3, first="killed by signal 9")}),
+        [GiveUpTask("worker:1", "attempts 2 and 3 failed with the same error "
+                    f"before their first step: {ERROR}; the first death: killed by signal 9")],
     ),
     "too often, in another way than at first": (
-        view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1, count=4, first="worker:0 on n2 killed by signal 9")}),
+        view(w1=FAILED, counts={
+            "worker:1": dict(TWICE, same=1, count=4, first="worker:0 on n2 killed by signal 9")}),
         [GiveUpTask("worker:1", f"{ERROR}, after 3 restarts (restart.max); "
                     "the first death: worker:0 on n2 killed by signal 9")],
     ),
-    "once that error": (view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1)}), [StartTask("worker:1", 2, 1)]),
+    "once that error": (
+        view(w1=FAILED, counts={"worker:1": dict(TWICE, same=1)}),
+        [StartTask("worker:1", 2, 1)],
+    ),
     "twice, but so many starts are asked for": (
         view(w1=FAILED, counts={"worker:1": TWICE}, same_error_ends=False),
         [StartTask("worker:1", 2, 1)],
@@ -173,25 +183,36 @@ CASES: dict[str, tuple[HostRunView, list[Action]]] = {
         view(w1=FAILED, counts={"worker:1": TWICE}, round=ROUND),
         [EndTask("ps:0", "all tasks that restart together start again: ps:0 on n1 killed", 5.0)],
     ),
-    "given up": (view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}), []),
+    "given up": (
+        view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}),
+        [],
+    ),
     "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [AnnounceRound(2, "ps:0")]),
     "a ps breaks it again": (
-        view(ps=dict(DEAD, round=2, attempt=2), w1=dict(RUNS, round=2), counts={"ps:0": dict(COUNT, attempt=2)}, round=ROUND,
-             stands=ALL_SERVED),
+        view(ps=dict(DEAD, round=2, attempt=2), w1=dict(RUNS, round=2),
+             counts={"ps:0": dict(COUNT, attempt=2)}, round=ROUND, stands=ALL_SERVED),
         [AnnounceRound(3, "ps:0")],
     ),
     "the others of the gang end": (
         view(ps=DEAD, round=ROUND),
-        [EndTask("worker:1", "all tasks that restart together start again: ps:0 on n1 killed", 5.0)],
+        [EndTask(
+            "worker:1", "all tasks that restart together start again: ps:0 on n1 killed", 5.0)],
     ),
     "all old ones are gone here": (view(ps=DEAD, w1=OLD, round=ROUND), [ReportStage(2, CLEARED)]),
     "also those that were done": (view(ps=DEAD, w1=DONE, round=ROUND), [ReportStage(2, CLEARED)]),
-    "another host has old ones": (view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}), []),
-    "another host has not said anything about this round": (
-        view(ps=DEAD, w1=OLD, round=dict(ROUND, n=3), stands={"n1": (3, CLEARED), "n2": (2, SERVED)}),
+    "another host has old ones": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}),
         [],
     ),
-    "all are gone, no keep to fetch": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED), [ReportStage(2, SUPPLIED)]),
+    "another host has not said anything about this round": (
+        view(ps=DEAD, w1=OLD, round=dict(ROUND, n=3),
+             stands={"n1": (3, CLEARED), "n2": (2, SERVED)}),
+        [],
+    ),
+    "all are gone, no keep to fetch": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED),
+        [ReportStage(2, SUPPLIED)],
+    ),
     "all are gone, the keep comes": (
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2"),
         [FetchKeepFolders(2)],
@@ -204,13 +225,22 @@ CASES: dict[str, tuple[HostRunView, list[Action]]] = {
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_CLEARED, supply_from="n2", supplied=2),
         [ReportStage(2, SUPPLIED)],
     ),
-    "servers first": (view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [StartTask("ps:0", 2, 2)]),
+    "servers first": (
+        view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED),
+        [StartTask("ps:0", 2, 2)],
+    ),
     "not before the pause is over": (
         view(ps=DEAD, w1=OLD, round=ROUND, stands=ALL_SUPPLIED, marks={"round 2": 100.5}),
         [],
     ),
-    "the server is not up": (view(ps={"state": "starting", "round": 2}, w1=OLD, round=ROUND, stands=ALL_SUPPLIED), []),
-    "the server is up": (view(ps=dict(RUNS, round=2), w1=OLD, round=ROUND, stands=ALL_SUPPLIED), [ReportStage(2, SERVED)]),
+    "the server is not up": (
+        view(ps={"state": "starting", "round": 2}, w1=OLD, round=ROUND, stands=ALL_SUPPLIED),
+        [],
+    ),
+    "the server is up": (
+        view(ps=dict(RUNS, round=2), w1=OLD, round=ROUND, stands=ALL_SUPPLIED),
+        [ReportStage(2, SERVED)],
+    ),
     "the others after it": (
         view(ps=dict(RUNS, round=2, attempt=2), w1=OLD, round=ROUND, stands=ALL_SERVED),
         [StartTask("worker:1", 2, 2)],
@@ -221,7 +251,8 @@ CASES: dict[str, tuple[HostRunView, list[Action]]] = {
         [],
     ),
     "an old success of the chief decides nothing": (
-        view(ps=DEAD, w1=OLD, round=ROUND, ended={"worker:0": {"outcome": "succeeded", "time": 50.0, "up": True, "round": 1}}),
+        view(ps=DEAD, w1=OLD, round=ROUND, ended={
+            "worker:0": {"outcome": "succeeded", "time": 50.0, "up": True, "round": 1}}),
         [ReportStage(2, CLEARED)],
     ),
     "a host that found it decided has ended, and no new round undoes that": (
@@ -390,8 +421,8 @@ def test_words_for_what_starts_again() -> None:
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
     )
     assert restart_reasons(gone)["ps:0"].endswith(
-        "; no process manages the run on n2; the restart waits for such a process, but no longer than "
-        "restart.wait"
+        "; no process manages the run on n2; the restart waits for such a process, "
+        "but no longer than restart.wait"
     )
     assert restart_reasons(view(w1=DONE)) == {}
     # The count includes only the deaths of earlier attempts, not that of the present attempt.

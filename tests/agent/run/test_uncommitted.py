@@ -45,7 +45,8 @@ STOPS = {
     "p.start_minder = lambda *a: (open(go + '.reached', 'w').close(), wait(), whole(*a))[2]",
     "before its minder answers": "from tfdeploy.agent.serve.run import "
     "minder_start as p; whole = p._read_answer; "
-    "p._read_answer = lambda r, check: (open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
+    "p._read_answer = lambda r, check: "
+    "(open(go + '.reached', 'w').close(), wait(), whole(r, check))[2]",
 }
 
 

@@ -177,7 +177,8 @@ def test_many_sessions_at_once_make_one_log(context: SessionContext) -> None:
         "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.call "
         "import Call, SessionContext\n"
         "context = SessionContext(sys.argv[1], '', 'n1')\n"
-        "for n in range(25): audit_log.record_action(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
+        "for n in range(25): "
+        "audit_log.record_action(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
         "'stop', 'stopped')"
     )
     running = [

@@ -22,7 +22,10 @@ PRINTED = (
 )
 
 
-UNHEALTHY = b"The following tasks are unhealthy (stopped sending heartbeats):\n/job:worker/replica:0/task:1\n"
+UNHEALTHY = (
+    b"The following tasks are unhealthy (stopped sending heartbeats):\n"
+    b"/job:worker/replica:0/task:1\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Test what a host refuses of data sets, what a sync would delete, and that the data that a run reads
-stays as it is.
+"""Test what a host refuses of data sets, what a sync would delete, and that the data that a run
+reads stays as it is.
 """
 
 from __future__ import annotations

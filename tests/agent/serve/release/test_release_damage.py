@@ -34,7 +34,7 @@ def test_a_file_spoilt_on_the_host_is_not_lent(host: Host) -> None:
 
 @pytest.fixture
 def power_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function that simulates a power cut: after the call, the host has another boot id."""
+    """Return a function that simulates a power cut: after a call, the host has another boot id."""
     return lambda: monkeypatch.setattr(release_store, "boot_id", lambda: "another boot")
 
 
