@@ -36,11 +36,10 @@ HEADS = (
     "unhealthy (stopped sending heartbeats): ", "read errors mapping ",
 )  # fmt: skip
 REPEATED = (
-    "1", "a", "_", ".", "-", " ", "\t", ":", "/", "=", ",", "1.", "1,", "0 ", "e1", " - ", " - a: ", " - a a: 1 ", "a/", "1/1 ",
-    "\x1b[", "\x1b[0;", "\x9b", "\x1b]", "A.", "step ", "step 1 ", "step=", "loss ", "global step ", "local_step ", "us/step ",
-    "global_step/sec ", "] ",
-        "I0000 00:00:0.0 1 "
-        "a.cc", "/job:a/replica:0/task:1 ", "read errors mapping ", "(61",
+    "1", "a", "_", ".", "-", " ", "\t", ":", "/", "=", ",", "1.", "1,", "0 ", "e1", " - ", " - a: ",
+    " - a a: 1 ", "a/", "1/1 ", "\x1b[", "\x1b[0;", "\x9b", "\x1b]", "A.", "step ", "step 1 ",
+    "step=", "loss ", "global step ", "local_step ", "us/step ", "global_step/sec ", "] ",
+    "I0000 00:00:0.0 1 a.cc", "/job:a/replica:0/task:1 ", "read errors mapping ", "(61",
 )  # fmt: skip
 SECRETS = ("a" * 40, "1" * 39 + "x", "-----BEGIN KEY-----")
 TEXTS = st.tuples(

@@ -212,8 +212,11 @@ lock = {"operation": "sync", "holder": {}, "wait_s": 0.0}
 with SshFleet() as fleet:
     for _ in range(2):
         pinged = fleet.each(hosts, lambda session: session.agent().call(PING) is not None)
-        print(list(pinged.values()).count(True), *[found for found in pinged.values() if found is not True], flush=True)
-    locked = fleet.each(hosts, lambda session: session.agent().call(LOCK, {"job": session.host.name, **lock}))
+        failures = [found for found in pinged.values() if found is not True]
+        print(list(pinged.values()).count(True), *failures, flush=True)
+    locked = fleet.each(
+        hosts, lambda session: session.agent().call(LOCK, {"job": session.host.name, **lock})
+    )
     refused = [found for found in locked.values() if isinstance(found, Refused)]
     print(len(refused), *[error.next for error in refused[:1]])
 """
