@@ -30,8 +30,8 @@ _ABORTED = re.compile(
     r"|\S.*Assertion `.*' failed.*"
     r"|\*\*\* stack smashing detected.*"
 )
-# The exit codes of `sys.exit("...")`, and those by which Python and shells report an error. The
-# last line of the log then says what was wrong.
+# The exit codes of `sys.exit("...")`, and those with which Python and shells report an error. If a
+# program exits with one of them, the last line of its log says what was wrong.
 _EXPLAINED_EXITS = (1, 2, 126, 127)
 _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")

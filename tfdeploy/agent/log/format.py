@@ -13,9 +13,9 @@ that reads the log's size before the index has a record for each byte. If severa
 same offset, the last one counts.
 
 A rotation renames out.index, then renames out.log, then creates a new out.log, and last creates a
-new out.index. If a writer died in between, readers find one of these states. If out.log has bytes
-and out.index is missing, the records are in out.index.1. If out.log is missing or empty and
-out.index is missing, the segment has not begun.
+new out.index. A reader may find any state in between, also for long, because a writer may die
+there. If out.log has bytes and out.index is missing, the records are in out.index.1. If out.log is
+missing or empty and out.index is missing, the new segment has not begun.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tfdeploy.agent.annotations import List, Optional, Tuple
 from tfdeploy.agent.record import NamedTuple
 
 RECORD = struct.Struct("!QdBxH")
-MERGE_S = 0.010  # bytes of one stream that arrive within so many seconds share one record
+MERGE_S = 0.010  # output of one stream that arrives within this many seconds shares one record
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
 LEAST_SEGMENT_BYTES = 4096  # a segment may have this size even if `max_bytes` is smaller
-_CHECK_EVERY_S = 1.0  # the pause between two checks that the log was not removed
+_CHECK_EVERY_S = 1.0  # the pause between two checks whether the log was removed
 
 
 class Record(NamedTuple):

@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     # offset 0.
     records: List[List[float]]
     blob: bytes
-    gone: int  # how many bytes directly before this piece were removed before they were read
+    gone: int  # how many bytes directly before `blob` were removed before they could be read
 
 
 class Segment:
@@ -179,7 +179,7 @@ class LogReader:
         if end <= self.offset:
             return None
         blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
-        if not blob:  # the log has become shorter meanwhile
+        if not blob:  # the log was truncated after its size was read
             return None
         records = self._records_until(segment, self.offset + len(blob), end)
         if len(records) > PIECE_RECORDS:

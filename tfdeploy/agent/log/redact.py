@@ -18,7 +18,7 @@ from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
 # At most this many bytes of output are held back because they may be the beginning of a secret. If
-# a secret is longer (in one of its forms, see below), the limit is its length.
+# one of the forms of a secret (see below) is longer, the limit is the length of that form.
 MOST_HELD = 64 << 10
 # A secret has several forms (plain, base64, ...). To find a form, the search first looks for its
 # first bytes, which are this many, or fewer at the end of a text.
@@ -71,7 +71,7 @@ class SecretMask:
     ) -> bytes:
         """Return `text` up to the position `cut`, with secrets masked, and hold back the rest.
 
-        `masked`: so many bytes at the beginning of `text` belong to a secret for which MASK was
+        `masked`: this many bytes at the beginning of `text` belong to a secret for which MASK was
         already returned.
         `visible`: the part of `text` that a terminal would show. None if a terminal shows all of
         it.

@@ -18,7 +18,7 @@ _LINE_BYTES = 4 << 10
 def last_lines_offset(task_dir: str, line_count: int) -> int:
     """Return the offset at which the last `line_count` lines of the log begin. Lines may be
     endless, so only the end of the log is searched: about 8 MiB, plus 4 KiB for each line. If this
-    part has fewer lines, return the offset at which it begins."""
+    end has fewer lines, return the offset at which it begins."""
     with OpenSegments(task_dir) as segments:
         return _last_lines_offset(segments, line_count)
 
@@ -28,7 +28,7 @@ def _last_lines_offset(segments: List[Segment], line_count: int) -> int:
     if line_count <= 0:
         return end
     missing, floor = line_count, end - _LEAST_BYTES - line_count * _LINE_BYTES
-    last_byte = end - 1  # not searched: a newline here only ends the last line
+    last_byte = end - 1  # not searched, because a newline here only ends the last line
     for segment in reversed(segments):
         at = min(segment.end, last_byte)
         while at > segment.base:

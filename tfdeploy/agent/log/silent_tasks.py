@@ -28,9 +28,9 @@ _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 def describe_tasks_without_heartbeat(
     task_dir: str, own_task: str, output_bytes: int, endings: Mapping[str, Ending]
 ) -> Optional[str]:
-    """Return a sentence such as "TensorFlow heard nothing more of worker:1". If one of the tasks
-    that it names had already succeeded, the sentence says so instead, because that is the cause.
-    Return None if the log has no message about missing heartbeats.
+    """Return a sentence such as "TensorFlow heard nothing more of worker:1". If one of the silent
+    tasks had already succeeded, the sentence says so instead, because that is the cause. Return
+    None if the log has no message about missing heartbeats.
 
     `output_bytes`: how many bytes at the end of the log are the output of this attempt. `endings`:
     task -> how it ended, for the tasks that have ended in the round of this attempt.

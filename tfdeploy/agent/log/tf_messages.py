@@ -1,8 +1,8 @@
 """Distinguish a task's own output from messages that TensorFlow repeats while it waits for other
 tasks.
 
-Each call reads only what was added to the log since the last call. More than READ_BYTES of new
-output are not read, and count as the task's own output.
+Each call reads only what was added to the log since the last call. If more than READ_BYTES were
+added, they are not read, and count as the task's own output.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 class WaitMessages(NamedTuple):
     has_own_output: bool  # whether the task printed anything besides messages that it waits
-    waits: Tuple[str, ...] = ()  # the other tasks for which the task waits, by these messages
+    waits: Tuple[str, ...] = ()  # the tasks for which the task waits, according to these messages
 
 
 def parse_wait_messages(text: bytes) -> Tuple[WaitMessages, bytes]:
@@ -71,8 +71,8 @@ class MessageReader:
             return WaitMessages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
         messages, self._rest = parse_wait_messages(held + new)
-        # An unfinished line that has grown is output of the program: for example, it prints dots to
-        # show progress.
+        # A line without an end has grown. Messages of TensorFlow do not do this, so the program
+        # prints it, for example dots that show its progress.
         grows = bool(held and new) and not _ENDS.search(new)
         return messages._replace(has_own_output=messages.has_own_output or grows)
 

@@ -15,8 +15,8 @@ from tfdeploy.agent.metric_lines import ESCAPE, last_progress_state, strip_cpp_m
 from tfdeploy.agent.record import NamedTuple
 
 MOST_LINES = 2000  # how many lines at the end of a log are read
-# So many lines of an exception's message are read. Many are needed, because a message may contain
-# stacks of operations.
+# At most this many lines of an exception's message are read. The limit is high, because a message
+# may contain stacks of operations.
 _MESSAGE_LINES = 300
 _TRACEBACK_HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
@@ -118,7 +118,7 @@ def short_name(name: str) -> str:
 
 
 def _program_lines(text: str) -> List[str]:
-    """Return the lines without colours, and without those that TensorFlow's C++ code has written."""
+    """Return the lines without colours. Lines written by TensorFlow's C++ code are left out."""
     lines = [ESCAPE.sub("", last_progress_state(line)) for line in text.split("\n")[-MOST_LINES:]]
     stripped = zip(lines, map(strip_cpp_message, lines))  # noqa: B905 - Python 3.8 knows no strict
     return [stripped_line for line, stripped_line in stripped if stripped_line or not line]

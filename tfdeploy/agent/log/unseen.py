@@ -36,7 +36,7 @@ MOST_INCOMPLETE = 4096  # an incomplete sequence has at most this many bytes
 
 
 def strip_invisible(text: bytes) -> bytes:
-    """Return the text without what a terminal does not show."""
+    """Return only those bytes of the text that a terminal shows."""
     return _INVISIBLE.sub(b"", text)
 
 

@@ -27,7 +27,7 @@ MAX_DEPTH = 16
 # The largest number of commas and colons in one message. A message about a thousand tasks has
 # 12,000 of them.
 MAX_VALUES = 1 << 17
-_MAX_DIGITS = 20  # an integer with more digits is refused
+_MAX_DIGITS = 20  # an integer with more digits is rejected
 _LATEST = 253402300799.0  # the end of the year 9999, in UTC seconds
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 Check = Callable[[Any], Any]

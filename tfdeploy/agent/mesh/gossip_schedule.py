@@ -1,12 +1,12 @@
 """Decide to which peer this host's minder connects next, and when. A minder is the agent's daemon
 on one host of the run. A peer is the minder of another host.
 
-Nothing is done here: the caller passes the time (monotonic seconds) and opens the connections.
+This module only decides: the caller passes the time (monotonic seconds) and opens the connections.
 
 After a change of the shared state, a minder sends its state to its peers immediately. If a peer
 does not answer, the minder tries again with growing pauses. With many peers, it sends the state to
-only a few of them, which pass it on. For n hosts this takes about 4n TLS handshakes instead of n *
-n. In addition, each minder exchanges states with one random peer every few seconds.
+only a few of them, which pass it on. For 1,000 hosts this takes about 4,000 TLS handshakes instead
+of a million. In addition, each minder exchanges states with one random peer every few seconds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tfdeploy.agent.annotations import Dict, List, Optional
 # LATER_INTERVAL_S.
 FEW = 8
 FANOUT = 4
-# The first pause between two of the later peers, in seconds. The pauses grow, because by then other
-# hosts pass the change on too.
+# If a change is not sent to all peers immediately, this is the pause between the first two of the
+# others, in seconds. The pauses grow, because by then other hosts pass the change on too.
 LATER_INTERVAL_S = 2.0
-# When a run with many peers is over, the tasks end one after another. A minder then waits for about
+# When a run with many peers is over, its tasks end one after another. A minder then waits for about
 # LATE_S seconds per peer before it sends a change, so that one message contains the endings of
 # several tasks. It sends the change to one peer first, and later to the others.
 LATE_S = 0.01
@@ -35,7 +35,7 @@ EXCHANGE_INTERVAL_S = 10.0  # the pause between two exchanges with a random peer
 # After a call of `reduce_connection_rate`, this replaces EXCHANGE_INTERVAL_S and the longest pause
 # of _BACKOFF_S.
 SELDOM_INTERVAL_S = 60.0
-_BACKOFF_S = (0.2, 8.0)  # a pause after failed exchanges: first and longest, in seconds
+_BACKOFF_S = (0.2, 8.0)  # (first, longest) pause after failed exchanges, in seconds
 
 
 class PeerContactState:

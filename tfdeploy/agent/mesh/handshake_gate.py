@@ -6,9 +6,9 @@ A member of the run puts a token, which only members can compute, into the serve
 first TLS message. Connections with the token and connections without it have separate limits. Of
 those without it, only a few per second may begin a handshake.
 
-They are not all refused, because one of them may come from a host of the run that has reached this
-host by mistake, and therefore sent the token of another host. The handshake shows such a host which
-host it has reached (see the verb run.links).
+Not all connections without the token are refused: one of them may come from a host of the run that
+has reached this host by mistake, and therefore sent the token of another host. The handshake shows
+such a host which host it has reached (see the verb run.links).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.agent.host import threads
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import TokenBucket
 
-# The limits of handshakes: (per second on average, most of them without a pause).
+# The limits of handshakes: (how many per second on average, how many without a pause).
 MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
 # At most this many connections may wait until their first TLS message is complete. If there are
 # more, the oldest one is closed.
@@ -173,5 +173,5 @@ class HandshakeGate:
     def _close_oldest_waiting(self) -> None:
         self._crowded = True
         for descriptor in list(self._waiting)[:1]:
-            # A call of unregister is not needed: closing a socket removes it from the epoll set.
+            # The socket need not be unregistered first: closing it removes it from the epoll set.
             self._waiting.pop(descriptor)[0].close()

@@ -1,12 +1,13 @@
 """Share the state of this host's minder (the agent's daemon for the run) with its peers, which are
 the minders of all other hosts of the run. Connections use mutual TLS. Each host has one port for
-them.
+them. Peers without a certificate of this run are rejected.
 
 A message is one JSON line that contains the whole state of its sender. The answer contains the
-state of the receiver. To receive a message twice does no harm. A change is sent to all peers with
-running tasks. It is sent again, with growing pauses, until they acknowledge it, and each receiver
-passes it on. In addition, a minder exchanges states with one random peer every ten seconds. Peers
-without a certificate of this run are rejected. Nothing about the run is decided here.
+state of the receiver. A message that is received twice does no harm.
+
+A change is sent to all peers with running tasks. It is sent again, with growing pauses, until they
+acknowledge it, and each receiver passes it on. In addition, a minder exchanges states with one
+random peer every ten seconds. Nothing about the run is decided here.
 """
 
 from __future__ import annotations
@@ -145,8 +146,8 @@ class Mesh:
         """Return {host: for how many seconds it has been silent}. The silence begins with the
         host's last message, but not before `since` and not before the start of this minder."""
         with self._lock:
-            # If this minder has just replaced a dead one, it has not received any message yet. That
-            # is no silence of the hosts.
+            # A minder that has just replaced a dead one has not received any message yet. This must
+            # not count as silence of the other hosts.
             begin = max(self._begun, since or 0.0)
             return {
                 host: now - max(begin, peer.last_message or begin)
@@ -299,8 +300,9 @@ class Mesh:
             peer.address.host, self._state_from_sender(value, peer.address.host)
         )
         with self._lock:
-            # The peer has received this state, but its answer differs from this state. If the peer
-            # has another version, this will not change. So the exchange is not repeated soon.
+            # The peer has received this state, but still has another one. A reason may be that its
+            # agent has another version, and then this will not change. So the exchange is not
+            # repeated soon.
             if sent == self._digest != peer.digest:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
@@ -357,7 +359,8 @@ class Mesh:
         self, host: str, channel: ssl.SSLSocket, addresses: Any
     ) -> Tuple[str, bool]:
         """Return (source address of the member's connection, whether the task ports of this host
-        admit it). If the member states the address as its own, the ports admit it from now on."""
+        admit that address). If the member states the address as its own, the ports admit it from
+        now on."""
         source, is_its_own = stated_addresses.check_source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):
             return source, True

@@ -43,8 +43,8 @@ Absence = Tuple[int, float]
 class KnownRunState(NamedTuple):
     """The shared state, as far as one minder knows it.
 
-    `ended`: task -> how the last of its attempts that have ended did so. If this ending is not
-    `final`, the task restarts.
+    `ended`: task -> how the latest attempt that has ended did so. If this ending is not `final`,
+    the task restarts.
     `round`: the last restart of the gang, or None before the first restart.
     `stands`: host -> (number of a round, the stage of this round that the host has reached).
     `decided`: the time (UTC seconds) at which the run became a success, because all deciding tasks
@@ -88,8 +88,8 @@ class KnownRunState(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if the run was aborted or has succeeded. After that, it matters less how the
-        remaining tasks end, and other hosts are told later."""
+        """True if the run was aborted or has succeeded. How the remaining tasks end is then no
+        longer urgent news for other hosts."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:

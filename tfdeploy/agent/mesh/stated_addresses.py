@@ -14,7 +14,7 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.host.network.addresses import own_addresses
 
-MOST_STATED = 64  # only so many addresses in a message are used
+MOST_STATED = 64  # further addresses in a message are ignored
 # A key of questions to a peer. run.links sends {"ask": {"seen_as": true}}, and the peer answers
 # from which source address this connection comes.
 SEEN_AS = "seen_as"

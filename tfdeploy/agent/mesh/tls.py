@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class WrongHostAnswered(ValueError):
-    """The host at an address is not the one that was expected there. The text of the error names
-    the host that answers."""
+    """A host was reached that is not the expected one. The text of the error names the host that
+    was reached."""
 
 
 def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -27,8 +27,8 @@ def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     )
-    # The name in a certificate is that of a host of the run, not its network address, so Python
-    # cannot check it. The caller compares it with `peer_name`.
+    # The name in a certificate is that of a host of the run, not a network address, so Python
+    # cannot check it. Callers check it with `peer_name`.
     client.check_hostname = False
     # No session tickets are sent. If a client closed a connection without reading them, the server
     # would get a reset instead of the end of the stream.

@@ -1,6 +1,6 @@
-"""Define the input and the output of decide.py, restart.py and unminded.py. The input are values
-that the minder (the agent's daemon for one run on one host) has observed. The output are the
-actions that the minder then carries out.
+"""Define the input and the output of decide.py, restart.py and unminded.py. The input is what the
+minder (the agent's daemon for one run on one host) has observed. The output are the actions that
+the minder then carries out.
 
 The gang consists of the tasks that restart together. A round is one start of the gang.
 """

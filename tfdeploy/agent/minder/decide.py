@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
-NO_ANSWER = "all processes of the run on a host had died, and no other host answered it for a day"
-# If all processes of the run on a host have died, the run may be over without its knowledge. So the
-# host's next minder starts nothing until another host answers. After so many seconds without an
-# answer, it ends the run.
+NO_ANSWER = (
+    "all processes of the run on a host had died, and for a day no other host answered that host"
+)
+# If all processes of the run on a host have died, the other hosts may have ended the run meanwhile.
+# So the host's next minder starts nothing until another host answers. After this many seconds
+# without an answer, it ends the run.
 REJOIN_S = 86400.0
 
 
@@ -90,7 +92,7 @@ def _decide_by_phase(view: HostRunView) -> List[Action]:
 
 def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
     """Return the actions that commit or end the run, or [] if neither is due. Such an action tells
-    the decision and its reason to all hosts, because only this host may know the reason."""
+    the decision and its reason to all hosts, because the other hosts may not know the reason."""
     part, orders, known = view.part, view.orders, view.known
     if known.abort is not None:
         return []
@@ -173,8 +175,9 @@ def _end_aborted_run(view: HostRunView, abort: Abort) -> List[Action]:
 
 def _end_tasks_after_success(view: HostRunView) -> List[Action]:
     """Return the actions that end the remaining tasks of this host, once the run has succeeded.
-    Servers are ended after all other tasks of the run. Any other task is ended `finish_grace_s`
-    seconds after the success, or later if it still logs: so long after its last own line."""
+    Servers are ended after all other tasks of the run. Any other task is ended when
+    `finish_grace_s` seconds have passed since the success and since the last line that the task has
+    logged."""
     part = view.part
     if run_success_time(part.peers, view.known) is None:
         return []

@@ -27,7 +27,7 @@ WITHIN_S = 10.0  # how long creating the table may take when the minder starts
 # meanwhile.
 AGAIN_WITHIN_S = 2.0
 PAUSE_S = 5.0  # the pause between two tries to create a lost table again
-_POLL_S = 0.02  # the pause between two looks whether nft has done something
+_POLL_S = 0.02  # the pause between two checks of what nft has done
 _TRIES = 2  # The first try may fail because another program changes tables at the same moment.
 _QUIT = b"\nquit\n"
 

@@ -87,7 +87,7 @@ def _hold_port(port: int, may_be_bound: bool) -> socket.socket:
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
             # The task has bound the port exclusively. No other process can take it, so the minder
-            # need not hold it. The returned socket is not bound and only stands in for a bound one.
+            # need not hold it. An unbound socket is returned instead of a bound one.
             return socket.socket()
         raise PortTaken(port) from error
 

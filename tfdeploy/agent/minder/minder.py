@@ -191,15 +191,15 @@ class Minder:
             self.state.started is None
             and not self.store.known.committed
             and not ended
-            # If another run with this name has replaced the folder, the lock is gone with the old
-            # folder.
+            # A later run with the same name may have replaced the folder. Then the lock is gone
+            # too.
             and self.lock.is_held()
         )
 
     def _try_step(self) -> bool:
         """Take a step, and return whether it changed something. If the step fails, the next step
-        tries again. An error must not end the minder, because there may be no other process that
-        could start a new one."""
+        tries again. An error must not end the minder, because there may be no process that could
+        start a new minder."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - a limit of the system, or a bug
@@ -273,8 +273,8 @@ class Minder:
         self.rejoining = self.rejoining and not in_touch
 
     def _record_stop_and_launcher_signs(self, view: HostRunView) -> None:
-        """Record whether an operator has asked for a stop. If the launcher has written an order, it
-        is alive, so restart the time limit of the current phase."""
+        """Record whether an operator has asked for a stop. If the launcher has written a new order,
+        the launcher is alive, so restart the time limit of the current phase."""
         if "stop" in view.orders:
             self.store.update_state(stop_requested=True)
         signs = view.orders.get("start"), view.orders.get("renew")

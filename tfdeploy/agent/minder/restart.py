@@ -215,9 +215,9 @@ def failed_starts_before(
     gang, this is the count of the whole gang. Otherwise it is the task's own count
     (`previous_count`).
 
-    If `attempt` does not directly follow the last counted attempt, the error of that attempt is
-    left out of the result. The attempts between the two were not counted: they may have worked, and
-    ended only because another task died. So an error of `attempt` is no repetition.
+    If there were attempts between the last counted one and `attempt`, the result has no error to
+    which the error of `attempt` could be equal. These attempts were not counted: they may have
+    worked, and ended only because another task died. So an equal error is no repetition.
     """
     if peer.on_death == "gang":
         return known.round

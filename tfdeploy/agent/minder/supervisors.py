@@ -104,7 +104,7 @@ class Supervisors:
         )
         if unwritten:
             # The supervisor of this attempt has not written a status: it has just started, or it
-            # died too early. So a status is made up here.
+            # died too early. So a status is constructed here.
             state = "pending" if is_supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state

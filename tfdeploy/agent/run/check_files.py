@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _PLAIN_TYPES = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _CHOICES = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
-# The types of the keys of the dicts in SHAPES. They repeat declarations in shapes.py, which is not
-# imported here, because it imports `typing`, and that takes time. A key has the same type in all of
-# these dicts.
+# The types of the keys of the dicts in SHAPES. These types are declared in shapes.py too. That
+# module is not imported here, because it imports `typing`, which takes time. A key has the same
+# type in all of these dicts.
 KEY_TYPES = {
     key: kind
     for kind, keys in {

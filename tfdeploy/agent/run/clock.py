@@ -14,9 +14,9 @@ from tfdeploy.agent import wire
 
 
 def now(part: wire.HostPart) -> float:
-    """Return the time of the run's clock in UTC seconds: the time of this host's clock, minus the
-    number of seconds by which it was ahead at launch. If somebody adjusts the host's clock after
-    the launch, the result is wrong by that adjustment."""
+    """Return the time of the run's clock in UTC seconds. This is the time of this host's clock,
+    minus the number of seconds by which it was ahead at launch. If somebody adjusts the host's
+    clock after the launch, the result is wrong by the same amount."""
     return to_run_clock(part, time.time())
 
 

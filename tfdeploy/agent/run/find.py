@@ -6,8 +6,8 @@ this machine's folder is the first of these two that exists:
 
 1. the folder that this machine has written since it booted;
 2. a folder whose files contain this machine's hostname. Cloned machines may have the same hostname.
-   So if the session has sent this machine's name in the inventory, and a folder has this name, only
-   that folder is accepted.
+   So if one of the folders has the name that the session's inventory gives this machine, only that
+   folder is accepted.
 
 This module only reads.
 """
@@ -112,7 +112,7 @@ def other_runs_of_host(paths: RunPaths) -> Iterator[RunPaths]:
 
 
 def find_uncommitted_runs(workdir: str) -> Iterator[RunPaths]:
-    """Yield the folders of all hosts for uncommitted runs in this workdir. A run is uncommitted
+    """Yield a folder for each host of each uncommitted run in this workdir. A run is uncommitted
     from the moment at which its launch begins to prepare it, until it is committed or has ended.
     See uncommitted.py."""
     for name in list_names(layout.uncommitted_marks_dir(workdir)):

@@ -281,8 +281,8 @@ class RunPaths:
             write_json(self.minder_order_file(name), fields)
         except OSError:
             text = json_text.encode(fields).ljust(_ORDER_BYTES)
-            # All bytes are written by a single write(). Should it write only some of them, the JSON
-            # is incomplete, and readers ignore such an order.
+            # The whole order is written by a single write(). If that is cut short, the JSON is
+            # incomplete, and readers ignore the order.
             with open(self.minder_order_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ORDER_BYTES])
         self.wake_minder()

@@ -144,8 +144,8 @@ def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[File
 
 def walk_files(root: str, top: str) -> Iterator[str]:
     """Yield the path of each file and link below `top`, relative to `root`. In each folder, the
-    `checkpoint` record comes first. Only when the caller asks for the next path are the other files
-    of the folder listed. So a caller that reads the record at once also gets all files that the
+    `checkpoint` record comes first. The other files of the folder are listed only after the caller
+    has received this path. So a caller that reads the record at once also gets all files that the
     record names."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
         if RECORD in names:

@@ -123,9 +123,9 @@ def _make_parents(cwd: str, path: str) -> None:
 
 
 def _move_into_keep(source: str, target: str) -> str:
-    """Move what the program has put at `source` into `keep`: to `target` if it is a folder with
-    files that are newer than those of `target`, else beside `target` under a name with the date.
-    Return a text that says what was at `source` and where it is now."""
+    """Move what the program has put at `source` into `keep`. A folder takes the place of `target`,
+    unless it is older than `target`. Anything else is moved to a path beside `target`, under a name
+    with the date. Return a text that says what was at `source` and where it is now."""
     try:
         kind = os.lstat(source).st_mode
     except FileNotFoundError:

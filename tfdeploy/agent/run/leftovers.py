@@ -14,8 +14,8 @@ from tfdeploy.agent.host.atomic import remove_file, remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-# The end of the name of a file that tells a launch to stop preparing a run. The beginning of the
-# name is that of `uncommitted_mark_file`, which marks the run as uncommitted (uncommitted.py).
+# A file that tells a launch to stop preparing a run has the name of `uncommitted_mark_file` with
+# this suffix. The file without the suffix marks the run as uncommitted (uncommitted.py).
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder

@@ -24,7 +24,7 @@ from tfdeploy.agent.run.folder import RunPaths
 # The beginnings of the names of incomplete files and folders in a workdir. An interrupted operation
 # may leave such entries.
 INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
-# The same for incomplete files and folders in a run's own folder.
+# The beginnings of the names of incomplete files and folders in a run's own folder.
 INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + ("gone-",)
 SESSION_PREFIXES = (".tensorboard-",)  # a session that makes such an entry removes it at its end
 RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the names in the folder of a complete run

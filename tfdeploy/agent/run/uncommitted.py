@@ -24,7 +24,7 @@ from tfdeploy.agent.run.folder import RunPaths
 def mark_uncommitted(paths: RunPaths) -> None:
     """Write the file that marks a run as uncommitted. Raises OSError."""
     check_owners(paths.workdir, layout.UNCOMMITTED)
-    leftovers.remove_uncommitted_marks(paths)  # left by an earlier launch with this run name
+    leftovers.remove_uncommitted_marks(paths)  # those of an earlier launch with this run name
     make_private_folder(layout.uncommitted_marks_dir(paths.workdir))
     write_json(paths.uncommitted_mark_file, own_file_origin())
 

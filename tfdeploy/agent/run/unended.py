@@ -1,8 +1,8 @@
-"""Find the releases, environments and data sets that a cleanup must keep, because a run uses them
-that has not ended on all its hosts.
+"""Find the releases, environments and data sets that a cleanup must keep, because they are used by
+a run that has not ended on all its hosts.
 
 In a shared workdir, such a run may belong to another host. A run with damaged files may still be
-alive too. So what its readable files name counts as used.
+alive too, so everything that its readable files name counts as used.
 """
 
 from __future__ import annotations

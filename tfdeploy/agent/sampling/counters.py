@@ -1,5 +1,5 @@
-"""Read the usage counters of this machine from /proc. The difference between two readings is the
-use in the time between them."""
+"""Read the usage counters of this machine from /proc. They count from the boot on, so the
+difference between two readings is the usage in the time between them."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 written since the previous call.
 
 No part of a file is read twice. One call reads only a limited number of bytes. If more was written,
-it reads short records before long ones, because scalars are short, and newer records before older
-ones. Records beyond the limit are never read. Damaged records are skipped too, and each damaged
-file is reported once.
+the call reads short records before long ones, because scalars are short, and newer records before
+older ones. Records beyond the limit are never read. Damaged records are skipped too, and each
+damaged file is reported once.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        # Hosts may share a disk, so a host may see the event files of another machine. Only the
-        # host of the deciding task (whose success is the success of the run) reads such files. The
-        # steps in them count as steps of that task.
+        # Hosts may share a disk, so a host may see event files that another machine has written.
+        # Only the host of the deciding task (whose success is the success of the run) reads those
+        # files. The steps in them count as steps of that task.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
         # Only files of root and of this user are read. A program may have let everybody write to

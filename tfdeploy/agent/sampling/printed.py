@@ -18,8 +18,8 @@ READ_BYTES = 1 << 16
 # After an attempt has ended, one call reads this many bytes. They are more than READ_BYTES, because
 # a long traceback may follow the last step in the log.
 ENDED_BYTES = 4 * READ_BYTES
-# So many lines are searched together. Usually only the newest MOST_LINES lines are searched. After
-# an attempt has ended, older lines are searched too, until a step is found.
+# This many lines are searched together. Usually only the newest MOST_LINES lines are searched.
+# After an attempt has ended, older lines are searched too, until a step is found.
 MOST_LINES = 256
 # A task has at most MOST_METRICS metrics. Metrics with longer names than MOST_NAME_CHARS characters
 # are ignored.
@@ -54,8 +54,8 @@ class PrintedMetrics:
         self._seen: Optional[os.stat_result] = (
             None  # the result of os.fstat for the log at the last read
         )
-        # Set if lines were skipped and no step has been found in the lines after them. The log is
-        # then searched from this offset again when the attempt has ended.
+        # None, or the offset from which the log is searched again when the attempt has ended. It is
+        # set if lines were skipped and no step has been found in the lines after them.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}

@@ -41,7 +41,7 @@ from tfdeploy.agent.sampling.series import Series
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import HostSample, NewestSamples, TaskSample
 
-STEP_CPU_S = 5  # a step that uses so many CPU seconds is ended, together with this process
+STEP_CPU_S = 5  # a step that uses this many CPU seconds is ended, together with this process
 # Taking samples may use at most this share of a CPU core on average. If it would use more, the
 # pauses between samples are longer.
 COST_SHARE = 0.003
@@ -197,8 +197,8 @@ class Sampler:
         return round(clock.to_run_clock(self._part, host_time), 3)
 
     def _read_event_progress(self, task: str) -> Tuple[Dict[str, float], float]:
-        """Return (the step, loss and accuracy in event files, the time of this step). A value that
-        the task also prints is left out."""
+        """Return two values from event files: the step, loss and accuracy, and the time of this
+        step. Whichever of the step, loss and accuracy the task also prints is left out."""
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     Row = Dict[str, Any]  # one sample; the key "time" has its time in UTC seconds
 
 MOST_BYTES = 1 << 20
-WHOLE_S = 3600.0  # all samples are kept that are younger than so many seconds
-THIN_AFTER = 360  # each time so many samples were added, some of the old ones are removed
-# An old sample is kept if its distance to the next newer sample that is kept is at least this
-# fraction of the wanted distance. It is less than 1, because the times of samples are not quite
-# regular.
+WHOLE_S = 3600.0  # all samples that are younger than this many seconds are kept
+THIN_AFTER = 360  # after each THIN_AFTER new samples, some of the old ones are removed
+# The older a sample is, the larger its distance to the next newer sample must be. It is kept if the
+# distance is at least this fraction of the wanted one. The fraction is less than 1, because the
+# times of samples are not quite regular.
 _SLACK = 0.9
 
 

@@ -21,13 +21,13 @@ _REMOVED_AFTER_S = 10.0
 
 class TaskFolderWatch:
     """Detects that the folder of a running task was removed. The supervisor then ends the task,
-    because no command of tfdeploy could find it any more. A folder whose file server does not
-    answer has not been removed."""
+    because no command of tfdeploy could find it any more. If only the file server does not answer,
+    the folder does not count as removed."""
 
     def __init__(self, folder: str) -> None:
         """`folder`: the folder of the task on this host."""
         self._folder = folder
-        # Since when the folder is missing. None while the folder exists.
+        # The time since which the folder has been missing. None while the folder exists.
         self._missing_since: Optional[float] = None
 
     def is_gone(self, now: float) -> bool:
@@ -61,9 +61,9 @@ class MinderWatch:
         """Start a minder if none is alive and the run has not ended on this host."""
         if is_locked(self._paths.minder_lock) or self._is_run_over():
             return
-        # The minder detaches itself from its parent. If this process were a subreaper then, the
-        # kernel would make it the parent of the minder, and the minder would seem to be part of the
-        # task.
+        # The minder detaches itself from its parent. A parent that is a subreaper would become its
+        # parent again, and the minder would seem to be part of the task. So this process is no
+        # subreaper for a moment.
         processes.become_subreaper(False)
         try:
             start_agent(

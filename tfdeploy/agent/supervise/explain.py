@@ -36,7 +36,7 @@ def explain_failure(
     lived_s: float,
 ) -> Tuple[Optional[str], str]:
     """Return the values of TaskStatus.reason and TaskStatus.error for an attempt that failed or was
-    killed by a signal. The second value is "" unless the next attempt would fail in the same way.
+    killed by a signal. The error is "" unless the next attempt would fail in the same way.
 
     `written_bytes`: how many bytes the attempt wrote to its log. `lived_s`: how many seconds it
     lived.
@@ -68,9 +68,9 @@ def explain_failure(
 def _has_progressed(
     paths: RunPaths, part: wire.HostPart, status: wire.TaskStatus, text: str
 ) -> bool:
-    """Return True if the attempt has done more than start. It then has printed a step above 0 or
-    another metric such as a loss, has written a step to event files, or has written a file to
-    `keep`."""
+    """Return True if the attempt has done more than start. The signs of this are: it has printed a
+    step above 0 or another metric such as a loss, has written a step to event files, or has written
+    a file to `keep`."""
     patterns = compile_patterns(part.metrics)
     if len(patterns) < len(part.metrics):
         # A pattern is missing because it is invalid. It may be the pattern for the step, so it is

@@ -14,8 +14,8 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
-# Variables that tasks do not get. These describe the SSH session in which the agent was started,
-# and mean nothing after it.
+# Variables that a task does not inherit from the agent. These ones describe the SSH session in
+# which the agent was started, and mean nothing after that session.
 _FOREIGN = (
     "SSH_AUTH_SOCK",
     "SSH_CLIENT",
@@ -25,8 +25,8 @@ _FOREIGN = (
     "XDG_SESSION_ID",
     "OLDPWD",
     "_",
-    # The following two variables may be set only by the plan: their values from a login shell would
-    # describe another cluster.
+    # Only the plan may set the following two variables: values from a login shell would describe
+    # another cluster.
     "TF_CONFIG",
     "TF_GRPC_REUSE_PORT",
 )
@@ -86,8 +86,8 @@ def spawn_program(
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )
-    # The supervisor itself reaps the program by waitpid. With a return code that is set, Popen does
-    # not wait for it.
+    # The supervisor itself reaps the program by waitpid. The return code is set here, so that Popen
+    # does not wait for the program too.
     process.returncode = 0
     assert process.stdout is not None and process.stderr is not None
     pipes = (os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()))

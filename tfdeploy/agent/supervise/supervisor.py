@@ -4,8 +4,8 @@ writes the status of the task. To stay small, it does not load TLS.
 
 The supervisor outlives the SSH session, and may outlive the minder (the process that manages the
 run on this host). If no minder is alive, the supervisor starts one. It decides nothing about the
-run. On SIGTERM it ends the task. The task has the grace time that is in stop.json. The supervisor
-exits only after all processes of the task have ended.
+run. On SIGTERM, it ends the task within the grace time that is in stop.json. It exits only after
+all processes of the task have ended.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 # If a program has ended by itself and other processes of the task are left, they get SIGTERM, and
 # SIGKILL after this many seconds.
 LEFTOVER_GRACE_S = 2.0
-# If the program has succeeded, the supervisor first waits so many seconds: helpers of a program
-# often end by themselves.
+# After a program has succeeded, the supervisor first waits this many seconds, because helpers of a
+# program often end by themselves.
 _LEFTOVER_PAUSE_S = 0.5
 _READ_BYTES = 1 << 20  # the size of a pipe, and the most bytes of one read from it
 _F_SETPIPE_SZ = 1031
-# If only the size of the log has changed, the status is written no more often than at this
-# interval.
+# The shortest pause, in seconds, between two writes of a status in which only the size of the log
+# has changed.
 _FLUSH_S = 2.0
 _END_CHECK_S = 0.1  # the pause between two checks whether the processes of the task have ended
 _SAVE_TIMEOUT_S = 600.0  # how long writing the last status is tried again on a full disk
@@ -50,7 +50,9 @@ _SAVE_TIMEOUT_S = 600.0  # how long writing the last status is tried again on a 
 class Supervisor:
     def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int) -> None:
         self.paths = paths
-        self.firewall = paths.open_firewall_fifo()  # open as long as this process lives
+        self.firewall = (
+            paths.open_firewall_fifo()
+        )  # keeps the run's firewall in place while this process lives
         self.part = paths.part()
         self.spec = wire.resolve_words(
             next(spec for spec in self.part.tasks if spec.task == task), self.part.texts
@@ -59,8 +61,8 @@ class Supervisor:
         self.folder = paths.task_dir(task)
         self.log = LogWriter(self.folder, self.spec.log_max_bytes)
         self.log_began = self.log.end
-        # The count of output bytes that were lost, for example on a full disk, includes earlier
-        # attempts.
+        # The count of lost output bytes begins with those that earlier attempts have lost, for
+        # example on a full disk.
         self.log.lost_bytes = self.lost_before = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _make_mask(self.secrets)
