@@ -57,7 +57,8 @@ _NAMED = re.compile(
 )
 _PER_STEP = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)(us|µs|ms|s)/(?:step|batch)\b")
 _RATES = re.compile(
-    r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)"
+    r"(?i)\b(global_step|steps|images|examples|samples)/sec(?:ond)?\b[\s=:]+((?:\d+(?:\.\d*)?"
+    r"|\.\d+)(?:e[-+]?\d+)?)"
 )
 # Matches a line that tf_cnn_benchmarks prints, such as `10 images/sec: 12.3 +/- 0.0`.
 _BENCHMARK_STEP = re.compile(r"\s*(\d{1,12})\s+images/sec:")

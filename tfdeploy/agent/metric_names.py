@@ -29,15 +29,18 @@ LOSS, ACCURACY = "loss", "accuracy"
 # written for this many seconds, an earlier attempt has written it.
 STALE_AFTER_S = 300.0
 _LOSS = re.compile(
-    r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy|xentropy)(?:_\d{1,2})?\Z"
+    r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy"
+    r"|xentropy)(?:_\d{1,2})?\Z"
 )
 _ACCURACY = re.compile(
-    r"(?i)(?:(?:train|training|batch|epoch)_)?(?:(?:sparse_)?categorical_|binary_)?(accuracy|acc)(?:_\d{1,2})?\Z"
+    r"(?i)(?:(?:train|training|batch|epoch)_)?(?:(?:sparse_)?categorical_|binary_)?(accuracy"
+    r"|acc)(?:_\d{1,2})?\Z"
 )
 _IMPORTANT = re.compile(r"(?i)loss|cost|acc(?:uracy)?(?:_\d{1,2})?\Z")
 # Matches names of statistics that programs and TensorFlow's queues write for each variable.
 _PER_VARIABLE = re.compile(
-    r"(?i)(?:.*/)?(?:mean|stddev|std|max|min|sparsity|norm|zero_fraction|fraction_of_\w+|fraction_over_\w+)(?:_\d{1,2})?\Z"
+    r"(?i)(?:.*/)?(?:mean|stddev|std|max|min|sparsity|norm|zero_fraction|fraction_of_\w+"
+    r"|fraction_over_\w+)(?:_\d{1,2})?\Z"
 )
 _EVALUATION = re.compile(
     r"(?i)(?:\A|[\W_])(?:eval|evaluation|valid|validation|val|test|testing|dev)(?:\Z|[\W_\d])"

@@ -96,7 +96,8 @@ LOSS = (
     rf"{_ANY_CASE}(?:{_word('loss', ('total_', 'train_', 'training_', 'avg_', 'mean_', 'batch_'), _NO_LOSS)}"
     r"(?: for final step| on training batch| value| at (?:step\s+)?\d+)?"
     rf"|{_word('cost', not_after=('time ', *_NO_LOSS))}(?=[\"']?\s*[=:])){_IS}(?:\[\s*(?=[^\s,\]]+\s*\])|(?:tf\.)?tensor\()?"
-    r"([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?!\d|,\d)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf(?:inity)?)"
+    r"([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?!\d|,\d)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan"
+    r"|[-+]?inf(?:inity)?)"
     rf"(?![\w%]|\.\d|{_TIME})"
 )
 GLOBAL_STEP = f"{_ANY_CASE}{_GLOBAL}{_BRACKET}{_COUNT}{_COUNT_ENDS}"

@@ -69,7 +69,8 @@ def explain_kept_records(unended: Sequence[str], elsewhere: Sequence[str], store
     if unended:
         names = list_first([*map(clean, unended)], MOST_NAMES)
         lines.append(
-            f"{_count_records(unended)} ({names}): no host has the run, and its end is not recorded. "
+            f"{_count_records(unended)} ({names}): no host has the run, and its end is not "
+            f"recorded. "
             f"This command removes the record of a run: rm -r {store}/RUN"
         )
     if elsewhere:

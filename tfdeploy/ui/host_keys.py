@@ -22,7 +22,8 @@ def describe_state(row: TrustRow) -> str:
         return "the key is marked as revoked at " + ", ".join(_places_with_marker(row, "@revoked"))
     if row["state"] == "new" and (authorities := _places_with_marker(row, "@cert-authority")):
         return (
-            f"{authorities[0]} has a @cert-authority line for this host, but tfdeploy checks no host "
+            f"{authorities[0]} has a @cert-authority line for this host, but tfdeploy checks no "
+            f"host "
             "certificates"
         )
     return ""

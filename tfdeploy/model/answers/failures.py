@@ -39,7 +39,8 @@ LINES = {
     "status": "`tfdeploy status`",
     "status_of_run": "`tfdeploy status {run}`",
     "list_runs": "`tfdeploy status` shows which tasks still run, `tfdeploy runs` lists all runs",
-    "remove_damaged_run": "when all processes of the run have ended, remove the run's folder on the host",
+    "remove_damaged_run": "when all processes of the run have ended, remove the run's folder on "
+    "the host",
     "stop_run": "`tfdeploy stop {run}`",
     "stop_run_or_kill": "`tfdeploy stop {run}`, or `tfdeploy exec --limit {host} -- kill {pid}`",
     "sync": "`tfdeploy sync`",
@@ -47,7 +48,8 @@ LINES = {
     "another_run_name": "`tfdeploy launch --name ANOTHER`",
     "another_data_name": "move that file or folder away, or give the data set another name",
     "move_away": "move that link or folder away",
-    "free_space": "free some space on that disk, lower `reserve:` if it is set, or set another workdir",
+    "free_space": "free some space on that disk, lower `reserve:` if it is set, or set another "
+    "workdir",
     "free_inodes": "delete files on that disk to free inodes, or set another workdir",
     "free_disk": "free some space or inodes on that disk, or set another workdir",
     "free_quota": "you are over your quota on that disk: free some space, or set another workdir",

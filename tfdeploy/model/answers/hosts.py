@@ -77,7 +77,8 @@ Installed = Annotated[  # a version as PEP 440 defines it
     Meta(
         max_length=128,
         pattern=r"(?ai)\Av?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?\d*)?"
-        r"(-\d+|[-_.]?(post|rev|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z",
+        r"(-\d+|[-_.]?(post|rev"
+        r"|r)[-_.]?\d*)?([-_.]?dev[-_.]?\d*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?\Z",
     ),
 ]
 

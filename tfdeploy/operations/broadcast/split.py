@@ -87,7 +87,10 @@ def ask_and_decide_split(
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.has_own_content(index)))
     if len(files) < len(request.worker_hosts):
-        what = f"data set {request.name} has {format_count(len(files), 'file')} for {len(request.worker_hosts)} workers"
+        what = (
+            f"data set {request.name} has {format_count(len(files), 'file')} for "
+            f"{len(request.worker_hosts)} workers"
+        )
         raise UsageError(
             what,
             where=request.job_file_position,

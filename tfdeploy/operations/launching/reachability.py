@@ -71,7 +71,8 @@ def open_ports_note(plan: Plan) -> str | None:
     if not reached or {host.address for host in plan.hosts} & set(addresses):
         return None
     return (
-        f"this machine is no host of the run, but it can connect to ports on {fold_names(reached)}. "
+        f"this machine is no host of the run, but it can connect to ports on "
+        f"{fold_names(reached)}. "
         "Any machine that can do so can run graphs on TensorFlow's servers. A firewall that admits "
         "only the run's hosts prevents this"
     )
@@ -144,7 +145,8 @@ def unreachable_error(
         "hosts reach this machine, but not each other:"
         + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *omitted)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
-        next=f"open TCP ports {', '.join(port_ranges)} between the hosts (`ports:` of the inventory), "
+        next=f"open TCP ports {', '.join(port_ranges)} between the hosts (`ports:` of the "
+        f"inventory), "
         "or set `advertise:` of "
         f"{culprits[0].name} to an address that the others reach" + nat,
     )

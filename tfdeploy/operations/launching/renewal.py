@@ -79,7 +79,8 @@ def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
     """
     if has_code(error, "unknown_run"):
         return HostFailed(
-            "the prepared run has ended: this host received no renewal from the launch for a minute",
+            "the prepared run has ended: this host received no renewal from the launch for a "
+            "minute",
             where=error.where,
         )
     return error

@@ -43,8 +43,10 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
         )
     if "ddress already in use" in cause and sharing:
         return (
-            f"; {', '.join(sharing)} on the same host may use the same port: give each task its own, by "
-            "{local_rank} (mode plain) or {task_index} in the command, such as --port=600{local_rank}"
+            f"; {', '.join(sharing)} on the same host may use the same port: give each task its "
+            f"own, by "
+            "{local_rank} (mode plain) or {task_index} in the command, such as "
+            "--port=600{local_rank}"
         )
     if plan.resume and _UNFIT.search(cause):
         return (
@@ -53,7 +55,8 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
         )
     if "stalled: " in cause:
         return (
-            f"; a task that showed no activity for {plan.stall_after_s:g} s was restarted. If it only "
+            f"; a task that showed no activity for {plan.stall_after_s:g} s was restarted. If it "
+            f"only "
             "worked silently, raise `stall.after` in the job file"
         )
     module = _INCOMPLETE.search(cause)

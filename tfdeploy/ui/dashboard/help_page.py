@@ -11,7 +11,8 @@ _HELP = (
     ("up down, k j", "choose a row"),
     (
         "Enter",
-        "open the page of the chosen task: what is wrong, attempts, log, curves, plan, environment; "
+        "open the page of the chosen task: what is wrong, attempts, log, curves, plan, "
+        "environment; "
         "on a folded row: unfold this row",
     ),
     ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
@@ -53,7 +54,8 @@ _HELP = (
     ),
     (
         "colours",
-        "red: a dead task, yellow: a task that needs a look, green: a healthy task; the first death "
+        "red: a dead task, yellow: a task that needs a look, green: a healthy task; the first "
+        "death "
         "is the cause of a failure",
     ),
 )
