@@ -265,7 +265,7 @@ def decode(text: bytes | str, cls: type[V]) -> V:
 MAX_MESSAGE_CHARS = 300  # the most characters of an error message
 # The most memory that one answer may take, as estimated by estimate_memory_bytes.
 MOST_WEIGHT_BYTES = 256 << 20
-_VALUE_BYTES = 64  # memory of a small value in Python
+_VALUE_BYTES = 64  # how much memory a small value takes in Python
 
 
 class InvalidJsonValue(ValueError):

@@ -44,7 +44,7 @@ def command(python: str) -> str:
     """
     if not _INTERPRETER.match(python):
         raise Refused(
-            f"python {python!r} is not a path that can be used",
+            f"python {python!r} has characters that are not allowed",
             next="write `python: PATH` in the inventory",
         )
     interpreters = dict.fromkeys(
@@ -90,7 +90,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
     disk full), HostFailed (the login shell ended), HostUnreachable.
     """
     if "\n" in workdir:
-        raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
+        raise Refused(f"workdir {workdir!r} has a line break, which is not allowed", where=host)
     name = agent_name()
     start_command(channel, command(python), host)
     channel.settimeout(START_S)

@@ -77,8 +77,8 @@ class FramedChannel:
         # Monotonic time at which the oldest unanswered ping was due, or None if there is none. If a
         # ping could not even be sent, it also counts as unanswered.
         self._unanswered_since: float | None = None
-        # Monotonic time since which a sender waits because the SSH window is full. None if no sender
-        # waits.
+        # Monotonic time since which a sender waits because the SSH window is full, or None if no
+        # sender waits.
         self._blocked_since: float | None = None
         self._pinged_at = 0.0  # UTC time, in seconds, at which the last ping was sent
 

@@ -33,7 +33,7 @@ from tfdeploy.text.typed import (
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copy_error
 
-BACKLOG_BYTES = 16 << 20  # the reader thread waits while the backlog is larger than this
+BACKLOG_BYTES = 16 << 20  # with a larger backlog of unread frames, the reader thread waits
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # maximum size of the backlog while a call waits
 # A stream with `silence_s` may last MAX_SILENCES times `silence_s`, plus the time that its blobs
 # take at MIN_BYTES_PER_S.
@@ -74,7 +74,7 @@ class Reply:
                 if self._weight > MOST_BACKLOG_BYTES:
                     self._drop_items()
                     self._last_frame = BadAnswer(
-                        f"the host sends too fast: {MOST_BACKLOG_BYTES >> 20} MiB were not read yet",
+                        f"the host sends too fast: {MOST_BACKLOG_BYTES >> 20} MiB are still unread",
                         where=self.host,
                     )
             self._changed.notify_all()

@@ -26,7 +26,8 @@ def remote_shell_command(fd: int) -> tuple[str, ...]:
 
 
 def confining_command(folder: str) -> list[str]:
-    """Return a command line prefix. A command that follows it can write only below `folder`."""
+    """Return a prefix P. The command `[*P, *command]` runs `command`, which can then write only
+    below `folder`."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
         os.path.dirname(os.__file__),

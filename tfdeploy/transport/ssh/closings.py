@@ -42,19 +42,19 @@ HELD_OFF = EarlyClosing(
     cause="the sshd of {place} refuses this address for some time: either after failed logins, for "
     "15 s to 10 minutes (PerSourcePenalties), or because too many connections are logging in "
     "(MaxStartups)",
-    remedy="wait some minutes, or add PerSourcePenaltyExemptList {address} to its sshd_config",
+    remedy="wait, or add PerSourcePenaltyExemptList {address} to the host's sshd_config",
 )
-# OpenSSH up to 9.7 sends the sentence below.
+# OpenSSH up to 9.7 sends a sentence of its own if too many connections are logging in.
 CROWDED = EarlyClosing(
     sentence=b"Exceeded MaxStartups",
     patience_s=20.0,
     notice="too many connections are logging in (MaxStartups): " + _RETRIES,
     cause="{place} drops connections: too many are logging in (MaxStartups)",
-    remedy="raise MaxStartups (and PerSourceMaxStartups) in its sshd_config",
+    remedy="raise MaxStartups (and PerSourceMaxStartups) in the host's sshd_config",
 )
 SILENT = EarlyClosing(
     patience_s=8.0,
-    cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
+    cause="{place} closes connections before the handshake (MaxStartups, or rules about addresses)",
     remedy="`ssh -v {login}`",
 )
 # The ProxyCommand may have failed because sshd closed the connection that the ProxyCommand opened.
@@ -81,7 +81,7 @@ INTERRUPTED = EarlyClosing(
 UNANSWERED = EarlyClosing(
     patience_s=0.0,
     cause="{place} ends the connection of user {user} without an answer to the login "
-    "(RefuseConnection, or its sshd process failed)",
+    "(RefuseConnection, or the host's sshd process failed)",
     remedy="check `user:`; to see whether RefuseConnection is set, as root on that host: "
     "sshd -T -C user={user} | grep -i refuseconnection",
 )

@@ -103,7 +103,7 @@ class HostTimeout:
 
 
 class ConnectionSlots:
-    """Lets at most `count` hosts run a `with` block at once.
+    """Limits how many hosts are inside a `with hold_slot(...)` block at once to `count`.
 
     The time spent waiting for a slot does not count for the host's time-out. A host that is silent
     for SLOT_S seconds loses its slot.

@@ -57,7 +57,7 @@ def _start_connection(host: Host) -> bool:
     try:
         target = resolve(host)
     except ConfigError:
-        return False  # the fleet reports the error later
+        return False  # the fleet reports this error when it connects to the host
     address_key = target.hostname, target.port
     if target.jump is not None or target.proxy_command is not None:
         return False

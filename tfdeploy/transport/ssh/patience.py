@@ -32,7 +32,7 @@ class RetrySchedule:
 
     @property
     def waited_s(self) -> float:
-        """Return the seconds since the host first closed a connection, or 0.0 if it has not."""
+        """Return the seconds since the host first closed a connection, or 0.0 if it closed none."""
         return 0.0 if self._first_closing is None else time.monotonic() - self._first_closing
 
     def delay_s(self, closing: EarlyClosing) -> float | None:

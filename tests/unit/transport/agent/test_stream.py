@@ -154,7 +154,7 @@ def test_unread_frames_are_bounded_while_call_waits() -> None:
     answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
-    with pytest.raises(BadAnswer, match="the host sends too fast: 64 MiB were not read yet"):
+    with pytest.raises(BadAnswer, match="the host sends too fast: 64 MiB are still unread"):
         while answer.next("logs", 1.0):
             pass
         answer.last_answer("logs")

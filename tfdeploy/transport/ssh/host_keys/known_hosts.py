@@ -125,7 +125,7 @@ class KnownFile:
         keys = []
         for number, marker_name in _MATCHED.findall(output):
             marker = _MARKERS[marker_name]
-            # OpenSSH also treats NUL as a blank.
+            # OpenSSH takes NUL for a separator too.
             columns = re.split(rb"[ \t\0]+", line_by_number[int(number)].lstrip(b" \t"))
             key = base64.b64decode(columns[3 if marker else 2])
             keys.append(KnownKey(keytype_of(key), key, self._path, int(number), marker))
