@@ -421,7 +421,7 @@ def test_words_for_what_starts_again() -> None:
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
     )
     assert restart_reasons(gone)["ps:0"].endswith(
-        "; no process manages the run on n2; the restart waits for such a process, "
+        "; no process manages the run on n2; the restart waits for a new process there, "
         "but no longer than restart.wait"
     )
     assert restart_reasons(view(w1=DONE)) == {}

@@ -26,7 +26,7 @@ _CHARACTERS = (
     rb"|\xf0\x91(?:\x82\xbd|\x83\x8d)|\xf0\x93\x90[\xb0-\xbf]|\xf0\x9b\xb2[\xa0-\xa3]|\xf0\x9d\x85[\xb3-\xba]|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
 )
 _INVISIBLE = re.compile(_SEQUENCES + _CHARACTERS)
-# An incomplete sequence or character at the end of the text, which the next bytes may complete.
+# An incomplete escape sequence or character at the end of the text. The next bytes may complete it.
 _INCOMPLETE = re.compile(
     rb"(?:\x1b\[[0-?]*[ -/]*|\x1b[\]PX^_][^\x07\x1b\n]*\x1b?|\x1b[ -/]*|\xc2\x9b[0-?]*[ -/]*"
     rb"|[\xc2\xcd\xd8\xdb\xdc]|[\xe0-\xe3\xee\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})\Z"
@@ -46,7 +46,7 @@ class VisibleText:
 
     def __init__(self, whole: bytes, stop: int) -> None:
         self._size = len(whole)
-        # For each visible piece: the position in `text` at which the piece begins.
+        # For each visible piece of `whole`: the position in `text` at which it begins.
         self._begins: List[int] = []
         # For each visible piece: its position in `whole` minus its position in `text`.
         self._shifts: List[int] = []

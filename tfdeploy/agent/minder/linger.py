@@ -15,13 +15,13 @@ import time
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run.folder import RunPaths
 
-# After the end of the run, the minder stays at most this many seconds. The limit depends on how far
-# the run came.
-DAY_S = 86400.0  # the run was committed
-UNCOMMITTED_S = 60.0  # it was started, but not committed, so it ends by itself on every host
-UNSTARTED_S = 20.0  # the run was never started on this host
-ROLLED_BACK_S = 1.0  # the run is rolled back: counted from the order to do so
-SELDOM_AFTER_S = 60.0  # after this many seconds, SELDOM_S replaces SOON_S
+# After the end of the run, the minder stays at most this many seconds. There is a limit for each
+# way in which a run can end.
+DAY_S = 86400.0  # limit for a run that was committed
+UNCOMMITTED_S = 60.0  # limit for a run that was not committed: every host ends it by itself
+UNSTARTED_S = 20.0  # limit for a run that was never started on this host
+ROLLED_BACK_S = 1.0  # limit for a run that is rolled back, counted from the order to do so
+SELDOM_AFTER_S = 60.0  # after this many seconds, the pause is SELDOM_S instead of SOON_S
 # The pause between two calls of `decide_stay_and_tick`: SOON_S at first, later SELDOM_S. A change
 # ends the pause early.
 SOON_S, SELDOM_S = 0.25, 5.0

@@ -421,7 +421,7 @@ def _describe_awaited_hosts(view: HostRunView) -> str:
     gone = ", ".join(host for host in late if host in unminded_hosts(view.known))
     if gone:
         return (
-            "; no process manages the run on %s; the restart waits for such a process, but no longer than "
-            "restart.wait" % gone
+            "; no process manages the run on %s; the restart waits for a new process there, but no "
+            "longer than restart.wait" % gone
         )
     return "; the restart waits until %s has ended its old tasks" % ", ".join(late) if late else ""

@@ -116,8 +116,11 @@ class StateStore:
         self, host_by_ip: Mapping[str, str], refused_ip_by_host: Mapping[str, str]
     ) -> None:
         """Record from which addresses outside the plan other hosts have connected.
+
         `host_by_ip`: address -> the host that has stated this address as its own.
-        `refused_ip_by_host`: host -> an address that the host has not stated as its own."""
+        `refused_ip_by_host`: host -> an address from which it has connected, but which it has not
+        stated as its own.
+        """
         state = self.state
         for address, host in host_by_ip.items():
             if address not in state.admitted:

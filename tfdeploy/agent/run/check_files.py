@@ -29,7 +29,7 @@ KEY_TYPES = {
     for key in keys.split()
 }
 _ENDING_KEYS = "attempt round exit_code signal final again up reason"
-# Name of the dict -> (keys that it must have, keys that it may have).
+# Name of a type in shapes.py -> (keys that such a dict must have, keys that it may have).
 SHAPES = {
     name: (needed.split(), optional.split())
     for name, needed, optional in (

@@ -1,6 +1,6 @@
-"""Provide the clock of a run, which shows the same time on all hosts of the run. It is needed
-because two tasks may die within milliseconds of each other, while the clocks of hosts may differ by
-seconds.
+"""Provide the clock of a run, which shows the same time on all hosts of the run. By its times,
+tfdeploy can tell which task died first. Tasks on two hosts may die within milliseconds of each
+other, while the clocks of the hosts may differ by seconds.
 
 Times in status files, and in messages between a run's hosts, are times of this clock. Journals and
 logs have times of the host's own clock, which are converted when they are read.

@@ -29,7 +29,7 @@ from tfdeploy.agent.run.liveness import is_live
 # How long to wait for the lock of the keep folders. Another task may hold the lock for long, while
 # it moves large folders.
 WITHIN_S = 60.0
-_ARRIVING = ".tfdeploy-arriving"  # name in `keep` of an unfinished copy from another file system
+_ARRIVING = ".tfdeploy-arriving"  # an unfinished copy in `keep`, made from another file system
 
 
 def restore_keep_links(paths: RunPaths, keep: List[str]) -> List[str]:

@@ -17,7 +17,7 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 # A file that tells a launch to stop preparing a run has the name of `uncommitted_mark_file` with
 # this suffix. The file without the suffix marks the run as uncommitted (uncommitted.py).
 ABORT = "@abort"
-_MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
+_MAX_NAMED = 100  # `list_new_files` returns at most this many paths
 _TRIES = 5  # how often to try to remove a folder
 _TEMPORARY_AGE_S = 1.0  # younger temporary files stay: their writers may still be alive
 _FOLDERS_S = 10.0  # how long acquire_folders_lock waits for the lock

@@ -19,7 +19,7 @@ from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run.folder import RunPaths
 
-FICLONE = 0x40049409  # ioctl that shares the blocks of a file (reflink)
+FICLONE = 0x40049409  # ioctl by which a copy shares the blocks of the original (reflink)
 
 
 def make_cwd(
