@@ -42,7 +42,9 @@ from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.planning import host_parts
 whole = host_parts._host_part
-host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S}, commit_within_s={WAITS_S})
+host_parts._host_part = lambda *plan: replace(
+    whole(*plan), start_within_s={WAITS_S}, commit_within_s={WAITS_S}
+)
 sys.exit(main())
 """
 SHOWS = """import base64, json, os, sys, time, urllib.parse
@@ -51,7 +53,10 @@ for name in ("TOKEN", "FILE", "TOLD"):
     for before in range(3):
         print(base64.b64encode(b"x" * before + text.encode()).decode())
         print(base64.urlsafe_b64encode(b"x" * before + text.encode()).decode())
-    print(text, urllib.parse.quote(text), urllib.parse.quote_plus(text), json.dumps(text), repr(text), repr(text.encode()))
+    print(
+        text, urllib.parse.quote(text), urllib.parse.quote_plus(text), json.dumps(text),
+        repr(text), repr(text.encode())
+    )
     for at in range(0, len(text), 3):
         sys.stderr.write(text[at:at + 3]); sys.stderr.flush(); time.sleep(0.002)
 print("all shown", flush=True)

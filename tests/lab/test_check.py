@@ -87,8 +87,10 @@ def test_with_a_job_its_own_ports_are_tried(
 
 # --- planted faults
 
-PYTHON = r"""mkdir -p /usr/local/lib/site/tensorflow-{tensorflow}.dist-info /usr/local/lib/site/tf_keras-2.21.0.dist-info
-printf '#!/bin/sh\nPYTHONPATH=/usr/local/lib/site exec /usr/bin/python3 "$@"\n' > /usr/local/bin/with-tensorflow
+PYTHON = r"""mkdir -p /usr/local/lib/site/tensorflow-{tensorflow}.dist-info \
+  /usr/local/lib/site/tf_keras-2.21.0.dist-info
+printf '#!/bin/sh\nPYTHONPATH=/usr/local/lib/site exec /usr/bin/python3 "$@"\n' \
+  > /usr/local/bin/with-tensorflow
 chmod 755 /usr/local/bin/with-tensorflow"""
 SCRIPT = """cat > /usr/local/bin/{name} <<'EOF'
 #!/bin/sh
@@ -115,7 +117,8 @@ exit 1""",
     "logind": r"""mkdir -p /run/systemd/sessions /etc/systemd/logind.conf.d
 printf '[Login]\nKillUserProcesses=yes\n' > /etc/systemd/logind.conf.d/plant.conf""",
 }
-SMALL_DISK = """mkdir -p /home/lab/small && mount -t tmpfs -o size=40m,nr_inodes=900,noexec tmpfs /home/lab/small
+SMALL_DISK = """mkdir -p /home/lab/small &&
+mount -t tmpfs -o size=40m,nr_inodes=900,noexec tmpfs /home/lab/small
 chown lab: /home/lab/small && chmod 700 /home/lab/small"""
 BASHRC = """cat > ~/.bashrc <<'EOF'
 ulimit -n 200; ulimit -t 90000

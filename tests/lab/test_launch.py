@@ -27,7 +27,8 @@ SECRET = "hunter2-is-not-a-good-one"
 
 
 OF_A_SUBFOLDER = """import os, helper
-print("read", open("../settings/lr.txt").read().strip(), helper.__file__.endswith("src/helper.py"), flush=True)
+lr = open("../settings/lr.txt").read().strip()
+print("read", lr, helper.__file__.endswith("src/helper.py"), flush=True)
 open("results/step", "a").write("1\\n")
 open("scratch", "w").write(os.getcwd())
 """

@@ -130,7 +130,9 @@ from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.planning import host_parts
 whole = host_parts._host_part
-host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
+host_parts._host_part = lambda *plan: replace(
+    whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S}
+)
 sys.exit(main())
 """
 

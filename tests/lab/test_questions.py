@@ -69,8 +69,8 @@ def shrunk(operator: Tfdeploy, name: str) -> str:
     for number in range(15):
         (data / f"part-{number}").unlink()
     return (
-        "data d: the source lacks 15 of the 20 files that are on n[1-2]. Delete the 15 files on the "
-        "hosts? (yes/no)"
+        "data d: the source lacks 15 of the 20 files that are on n[1-2]. "
+        "Delete the 15 files on the hosts? (yes/no)"
     )
 
 

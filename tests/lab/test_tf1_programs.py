@@ -166,7 +166,8 @@ OTHERS = (
         mode="async",
         said={"worker:0": r"worker 0 of 2: step \d+ loss 0\.0", "worker:1": r"worker 1 of 2"},
         notes=(
-            "variables that tfdeploy sets because the program reads them: CLUSTER_SPEC (yarn_variables.py:7)",
+            "variables that tfdeploy sets because the program reads them: "
+            "CLUSTER_SPEC (yarn_variables.py:7)",
         ),
     ),
     Program(

@@ -26,7 +26,9 @@ import json, threading
 import tfdeploy
 from tfdeploy.errors import RunFailed, UsageError
 
-answers = {"launch-dry-run": [tfdeploy.plan("a.yaml")], "status": [], "logs": [], "fetch": [], "stop": []}
+answers = {
+    "launch-dry-run": [tfdeploy.plan("a.yaml")], "status": [], "logs": [], "fetch": [], "stop": []
+}
 
 def follow(job, steps):
     command = ["python", "quick.py", f"--steps={steps}"]

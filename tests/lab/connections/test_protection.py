@@ -223,8 +223,8 @@ def test_a_name_that_is_public_on_the_hosts_is_refused(operator: Tfdeploy) -> No
     ):
         refused = launch(operator, "named-1", "--dry-run", exit_code=3)
     assert (
-        "the address of n2 in the cluster would be pub.lan, which n1 resolves to the public address 8.8.8.8"
-        in refused
+        "the address of n2 in the cluster would be pub.lan, "
+        "which n1 resolves to the public address 8.8.8.8" in refused
     ), refused
 
 

@@ -164,8 +164,19 @@ def test_a_gang_that_crashes_in_a_loop_gives_up_as_one(operator: Tfdeploy) -> No
         mode="mirrored",
         restart=restart,
     )
-    stderr = operator.run("launch", "--wait", "--name", "gang-loop-1", "--", "python", "any_mode.py", "--steps=1000000",
-                        "--steps_of=worker:1=15", "--fail=worker:1", exit_code=1).stderr  # fmt: skip
+    stderr = operator.run(
+        "launch",
+        "--wait",
+        "--name",
+        "gang-loop-1",
+        "--",
+        "python",
+        "any_mode.py",
+        "--steps=1000000",
+        "--steps_of=worker:1=15",
+        "--fail=worker:1",
+        exit_code=1,
+    ).stderr
     task_rows = rows(operator, "gang-loop-1")
     assert (
         task_rows["worker:1"]["outcome"] == "gave_up" and task_rows["worker:1"]["attempt"] == 3

@@ -33,7 +33,10 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def ills(operator: Tfdeploy, run: str) -> dict[str, str]:
-    """Return {task: "HEALTH: REASON"} of all unhealthy tasks, such as {"worker:1": "stalled: why"}."""
+    """Return {task: "HEALTH: REASON"} of all unhealthy tasks.
+
+    An example is {"worker:1": "stalled: why"}.
+    """
     rows = operator.json("status", run)["tasks"]
     return {
         row["task"]: f"{row['health']}: {(row['reason'] or '').partition(' (since')[0]}"
@@ -141,7 +144,10 @@ def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy
         port = next(
             row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1"
         )["address"].rsplit(":")[-1]
-        closed = f"stalled: waits for worker:1 on n3: its port {port} is closed: no process listens there"
+        closed = (
+            f"stalled: waits for worker:1 on n3: its port {port} is closed: "
+            "no process listens there"
+        )
         wait_ills(operator, run, {"worker:0": closed, "worker:1": f"stalled: {ALONE}"})
 
 
