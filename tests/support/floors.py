@@ -212,7 +212,10 @@ def private_faults(source, path):
 
 
 def _lines_tried(node):
-    """If `node` is a `try` that handles ImportError, return the line numbers of its body, else ()."""
+    """Return the line numbers of the body of a `try` that handles ImportError.
+
+    Return () for any other node.
+    """
     if not any(
         handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
     ):

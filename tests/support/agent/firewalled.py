@@ -215,7 +215,9 @@ SERVE = """
 import selectors, socket, sys
 waiting = selectors.DefaultSelector()
 for port in sys.argv[1:]:
-    one = socket.create_server(("::", int(port)), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1000)
+    one = socket.create_server(
+        ("::", int(port)), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1000
+    )
     waiting.register(one, selectors.EVENT_READ)
 print(flush=True)
 while True:

@@ -27,7 +27,9 @@ for folder, _, names in os.walk(os.path.expanduser(sys.argv[1])):
         except OSError:
             continue
         content += re.sub({COLOURS!r}, b"", content) if b"\\x1b" in content else b""
-        if any(form in content for form in wanted) or any(form in os.fsencode(path) for form in wanted):
+        if any(form in content for form in wanted) or any(
+            form in os.fsencode(path) for form in wanted
+        ):
             found.append(path)
 print(json.dumps(found))
 """

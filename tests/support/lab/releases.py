@@ -32,7 +32,8 @@ for folder, folders, names in os.walk(b"."):
             with open(path, "rb") as file:
                 for block in iter(lambda: file.read(1 << 20), b""):
                     digest.update(block)
-            found[os.fsdecode(path)] = ["exec" if os.stat(path).st_mode & 0o100 else "file", digest.hexdigest()]
+            kind = "exec" if os.stat(path).st_mode & 0o100 else "file"
+            found[os.fsdecode(path)] = [kind, digest.hexdigest()]
 print(json.dumps(found))
 """
 

@@ -16,7 +16,8 @@ found = []
 marker = ("TFDEPLOY_TASK_RUN_ID=" + run).encode()
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
-        words = open("/proc/%s/cmdline" % pid, "rb").read().replace(b"\0", b" ").decode("utf-8", "replace")
+        with open("/proc/%s/cmdline" % pid, "rb") as file:
+            words = file.read().replace(b"\0", b" ").decode("utf-8", "replace")
         if marker in open("/proc/%s/environ" % pid, "rb").read().split(b"\0"):
             found.append("marked %s: %s" % (pid, words))
         elif "/runs/%s/" % run in words and pid != str(os.getpid()):
@@ -27,7 +28,9 @@ here = os.path.join(os.path.expanduser("~/tfdeploy"), job)
 for folder, folders, names in os.walk(here):
     for name in folders + names:
         path = os.path.join(folder, name)
-        if name.endswith((".tmp", ".sync")) or name.startswith((".cwd.", ".staging", ".tfdeploy-partial")):
+        if name.endswith((".tmp", ".sync")) or name.startswith(
+            (".cwd.", ".staging", ".tfdeploy-partial")
+        ):
             found.append("temporary " + path)
         elif name.endswith(".lock") or name.startswith("prepare."):
             if folder.endswith("/locks") and name.endswith(".lock"):
