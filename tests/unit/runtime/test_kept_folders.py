@@ -79,7 +79,9 @@ def test_folder_deleted_by_tensorflow(run_python):
     ]
     second_deletion = "shutil.rmtree('out'); shutil.rmtree('w')\n"
     code = "import tensorflow as tf\n" + "".join(
-        f"{BEGIN}{case}\ntf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n{END}{second_deletion}"
+        f"{BEGIN}{case}\n"
+        "tf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n"
+        f"{END}{second_deletion}"
         for case in cases
     )
     done = run_python(code, TFDEPLOY_TASK_JOB="job")

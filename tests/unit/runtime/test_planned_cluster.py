@@ -79,14 +79,16 @@ def run_planned(run_python, fake_tensorflow):
             {"local": ["localhost:2222", "localhost:2223"]},
             {"ps": CLUSTER["ps"], "local": CLUSTER["worker"]},
             [
-                "is replaced by the plan's cluster (ps 10.0.0.1:2300; local 10.0.0.2:2300, 10.0.0.3:2300)"
+                "is replaced by the plan's cluster "
+                "(ps 10.0.0.1:2300; local 10.0.0.2:2300, 10.0.0.3:2300)"
             ],
         ),
         (
             {"work": ["h:1", "h:2"], "ps": ["h:3"]},
             {"work": CLUSTER["worker"], "ps": CLUSTER["ps"]},
             [
-                "is replaced by the plan's cluster (work 10.0.0.2:2300, 10.0.0.3:2300; ps 10.0.0.1:2300)"
+                "is replaced by the plan's cluster "
+                "(work 10.0.0.2:2300, 10.0.0.3:2300; ps 10.0.0.1:2300)"
             ],
         ),
         (
@@ -308,13 +310,22 @@ import tensorflow as tf
 local = tf.train.Server.create_local_server()
 with tf.Session(local.target) as session:
     print(session.run(tf.constant(b"alone")).decode())
-cluster = tf.train.ClusterSpec({"ps": ["localhost:2222"], "worker": ["pc-02:2222", "pc-03:2222", "pc-04:2222"]})
+cluster = tf.train.ClusterSpec(
+    {"ps": ["localhost:2222"], "worker": ["pc-02:2222", "pc-03:2222", "pc-04:2222"]}
+)
 print(cluster.num_tasks("worker"), cluster.task_address("ps", 0))
-server = tf.train.Server({"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}, "worker", task_index=0)
+server = tf.train.Server(
+    {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
+    "worker",
+    task_index=0,
+)
 print([job.name for job in server.server_def.cluster.job], server.target.rpartition(":")[2])
 with tf.device(tf.train.replica_device_setter(cluster=cluster)):
     print(tf.get_variable("v", []).device)
-own = {"cluster": {"worker": ["localhost:1", "localhost:2"]}, "task": {"type": "worker", "index": 1}}
+own = {
+    "cluster": {"worker": ["localhost:1", "localhost:2"]},
+    "task": {"type": "worker", "index": 1},
+}
 os.environ["TF_CONFIG"] = json.dumps(own)
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 print(resolver.cluster_spec().as_dict()["worker"], resolver.task_id)

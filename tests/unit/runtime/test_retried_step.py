@@ -122,7 +122,9 @@ server = tf.train.Server.create_local_server()
 with tf.device("/job:localhost/task:0"):
     weight, step = tf.get_variable("weight", [2]), tf.train.get_or_create_global_step()
     table = tf.get_variable("table", [4, 2])
-optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=1)
+optimizer = tf.train.SyncReplicasOptimizer(
+    tf.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=1
+)
 loss = tf.reduce_sum(weight * tf.nn.embedding_lookup(table, [1, 2]))
 train = optimizer.minimize(loss, global_step=step)
 runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op()
@@ -135,7 +137,9 @@ run, calls = module.tf_session.TF_SessionRun_wrapper, []
 def rejecting(*args):
     calls.append(1)
     if len(calls) % 7 == 0:
-        raise tf.errors.AbortedError(None, None, "The same RunGraph (Worker) request was received twice. x")
+        raise tf.errors.AbortedError(
+            None, None, "The same RunGraph (Worker) request was received twice. x"
+        )
     return run(*args)
 module.tf_session.TF_SessionRun_wrapper = rejecting
 coordinator = tf.train.Coordinator()
@@ -193,7 +197,9 @@ def rejecting(*args):  # the rejected step has filled the buffer of run_metadata
     done = run(*args)
     calls.append(1)
     if len(calls) % 7 == 0:
-        raise tf.errors.AbortedError(None, None, "The same RunGraph (Worker) request was received twice. x")
+        raise tf.errors.AbortedError(
+            None, None, "The same RunGraph (Worker) request was received twice. x"
+        )
     return done
 with tf.train.MonitoredTrainingSession(server.target) as session:
     module.tf_session.TF_SessionRun_wrapper = rejecting

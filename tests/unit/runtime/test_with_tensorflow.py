@@ -22,14 +22,19 @@ pytestmark = [
 ONE_PROCESS = """
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
-server = tf.train.Server({"ps": ["localhost:1"], "worker": ["localhost:0", "localhost:1"]}, job_name="worker", task_index=0)
+server = tf.train.Server(
+    {"ps": ["localhost:1"], "worker": ["localhost:0", "localhost:1"]},
+    job_name="worker",
+    task_index=0,
+)
 with tf.device("/job:ps/task:0"):
     a, b = tf.get_variable("a", []), tf.get_variable("b", [])
 asked = tf.ConfigProto(allow_soft_placement=True)
 used = tf.Session(server.target, config=asked)._config
 print("filters", list(used.device_filters), used.allow_soft_placement, list(asked.device_filters))
 print("none given", list(tf.Session(server.target)._config.device_filters))
-print("its own", list(tf.Session(server.target, config=tf.ConfigProto(device_filters=["/job:ps"]))._config.device_filters))
+own_config = tf.ConfigProto(device_filters=["/job:ps"])
+print("its own", list(tf.Session(server.target, config=own_config)._config.device_filters))
 print("local", list(tf.Session()._config.device_filters))
 print("default saver", tf.train.Scaffold().finalize().saver.saver_def.sharded)
 with tf.Graph().as_default() as graph:
@@ -63,7 +68,9 @@ FLAGS_OF_ABSL = """
 import tensorflow.compat.v1 as tf
 tf.app.flags.DEFINE_string("log_dir", "checkpoints", "defined by absl too")
 tf.app.flags.DEFINE_bool("pdb", True, "defined by absl too")
-tf.app.run(lambda _: print(tf.app.flags.FLAGS.log_dir), argv=["train.py", "--log_dir=mine", "--nopdb"])
+tf.app.run(
+    lambda _: print(tf.app.flags.FLAGS.log_dir), argv=["train.py", "--log_dir=mine", "--nopdb"]
+)
 """
 
 
@@ -75,7 +82,9 @@ def test_program_that_uses_compat_v1_may_define_flags_of_absl(run_python):
 PS_THAT_WAITS = """
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
-server = tf.train.Server({"ps": ["localhost:0"], "worker": ["localhost:1"]}, job_name="ps", task_index=0)
+server = tf.train.Server(
+    {"ps": ["localhost:0"], "worker": ["localhost:1"]}, job_name="ps", task_index=0
+)
 with tf.Session(server.target) as session:
     with tf.device("/job:ps/task:0"):
         done = tf.FIFOQueue(1, tf.int32, shared_name="done_queue0")

@@ -40,7 +40,9 @@ FLAGS._parse_flags()
 step = tf.train.get_or_create_global_step()
 weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
 plain = tf.train.GradientDescentOptimizer(0.1)
-optimizer = tf.train.SyncReplicasOptimizer(plain, replicas_to_aggregate=1, replica_id=0, total_num_replicas=1, use_locking=True)
+optimizer = tf.train.SyncReplicasOptimizer(
+    plain, replicas_to_aggregate=1, replica_id=0, total_num_replicas=1, use_locking=True
+)
 train = optimizer.minimize(tf.square(weight - 1.0), global_step=step)
 clean_up = optimizer.get_clean_up_op()
 cell = tf.nn.rnn_cell.BasicLSTMCell(4, forget_bias=0.5, input_size=3, state_is_tuple=True)

@@ -14,9 +14,15 @@ numpy = pytest.importorskip("numpy", "2.4")
 OLD = """
 import numpy as np
 print(np.float(3), np.zeros(2, dtype=np.int).dtype.kind, np.product([2, 3]), np.alltrue([1, 0]))
-print(np.in1d([[1, 2]], [2]).tolist(), np.asscalar(np.array([4])), np.asfarray([1]).dtype, np.msort([[2], [1]]).tolist())
+print(
+    np.in1d([[1, 2]], [2]).tolist(), np.asscalar(np.array([4])), np.asfarray([1]).dtype,
+    np.msort([[2], [1]]).tolist(),
+)
 print(np.isinf(np.PINF), np.NINF, np.mat([1]).shape)
-print(np.float is float, np.unicode_ is np.str_, np.rank(np.zeros((1, 2))), np.bool is np.bool_, np.float32 is not float)
+print(
+    np.float is float, np.unicode_ is np.str_, np.rank(np.zeros((1, 2))), np.bool is np.bool_,
+    np.float32 is not float,
+)
 """
 
 

@@ -51,7 +51,9 @@ def failing(name):
     for word in name.split("."):
         part = getattr(part, word)
 
-names = [part + "." + name for part in removed_names.CONTRIB for name in removed_names.CONTRIB[part]]
+names = [
+    part + "." + name for part in removed_names.CONTRIB for name in removed_names.CONTRIB[part]
+]
 names += [name[len("contrib."):] for name in removed_names.RENAMED if name.startswith("contrib.")]
 said["failing"] = [name for name in names if failure(lambda: failing(name))]
 said["same"] = [
@@ -59,7 +61,8 @@ said["same"] = [
     rnn.LSTMCell is LSTMCell,
     layers_lib.conv2d is tf.contrib.layers.conv2d and batch_norm is tf.contrib.layers.batch_norm,
     initializers.xavier_initializer is tf.contrib.layers.xavier_initializer,
-    arg_scope is tf.contrib.framework.arg_scope and variables.get_variables is tf.contrib.framework.get_variables,
+    arg_scope is tf.contrib.framework.arg_scope
+    and variables.get_variables is tf.contrib.framework.get_variables,
     projector.ProjectorConfig().embeddings is not None,
     tf.contrib.learn.datasets.mnist is old_mnist is input_data,
     int(util.constant_value(tf.constant(3))) == 3,
@@ -78,35 +81,72 @@ def at_end(pair):
     return session.run([pair[1], pair[0]])[0]
 
 equal = {
-    "softmax": (losses.softmax_cross_entropy(a, hot, 2.0), one.losses.softmax_cross_entropy(hot, a, 2.0)),
-    "sparse": (losses.sparse_softmax_cross_entropy(logits=a, labels=whole), one.losses.sparse_softmax_cross_entropy(whole, a)),
-    "sigmoid": (losses.sigmoid_cross_entropy(a, multi_class_labels=hot, weight=1.0), one.losses.sigmoid_cross_entropy(hot, a)),
-    "squares": (losses.mean_squared_error(a, hot, weight=2.0), one.losses.mean_squared_error(hot, a, 2.0)),
+    "softmax": (
+        losses.softmax_cross_entropy(a, hot, 2.0),
+        one.losses.softmax_cross_entropy(hot, a, 2.0),
+    ),
+    "sparse": (
+        losses.sparse_softmax_cross_entropy(logits=a, labels=whole),
+        one.losses.sparse_softmax_cross_entropy(whole, a),
+    ),
+    "sigmoid": (
+        losses.sigmoid_cross_entropy(a, multi_class_labels=hot, weight=1.0),
+        one.losses.sigmoid_cross_entropy(hot, a),
+    ),
+    "squares": (
+        losses.mean_squared_error(a, hot, weight=2.0),
+        one.losses.mean_squared_error(hot, a, 2.0),
+    ),
     "log": (losses.log_loss(hot * 0.9, hot), one.losses.log_loss(hot, hot * 0.9)),
     "hinge": (tf.reduce_mean(losses.hinge_loss(a, hot)), one.losses.hinge_loss(hot, a)),
     "accuracy": (metrics.accuracy(whole, np.array([1, 1])), tf.constant(0.5)),
 }
 streams = {
-    "auc": (metrics.streaming_auc(scores, truth, num_thresholds=9), one.metrics.auc(truth, scores, num_thresholds=9)),
-    "accuracy": (metrics.streaming_accuracy(truth, np.array([1, 1, 1])), one.metrics.accuracy(np.array([1, 1, 1]), truth)),
-    "precision": (metrics.streaming_precision(np.array([1, 1, 0]), truth), one.metrics.precision(truth, np.array([1, 1, 0]))),
-    "recall": (metrics.streaming_recall(np.array([1, 1, 0]), truth), one.metrics.recall(truth, np.array([1, 1, 0]))),
+    "auc": (
+        metrics.streaming_auc(scores, truth, num_thresholds=9),
+        one.metrics.auc(truth, scores, num_thresholds=9),
+    ),
+    "accuracy": (
+        metrics.streaming_accuracy(truth, np.array([1, 1, 1])),
+        one.metrics.accuracy(np.array([1, 1, 1]), truth),
+    ),
+    "precision": (
+        metrics.streaming_precision(np.array([1, 1, 0]), truth),
+        one.metrics.precision(truth, np.array([1, 1, 0])),
+    ),
+    "recall": (
+        metrics.streaming_recall(np.array([1, 1, 0]), truth),
+        one.metrics.recall(truth, np.array([1, 1, 0])),
+    ),
     "mean": (metrics.streaming_mean(a), one.metrics.mean(a)),
     "below": (metrics.streaming_percentage_less(a, 2.5), one.metrics.percentage_below(a, 2.5)),
     "at k": (metrics.streaming_recall_at_k(a, whole, 1), one.metrics.mean([1.0, 0.0])),
 }
 words = lookup.index_to_string(tf.constant([[0, 1, 5]]), tf.constant(["a", "b"]), default_value="?")
 table = lookup.HashTable(lookup.KeyValueTensorInitializer(["x"], [7]), -1)
-ids = [lookup.string_to_index(tf.constant(["b", "z"]), ["a", "b"]), table.lookup(tf.constant(["x", "y"]))]
+ids = [
+    lookup.string_to_index(tf.constant(["b", "z"]), ["a", "b"]),
+    table.lookup(tf.constant(["x", "y"])),
+]
 
-images, labels = tf.placeholder(tf.float32, [None, mnist.IMAGE_PIXELS]), tf.placeholder(tf.int32, [None])
+images = tf.placeholder(tf.float32, [None, mnist.IMAGE_PIXELS])
+labels = tf.placeholder(tf.int32, [None])
 logits = mnist.inference(images, 8, 4)
 loss = mnist.loss(logits, labels)
 train, right = mnist.training(loss, 0.1), mnist.evaluation(logits, labels)
 with tf.Session() as session:
-    session.run([tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()])
-    said["unequal"] = [name for name, (old, new) in equal.items() if abs(session.run(old) - session.run(new)) > 1e-6]
-    said["unequal"] += [name for name, (old, new) in streams.items() if abs(at_end(old) - at_end(new)) > 1e-6]
+    session.run([
+        tf.global_variables_initializer(),
+        tf.local_variables_initializer(),
+        tf.tables_initializer(),
+    ])
+    said["unequal"] = [
+        name for name, (old, new) in equal.items()
+        if abs(session.run(old) - session.run(new)) > 1e-6
+    ]
+    said["unequal"] += [
+        name for name, (old, new) in streams.items() if abs(at_end(old) - at_end(new)) > 1e-6
+    ]
     said["words"] = [word.decode() for word in session.run(words)[0]]
     said["ids"] = [each.tolist() for each in session.run(ids)]
     feed = {images: np.ones([3, mnist.IMAGE_PIXELS]), labels: [1, 1, 1]}
@@ -118,7 +158,10 @@ with tf.Session() as session:
 
 values = HParams(rate=0.1, layers=[64, 32], name="x", on=True, n=3)
 values.parse("rate=1,layers=[1,2,3],on=false,name=y z,n=7,layers[1]=9")
-said["values"] = [values.values(), "rate" in values, values.get("none", 4), json.loads(values.to_json()) == values.values()]
+said["values"] = [
+    values.values(), "rate" in values, values.get("none", 4),
+    json.loads(values.to_json()) == values.values(),
+]
 for wrong in ("m=1", "n=1.5", "n=x"):
     try:
         values.parse(wrong)
@@ -177,7 +220,10 @@ try:
     import tensorflow.contrib.tpu as tpu
 except ValueError:
     pass
-said["caught"] = [caught, hasattr(tf.contrib, "nccl"), getattr(tf.contrib, "nccl", None), type(opt).__name__, type(tpu).__name__]
+said["caught"] = [
+    caught, hasattr(tf.contrib, "nccl"), getattr(tf.contrib, "nccl", None),
+    type(opt).__name__, type(tpu).__name__,
+]
 """
 SLIM = {
     "tf_slim/__init__.py": (
@@ -206,13 +252,16 @@ from tensorflow.contrib.framework.python.ops import arg_scope, variables
 import tf_slim, tf_slim.nets.vgg
 
 said["same"] = [
-    also is slim and slim.conv2d is tf_slim.conv2d is conv2d is tf.contrib.layers.conv2d is tf.contrib.slim.conv2d,
+    also is slim
+    and slim.conv2d is tf_slim.conv2d is conv2d
+    is tf.contrib.layers.conv2d is tf.contrib.slim.conv2d,
     vgg is tf_slim.nets.vgg is slim.nets.vgg,
     train_step is slim.learning.train_step,
     utils is sys.modules["tf_slim.layers.utils"],
     repeat is tf_slim.repeat,
     arg_scope is tf_slim.arg_scope is tf.contrib.framework.arg_scope,
-    variables.model_variable is tf.contrib.framework.model_variable is tf_slim.ops.variables.model_variable,
+    variables.model_variable is tf.contrib.framework.model_variable
+    is tf_slim.ops.variables.model_variable,
     fully_connected.__module__ == "tensorflow.contrib.layers.dense",
 ]
 said["nowhere"] = failure(lambda: slim.nothing)

@@ -38,7 +38,8 @@ def same(old, new):
 image = np.arange(48, dtype=np.float32).reshape(1, 4, 4, 3)
 axis = tf.constant(1)
 nn, now = tf.nn, one.nn
-table, zeros, classes = np.ones([4, 2], np.float32), np.zeros([4], np.float32), np.array([[1], [2]], np.int64)
+table, zeros = np.ones([4, 2], np.float32), np.zeros([4], np.float32)
+classes = np.array([[1], [2]], np.int64)
 sampled = (np.arange(4, dtype=np.int64), np.ones([2, 1], np.float32), np.ones([4], np.float32))
 all_sampled = lambda: tuple(map(tf.constant, sampled))
 pairs = {
@@ -54,7 +55,10 @@ pairs = {
     "batch_matmul": (tf.batch_matmul(a, a, adj_y=True), one.matmul(a, a, adjoint_b=True)),
     "batch_matmul in order": (tf.batch_matmul(a, a, None, True), one.matmul(a, a, adjoint_b=True)),
     "batch_matrix_inverse": (tf.batch_matrix_inverse(a), one.matrix_inverse(a)),
-    "per_image_whitening": (tf.image.per_image_whitening(image[0]), one.image.per_image_standardization(image[0])),
+    "per_image_whitening": (
+        tf.image.per_image_whitening(image[0]),
+        one.image.per_image_standardization(image[0]),
+    ),
     "concat": (tf.concat(1, [a, a]), one.concat([a, a], 1)),
     "concat by a tensor": (tf.concat(axis, [a, a]), one.concat([a, a], 1)),
     "concat by name": (tf.concat(concat_dim=1, values=[a, a]), one.concat([a, a], 1)),
@@ -69,7 +73,10 @@ pairs = {
     "reverse by name": (tf.reverse(a, dims=[True, False]), one.reverse(a, [0])),
     "reverse of today": (tf.reverse(a, [1]), one.reverse(a, [1])),
     "resize_images": (tf.image.resize_images(image, 2, 3), one.image.resize_images(image, [2, 3])),
-    "resize_images of today": (tf.image.resize_images(image, [2, 3]), one.image.resize_images(image, [2, 3])),
+    "resize_images of today": (
+        tf.image.resize_images(image, [2, 3]),
+        one.image.resize_images(image, [2, 3]),
+    ),
     "reduce": (tf.reduce_mean(a, reduction_indices=[1]), one.reduce_mean(a, [1])),
     "softmax": (nn.softmax(a, dim=0), now.softmax(a, 0)),
     "nce_loss": (
@@ -82,12 +89,16 @@ pairs = {
     ),
 }
 said["different"] = [name for name, (old, new) in pairs.items() if not same(old, new)]
-said["only on import tensorflow"] = [hasattr(one, "mul"), hasattr(one.train, "SummaryWriter"), one.train.Saver is tf.train.Saver]
+said["only on import tensorflow"] = [
+    hasattr(one, "mul"), hasattr(one.train, "SummaryWriter"), one.train.Saver is tf.train.Saver
+]
 cell = nn.rnn_cell.BasicLSTMCell(3, state_is_tuple=True)
-said["rnn"] = len(nn.rnn(cell, tf.unpack(tf.constant(np.ones([4, 2, 5], np.float32))), dtype=tf.float32)[0])
+inputs = tf.unpack(tf.constant(np.ones([4, 2, 5], np.float32)))
+said["rnn"] = len(nn.rnn(cell, inputs, dtype=tf.float32)[0])
 from tensorflow.python.ops import rnn, rnn_cell
 inputs = [tf.constant(a)] * 3
-said["rnn of python.ops"] = len(rnn.rnn(rnn_cell.BasicLSTMCell(3), inputs, dtype=tf.float32, scope="other")[0])
+cell = rnn_cell.BasicLSTMCell(3)
+said["rnn of python.ops"] = len(rnn.rnn(cell, inputs, dtype=tf.float32, scope="other")[0])
 """
 SUMMARIES = """
 with tf.name_scope("tower"):
@@ -99,7 +110,10 @@ with tf.name_scope("tower"):
     other = tf.scalar_summary("elsewhere", 1.0, collections=["other"])
 made = session.run(tf.merge_all_summaries())
 said["tags"] = [value.tag for value in tf.Summary.FromString(made).value]
-said["others"] = [tf.get_collection("other") == [other], session.run(tf.merge_summary([other])) == session.run(other)]
+said["others"] = [
+    tf.get_collection("other") == [other],
+    session.run(tf.merge_summary([other])) == session.run(other),
+]
 graph = session.graph_def
 Writer = tf.train.SummaryWriter
 for writer in (Writer("log"), Writer("log", graph), Writer("log", graph_def=graph)):
@@ -123,13 +137,18 @@ for name, labels in (("softmax", hot), ("sigmoid", hot), ("sparse_softmax", whol
         failure(function, None, labels, a),
         failure(function, labels=labels, logits=a),
     )]
-    said[name + " of compat.v1"] = right == failure(getattr(one.nn, name + "_cross_entropy_with_logits"), a, labels)
-sigmoid, sparse = tf.nn.sigmoid_cross_entropy_with_logits, tf.nn.sparse_softmax_cross_entropy_with_logits
+    said[name + " of compat.v1"] = right == failure(
+        getattr(one.nn, name + "_cross_entropy_with_logits"), a, labels
+    )
+sigmoid = tf.nn.sigmoid_cross_entropy_with_logits
+sparse = tf.nn.sparse_softmax_cross_entropy_with_logits
 said["targets"] = failure(sigmoid, logits=a, targets=hot) == failure(sigmoid, labels=hot, logits=a)
 said["integer labels first"] = failure(sparse, whole, a) == failure(sparse, labels=whole, logits=a)
 said["v2 and losses as ever"] = [
-    failure(tf.nn.softmax_cross_entropy_with_logits_v2, hot, a) == failure(one.nn.softmax_cross_entropy_with_logits_v2, hot, a),
-    failure(tf.losses.softmax_cross_entropy, hot, a) == failure(one.losses.softmax_cross_entropy, hot, a),
+    failure(tf.nn.softmax_cross_entropy_with_logits_v2, hot, a)
+    == failure(one.nn.softmax_cross_entropy_with_logits_v2, hot, a),
+    failure(tf.losses.softmax_cross_entropy, hot, a)
+    == failure(one.losses.softmax_cross_entropy, hot, a),
 ]
 """
 

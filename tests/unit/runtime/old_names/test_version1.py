@@ -113,8 +113,14 @@ def failure(code):
 
 said = {}
 import tensorflow.nn, tensorflow.train
-said["parts"] = tensorflow.nn.relu is version1.nn.relu and tensorflow.train.Saver is version1.train.Saver
-said["v1"] = tf.placeholder is version1.placeholder and not tf.executing_eagerly() and sys.modules["tensorflow"] is tf
+said["parts"] = (
+    tensorflow.nn.relu is version1.nn.relu and tensorflow.train.Saver is version1.train.Saver
+)
+said["v1"] = (
+    tf.placeholder is version1.placeholder
+    and not tf.executing_eagerly()
+    and sys.modules["tensorflow"] is tf
+)
 tf.app.flags.DEFINE_string("log_dir", "/tmp/x", "defined by absl too")
 tf.app.flags.DEFINE_integer("task_index", 0, "")
 said["flags"] = [tf.app.flags.FLAGS.log_dir, tf.flags.FLAGS.task_index]
@@ -125,7 +131,9 @@ training = tf.placeholder(tf.bool)
 with arg_scope([layers.conv2d], padding="VALID", weights_regularizer=layers.l2_regularizer(0.5)):
     net = layers.conv2d(x, 4, [5, 5], normalizer_fn=layers.batch_norm, scope="conv1")
 net = layers.dropout(layers.flatten(layers.max_pool2d(net, 2)), 0.5, is_training=training)
-net = also_layers.fully_connected(net, 10, activation_fn=None, weights_initializer=layers.xavier_initializer())
+net = also_layers.fully_connected(
+    net, 10, activation_fn=None, weights_initializer=layers.xavier_initializer()
+)
 net = layers.batch_norm(net, is_training=training, decay=0.5, scope="last")
 said["variables"] = [v.op.name for v in tf.global_variables()]
 said["losses"] = len(tf.losses.get_regularization_losses())
@@ -136,26 +144,48 @@ with tf.Session() as session:
     images, labels = mnist.train.next_batch(8)
     out = session.run(net, {x: images.reshape(8, 28, 28, 1), training: True})
     moved = session.run("last/moving_mean:0")
-    said["normalized"] = [list(out.shape), bool(abs(out.mean(0)).max() < 1e-3), bool(abs(moved).max() > 0)]
+    said["normalized"] = [
+        list(out.shape), bool(abs(out.mean(0)).max() < 1e-3), bool(abs(moved).max() > 0)
+    ]
 
-said["sets"] = [each.num_examples for each in mnist] + [list(images.shape), list(labels.shape), float(images.max()) <= 1.0]
+said["sets"] = [each.num_examples for each in mnist]
+said["sets"] += [list(images.shape), list(labels.shape), float(images.max()) <= 1.0]
 in_order = [mnist.validation.next_batch(8, shuffle=False)[1].argmax(1).tolist() for _ in range(3)]
-said["in order"] = [in_order[2][:4] == mnist.validation.labels[16:].argmax(1).tolist(), in_order[2][4:] == in_order[0][:4]]
+said["in order"] = [
+    in_order[2][:4] == mnist.validation.labels[16:].argmax(1).tolist(),
+    in_order[2][4:] == in_order[0][:4],
+]
 said["epochs"] = mnist.validation.epochs_completed
 plain = read_data_sets("idx", reshape=False, dtype=tf.uint8, validation_size=0)
-said["plain"] = [list(plain.test.images.shape), str(plain.test.images.dtype), plain.train.labels[:3].ndim]
+said["plain"] = [
+    list(plain.test.images.shape), str(plain.test.images.dtype), plain.train.labels[:3].ndim
+]
 said["pickled"] = type(pickle.loads(pickle.dumps(mnist.test))) is type(mnist.test)
 said["failures"] = [failure(code) for code in (
-    "from tensorflow.contrib import slim", "import tensorflow.contrib.slim as slim", "tf.contrib.slim", "tf.contrib.opt",
-    "from tensorflow.contrib.layers import bias_add", "tf.nn.seq2seq", "from tensorflow.models import rnn", "tf.contrib.crf",
-    "from tensorflow.examples.tutorials.mnist import input_data as i; i.read_data_sets('elsewhere')",
-    "from tensorflow.examples.tutorials.mnist import input_data as i; i.read_data_sets('idx')", "tf.no_such_name",
+    "from tensorflow.contrib import slim",
+    "import tensorflow.contrib.slim as slim",
+    "tf.contrib.slim",
+    "tf.contrib.opt",
+    "from tensorflow.contrib.layers import bias_add",
+    "tf.nn.seq2seq",
+    "from tensorflow.models import rnn",
+    "tf.contrib.crf",
+    "from tensorflow.examples.tutorials.mnist import input_data as i; "
+    "i.read_data_sets('elsewhere')",
+    "from tensorflow.examples.tutorials.mnist import input_data as i; i.read_data_sets('idx')",
+    "tf.no_such_name",
 )]
 with tf.Graph().as_default():
-    greedy = tf.contrib.training.GreedyLoadBalancingStrategy(2, tf.contrib.training.byte_size_load_fn)
+    greedy = tf.contrib.training.GreedyLoadBalancingStrategy(
+        2, tf.contrib.training.byte_size_load_fn
+    )
     with tf.device(tf.train.replica_device_setter(ps_tasks=2, ps_strategy=greedy)):
-        said["balanced"] = [tf.get_variable("v%d" % size, [size]).device[-1] for size in (100, 10, 20, 60, 30, 5)]
-said["hasattr"] = [hasattr(tf.contrib, "slim"), hasattr(tf, "no_such_name"), hasattr(tf.contrib, "layers")]
+        said["balanced"] = [
+            tf.get_variable("v%d" % size, [size]).device[-1] for size in (100, 10, 20, 60, 30, 5)
+        ]
+said["hasattr"] = [
+    hasattr(tf.contrib, "slim"), hasattr(tf, "no_such_name"), hasattr(tf.contrib, "layers")
+]
 print(json.dumps(said))
 """
 
