@@ -135,7 +135,8 @@ def offers_of_bash(lines: Sequence[str], tmp_path: Path) -> list[list[str]]:
     # there, so an empty function replaces it.
     text = """. "$0"; compopt() { :; }; COMP_WORDBREAKS=$' \\t\\n"\\'@><=;|&(:'
     for COMP_LINE; do
-        COMP_POINT=${#COMP_LINE}; _tfdeploy; for each in "${COMPREPLY[@]}"; do printf '%s\\t' "$each"; done; echo
+        COMP_POINT=${#COMP_LINE}; _tfdeploy
+        for each in "${COMPREPLY[@]}"; do printf '%s\\t' "$each"; done; echo
     done"""
     shown = run_shell("bash", text, str(write_script("bash", tmp_path)), *lines)
     return [line.split("\t")[:-1] for line in shown]

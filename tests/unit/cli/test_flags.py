@@ -267,7 +267,8 @@ def test_suggested_command_has_given_files(monkeypatch: pytest.MonkeyPatch) -> N
 
 CONVERT = (
     "first `mkdir -p inventories && tfdeploy inventory -i {0} --output yaml > "
-    "inventories/converted.yaml`, write the setting in this new file, and use -i inventories/converted.yaml"
+    "inventories/converted.yaml`, write the setting in this new file, "
+    "and use -i inventories/converted.yaml"
 )
 OTHER_FORMATS = {
     "n1,n2": "",

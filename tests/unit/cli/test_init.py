@@ -388,8 +388,8 @@ def test_init_with_hosts_lists_what_is_missing(capsys, project_folder):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
     stderr = capsys.readouterr().err
     assert (
-        "in inventories/hosts.yaml, set `python:` of each host to a Python that has the packages of the program; "
-        "then type `tfdeploy trust`, `tfdeploy check`" in stderr
+        "in inventories/hosts.yaml, set `python:` of each host to a Python that has the packages "
+        "of the program; then type `tfdeploy trust`, `tfdeploy check`" in stderr
     )
     assert "hosts in" not in stderr and "your hosts" not in stderr
 

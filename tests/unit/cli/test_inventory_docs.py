@@ -106,8 +106,8 @@ def test_docs_suggest_text_for_missing_key_without_default(capsys):
         "command to launch: `tfdeploy launch -- python train.py`" in shown
     )
     assert (
-        "plain; default: none; without this key, give the mode to launch: `tfdeploy launch --mode async`"
-        in shown
+        "plain; default: none; without this key, give the mode to launch: "
+        "`tfdeploy launch --mode async`" in shown
     )
 
 

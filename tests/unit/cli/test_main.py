@@ -137,7 +137,10 @@ def test_removed_current_folder_is_named(args: list[str], tmp_path: Path) -> Non
     """The folder is removed while a shell is in it, for example because git replaces it."""
     folder = tmp_path / "gone"
     folder.mkdir()
-    code = "import os, sys; os.rmdir(os.getcwd()); from tfdeploy.cli.main import main; sys.exit(main())"
+    code = (
+        "import os, sys; os.rmdir(os.getcwd()); "
+        "from tfdeploy.cli.main import main; sys.exit(main())"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, *args], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -155,7 +155,8 @@ def test_schema_admits_every_example(name: str, tmp_path: Path) -> None:
         (JOB, "inventory: n1,n2\nlogs: {max: 1.5 GiB}\nstall: {after: 0s}\n"),
         (INVENTORY, "defaults:\nhosts: {n1: , 'r[1-2,4]n[01-03]': {user: '{name}'}}\n"),
         (INVENTORY, "hosts: {n1: {address: '[2001:db8::1]', gpus: [0, 1], ports: 2222}}\n"),
-        (INVENTORY, "hosts: {n1: {address: 'fe80::1%eth0', jump: 'a@b:22,[::1]:5'}}\nroles: {ps: n1}\n"),
+        (INVENTORY, "hosts: {n1: {address: 'fe80::1%eth0', jump: 'a@b:22,[::1]:5'}}\n"
+                    "roles: {ps: n1}\n"),
         (INVENTORY, "hosts: {1: {workdir: /home/jürgen/x/, bwlimit: 5000, reserve: 0}}\n"),
         (INVENTORY, "hosts: {n: {identity_file: 'C:{{x}}', python: ~/v/bin/python, gpus: none}}\n"),
         (INVENTORY, "hosts: {2201: {address: 192.0.2.1, port: '{name}'}}\n"),

@@ -23,7 +23,8 @@ cluster: program
 setup: {requirements: requirements.txt, wheels: ~/wheels}
 compat: v1
 roles: {ps: {count: 2}, worker: {per_host: 1, gpus: 1}}
-env: {TF_CPP_MIN_LOG_LEVEL: "1", LR: 1e-3, N: 010, WHO: "{job_name}-{task_index}", EMPTY: "", OFF: "no"}
+env: {TF_CPP_MIN_LOG_LEVEL: "1", LR: 1e-3, N: 010,
+      WHO: "{job_name}-{task_index}", EMPTY: "", OFF: "no"}
 secrets: [WANDB_API_KEY]
 ready: {after: 5s, timeout: 2m}
 finish: {grace: 1.5h}

@@ -178,7 +178,8 @@ def test_folders_of_settings_are_data_or_get_checkpoints() -> None:
         "p.add_argument('--out', type=Path, default=Path('runs'))",
         "MODEL_DIR = os.environ.get('MODEL_DIR', './runs')",
         "keep = 'runs/a'\nm = tf.train.CheckpointManager(c, os.path.join(keep, 'b'))",
-        "p.add_argument('--model_path', default='runs/m.h5')\ntf.train.Supervisor(logdir=a.model_path)",
+        "p.add_argument('--model_path', default='runs/m.h5')\n"
+        "tf.train.Supervisor(logdir=a.model_path)",
         "saver.save(session, 'runs/model.ckpt')",
         "fit(x, output_dir='runs')",
         "tf.train.CheckpointManager(c, os.environ.get('CKPT', './runs'), max_to_keep=2)",

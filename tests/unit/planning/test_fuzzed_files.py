@@ -142,7 +142,8 @@ class Series:
         hosts = {host.name: _made_up(self.facts_of, host, job, chance) for host in inventory.hosts}
         try:
             plan = make_plan(
-                inventory, job, hosts, release="r", sources=sources, run="j-1", now=1.8e9, operator="me@here",
+                inventory, job, hosts, release="r", sources=sources, run="j-1", now=1.8e9,
+                operator="me@here",
                 options=Options(
                     allow_public=True, any_mode=True, workers=chance.choice((None, None, 2)),
                     ignore_keep=chance.random() < 0.5,

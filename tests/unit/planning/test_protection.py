@@ -224,7 +224,10 @@ def test_filter_admits_resolved_addresses_of_names(
     lies = {"two.lan": ("10.0.0.2", "10.6.6.6")}
     three = planned("auto", (PEERS, PEERS, PEERS), **name_fields, of_n3={"resolved": lies})
     assert three.host("n2").addresses == ("10.0.0.2",)
-    words = "the hosts resolve two.lan (host n2) to different addresses: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
+    words = (
+        "the hosts resolve two.lan (host n2) to different addresses: "
+        "10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
+    )
     assert words in three.notes
 
 

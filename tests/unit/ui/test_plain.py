@@ -36,7 +36,8 @@ PRINTED = {
     "[n2] nothing sent: all files were up to date": event(
         "transfer", "n2", what="all", state="done", sent_bytes=0, total_bytes=0
     ),
-    "data d: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9 MB/s": event(
+    "data d: 256 MB to 16 hosts in 45 s (5.7 MB/s); "
+    "the slowest link (n3 from n2) allows 5.9 MB/s": event(
         "broadcast",
         what="data d",
         state="done",

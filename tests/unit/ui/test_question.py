@@ -27,7 +27,8 @@ from tfdeploy.model.events import Event
 
 flags = CommonFlags()
 def transfer(sent):
-    return Event("transfer", 1000.0 + sent, host="n1", data=dict(what="data d", state="moving", sent_bytes=sent, total_bytes=90))
+    data = dict(what="data d", state="moving", sent_bytes=sent, total_bytes=90)
+    return Event("transfer", 1000.0 + sent, host="n1", data=data)
 def step(state):
     return Event("step", 1000.0, data=dict(step="sync", state=state))
 def say(text):

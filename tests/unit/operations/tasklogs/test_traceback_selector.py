@@ -103,7 +103,8 @@ def test_lines_that_report_an_error(text: str) -> None:
         "INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",
         "2026-11-28 10:00:00.123456: E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed "
         "call to cuInit: UNKNOWN ERROR (303)",
-        "2026-11-28 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] "
+        "2026-11-28 10:00:00.123456: "
+        "E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:477] "
         "Unable to register cuFFT factory: Attempting to register factory for plugin cuFFT",
     ],
 )

@@ -152,7 +152,8 @@ def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
         facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=()
     )
     assert refuse_or_note_addresses(by_name, facts, allow_public=False) == (
-        "the hosts resolve pub.lan (host n1) to different addresses: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
+        "the hosts resolve pub.lan (host n1) to different addresses: "
+        "10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
     )
     assert (
         refuse_or_note_addresses(

@@ -34,7 +34,9 @@ from tfdeploy.planning.versions import legacy_keras
 PS = {"ps": "n1", "worker": "n2 n3"}
 CHIEF = {**PS, "chief": "n2"}
 
-COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
+COUNTS: list[
+    tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]
+] = [
     # (mode, roles, GPUs by host, rules of the job, options, expected tasks). "w0@n2[0,1]" is
     # worker:0 on n2, with the GPUs 0 and 1.
     ("mirrored", PS, {}, {}, {}, "w0@n2 w1@n3"),
@@ -188,7 +190,8 @@ def test_every_mode_has_rules() -> None:
         (
             2,
             [5000, 0],
-            "2 GPUs, and 1 of them are free: GPU 0 (H200) uses 4.9 GiB of 140 GiB (a GPU with more than 1 GiB",
+            "2 GPUs, and 1 of them are free: "
+            "GPU 0 (H200) uses 4.9 GiB of 140 GiB (a GPU with more than 1 GiB",
         ),
         (3, [0, 0], "nvidia-smi there finds: 0 (H200), 1 (H200)"),
         ((3,), [0], "GPU 3"),

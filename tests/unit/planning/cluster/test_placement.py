@@ -157,11 +157,12 @@ def test_first_host_can_be_chosen(inventory: Any, facts_of: Any) -> None:
     ("roles", "gpus", "rules", "options", "words"),
     [
         ({"worker": "n2"}, {"n2": 1}, {}, {"workers": 2}, ["--workers 2", "room for 1", "n2 1"]),
-        ({"worker": "n2 n3"}, {"n2": 1}, {"worker": RoleRule(gpus=1)}, {}, ["worker on n3", "n3 has none"]),
-        ({"worker": "n2"}, {"n2": 3}, {"worker": RoleRule(per_host=2, gpus=2)}, {}, [
-            "with 2 GPU "
-            "each", "GPU 0, 1, 2 left"]),
-        ({"worker": "n2"}, {}, {"worker": RoleRule(count=3, per_host=2)}, {}, ["asks for 3", "per_host"]),
+        ({"worker": "n2 n3"}, {"n2": 1}, {"worker": RoleRule(gpus=1)}, {},
+         ["worker on n3", "n3 has none"]),
+        ({"worker": "n2"}, {"n2": 3}, {"worker": RoleRule(per_host=2, gpus=2)}, {},
+         ["with 2 GPU each", "GPU 0, 1, 2 left"]),
+        ({"worker": "n2"}, {}, {"worker": RoleRule(count=3, per_host=2)}, {},
+         ["asks for 3", "per_host"]),
         ({"worker": "n2"}, {}, {"chief": RoleRule(count=1)}, {}, ["no host for the role chief"]),
         ({"worker": "n2"}, {}, {}, {"ps": 2}, ["--ps 2", "no host for the role ps"]),
     ],

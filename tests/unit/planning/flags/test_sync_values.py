@@ -17,13 +17,17 @@ SYNC = {
     "store_true": (gathering_program(
         "p.add_argument('--is_sync', "
         "action='store_true')", "FLAGS.is_sync"), (), ("--is_sync",)),
-    "a number": (gathering_program("p.add_argument('--synchronous', type=int)", "FLAGS.synchronous == 1"),
-        ("--synchronous=0",), ("--synchronous=1",)),
+    "a number": (
+        gathering_program(
+            "p.add_argument('--synchronous', type=int)", "FLAGS.synchronous == 1"),
+        ("--synchronous=0",), ("--synchronous=1",),
+    ),
     "type=bool": (gathering_program(
         "p.add_argument('--sync', "
         "type=bool)", "FLAGS.sync"), ("--sync=",), ("--sync=1",)),
     "a text that says true": (
-        gathering_program("p.add_argument('--sync', default='false')", "FLAGS.sync.lower() == 'true'"),
+        gathering_program(
+            "p.add_argument('--sync', default='false')", "FLAGS.sync.lower() == 'true'"),
         ("--sync=false",), ("--sync=true",),
     ),
     "a text that is compared with True": (
@@ -31,8 +35,10 @@ SYNC = {
             "FLAGS.use_sync == "
             "'True'"), ("--use_sync=False",), ("--use_sync=True",),
     ),
-    "a text that is empty or not": (gathering_program("p.add_argument('--sync_mode')", "FLAGS.sync_mode"),
-        ("--sync_mode=",), ("--sync_mode=1",)),
+    "a text that is empty or not": (
+        gathering_program("p.add_argument('--sync_mode')", "FLAGS.sync_mode"),
+        ("--sync_mode=",), ("--sync_mode=1",),
+    ),
     "str2bool": (
         gathering_program(
             "def flag(v):\n  return v.lower() in ('yes', 'true')\np.add_argument('--sync', "
@@ -51,7 +57,8 @@ SYNC = {
         ("--issync=False",), ("--issync=True",),
     ),
     "a word": (
-        gathering_program("p.add_argument('--update', choices=['async', 'sync'])", "FLAGS.update == 'sync'"),
+        gathering_program(
+            "p.add_argument('--update', choices=['async', 'sync'])", "FLAGS.update == 'sync'"),
         ("--update=async",), ("--update=sync",),
     ),
     "the other way round": (gathering_program(

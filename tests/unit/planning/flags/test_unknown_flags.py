@@ -1,4 +1,4 @@
-"""Test that tfdeploy refuses a launch if the command has a flag that the program does not define."""
+"""Test that tfdeploy refuses a launch if the program does not define a flag of the command."""
 
 from __future__ import annotations
 

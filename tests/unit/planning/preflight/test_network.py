@@ -52,7 +52,8 @@ def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
             NO_NFT,
             (
                 "warning",
-                "supports only `protect: peers` (nft is not installed), but most hosts support `protect: firewall`",
+                "supports only `protect: peers` (nft is not installed), "
+                "but most hosts support `protect: firewall`",
                 "ml ALL=(root) NOPASSWD",
             ),
         ),

@@ -114,7 +114,8 @@ def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
         (
             "model_pb2",
             {"model_pb2": ""},
-            "model_pb2 lies in the code's folder and is not sent: remove or narrow the pattern of git",
+            "model_pb2 lies in the code's folder and is not sent: "
+            "remove or narrow the pattern of git",
         ),
         (
             "model_pb2",

@@ -39,7 +39,8 @@ def notes(text: str, job: Job = JOB, hosts: str = "ab") -> tuple[str, ...]:
             "train.py:3 saves checkpoints in /tmp:",
         ),
         (
-            "base = os.path.join(util.get_temp_dir(), 'ckpt')\nCheckpointManager(c, base, max_to_keep=1)",
+            "base = os.path.join(util.get_temp_dir(), 'ckpt')\n"
+            "CheckpointManager(c, base, max_to_keep=1)",
             "in a temporary folder:",
         ),
     ],

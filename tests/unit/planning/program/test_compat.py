@@ -244,8 +244,8 @@ def test_supplied_names_of_0_x_and_contrib_select_version_1():
         "try:\n    from tensorflow.contrib import slim\nexcept ImportError:\n    import tf_slim "
         "as slim",
         "def broken(:\n",
-        TF
-        + "tf.contrib.framework.arg_scope\ntf.contrib.layers.conv2d\ntf.contrib.learn.datasets.mnist.read_data_sets",
+        TF + "tf.contrib.framework.arg_scope\ntf.contrib.layers.conv2d\n"
+        "tf.contrib.learn.datasets.mnist.read_data_sets",
     ],
 )
 def test_caught_supplied_and_unparsable_names_are_not_refused(text):

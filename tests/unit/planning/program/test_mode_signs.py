@@ -40,7 +40,9 @@ args = argparse.ArgumentParser().parse_args()
 if args.several:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 else:
-    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    strategy = tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    )
 """
 SYNC_ON = "tf.app.flags.DEFINE_boolean('issync', True, '')\n"
 SYNC_OFF = SYNC_ON.replace("True", "False")
@@ -101,7 +103,9 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "synchronous by a setting": (FLAGS + SERVER.replace("OPTIMIZER", BY_SETTING), "sync"),
     "synchronous": (FLAGS + SERVER.replace("OPTIMIZER", ALWAYS), "sync"),
     "flags alone": (FLAGS, "async"),
-    "synchronous by a flag that is on": (FLAGS + SYNC_ON + SERVER.replace("OPTIMIZER", BY_FLAG), "sync"),
+    "synchronous by a flag that is on": (
+        FLAGS + SYNC_ON + SERVER.replace("OPTIMIZER", BY_FLAG), "sync"
+    ),
     "coordinator, whose servers the program starts": (TUTORIAL, "coordinator"),
     "strategies by name, and a flag for addresses": (BY_NAME, None),
     "estimator": (TF2 + ESTIMATOR, "async"),
@@ -112,8 +116,8 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
         MIRRORED + "tf.distribute.MirroredStrategy()" + ESTIMATOR, None
     ),
     "server of TensorFlow 1 by TF_CONFIG": (
-        "import json, os\nimport tensorflow.compat.v1 as tf\nc = json.loads(os.environ['TF_CONFIG'])\n"
-        "tf.train.Server(c)", "async"
+        "import json, os\nimport tensorflow.compat.v1 as tf\n"
+        "c = json.loads(os.environ['TF_CONFIG'])\ntf.train.Server(c)", "async"
     ),
     "strategy by TF_CONFIG": (CONFIG, "mirrored"),
     "strategy by a setting": (CONFIG.replace("TF_CONFIG", "SETTINGS"), None),
@@ -135,10 +139,14 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "trainer of transformers": ("from transformers import AutoModel, Trainer\nTrainer()", "plain"),
     "transformers without a trainer": ("from transformers import AutoModel\nAutoModel()", None),
     "mirrored": (MIRRORED, "mirrored"),
-    "coordinator": (TF2 + "s = tf.distribute.experimental.ParameterServerStrategy(r)", "coordinator"),
+    "coordinator": (
+        TF2 + "s = tf.distribute.experimental.ParameterServerStrategy(r)", "coordinator"
+    ),
     "a sentence about devices": (TF2 + "'Each operation is on /job:worker'", None),
     "several GPUs": (TF2 + "with tf.distribute.MirroredStrategy().scope(): pass", "local"),
-    "in-graph": (TF2 + 'for w in range(2):\n  with tf.device("/job:worker/task:%d" % w): pass', "ingraph"),
+    "in-graph": (
+        TF2 + 'for w in range(2):\n  with tf.device("/job:worker/task:%d" % w): pass', "ingraph"
+    ),
     "PyTorch": ("import torch.distributed as dist\ndist.init_process_group('gloo')", "plain"),
     "JAX": ("import jax\njax.distributed.initialize()", "plain"),
     "ranks": ("import os\nrank = int(os.environ['RANK'])", "plain"),
@@ -186,10 +194,12 @@ def test_mode_is_found_in_imported_module() -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "message", "next"),
     [
-        (PROGRAMS["between graphs"][0], "mirrored", "train.py:3 defines --ps_hosts", "--mode async"),
+        (PROGRAMS["between graphs"][0], "mirrored",
+         "train.py:3 defines --ps_hosts", "--mode async"),
         (PROGRAMS["between graphs"][0], "plain", "train.py:3 defines --ps_hosts", "--mode async"),
         (MIRRORED, "async", "train.py:2 uses tf.distribute.MultiWorkerMirrored", "--mode mirrored"),
-        (PROGRAMS["PyTorch"][0], "sync", "train.py:2 calls dist.init_process_group", "--mode plain"),
+        (PROGRAMS["PyTorch"][0], "sync",
+         "train.py:2 calls dist.init_process_group", "--mode plain"),
         (PROGRAMS["between graphs"][0], "coordinator", "defines --ps_hosts", "--mode async"),
         (SERVING, "sync", "train.py:6 uses tf.distribute.ParameterServer", "--mode coordinator"),
         (SERVING, "async", "train.py:6 uses tf.distribute.ParameterServer", "--mode coordinator"),

@@ -30,7 +30,8 @@ tf.train.Server(tf.train.ClusterSpec(cluster), job_name="worker", task_index=ind
 AS_TEXT = """
 PS_NODES = "pc-01".split(",")
 WORKER_NODES = "pc-02,pc-03".split(",")
-tf.train.Server(tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES)), kind, WORKER_NODES.index(socket.getfqdn()))
+cluster = tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES))
+tf.train.Server(cluster, kind, WORKER_NODES.index(socket.getfqdn()))
 """
 
 
