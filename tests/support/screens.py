@@ -262,7 +262,8 @@ def chinese() -> Iterator[Event]:
             yield line(
                 BEGAN + 6 + second,
                 task,
-                f"第 {second} 轮训练: step {20 * second} loss: {loss(20 * second):.4f} 学习率已调整",
+                f"第 {second} 轮训练: step {20 * second} "
+                f"loss: {loss(20 * second):.4f} 学习率已调整",
                 plan,
             )
     yield line(BEGAN + 30, "worker:1", "警告: 数据文件夹 /数据/训练集 里有 3 个文件无法读取", plan)
