@@ -201,7 +201,8 @@ def _wait_for() -> Callable[..., object]:
 
 
 NEWEST_LOGS = r"""cd ~/tfdeploy 2>/dev/null || exit 0
-find . -path "*/runs/*" -mmin -5 \( -name out.log -o -name status.json -o -name journal -o -name "minder*log" \) |
+find . -path "*/runs/*" -mmin -5 \
+    \( -name out.log -o -name status.json -o -name journal -o -name "minder*log" \) |
 head -n 12 | while read -r each; do echo "== $each"; tail -c 1500 "$each"; echo; done"""
 
 
