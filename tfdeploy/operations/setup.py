@@ -135,7 +135,7 @@ class _Setup:
             raise Refused(
                 f"no wheel in {wheels} fits Python {state.python_version}: {list_first(unfit, 4)}",
                 where=session.host.name,
-                next=f"put wheels for this Python there; those of a package index by "
+                next=f"put wheels for this Python into {wheels}. To get them from a package index: "
                 f"`pip download -r {shlex.quote(main or '')} -d {wheels} "
                 f"--python-version {state.python_version} --only-binary :all:`",
             )

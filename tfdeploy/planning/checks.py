@@ -104,8 +104,8 @@ def check_seats(job: Job, options: Options, seats: Collection[Seat]) -> None:
     have = Counter(seat.role for seat in seats)
     mode = rules_of(job.mode)
     for name in mode.required_roles:
-        # If all training tasks must succeed (`all_decide`), the chief trains like a worker. So a
-        # chief alone is enough.
+        # In a mode with `all_decide`, the chief trains like a worker. So it can replace the
+        # required worker.
         is_replaced = mode.all_decide and have["chief"]
         is_omitted = name in mode.omissible_roles and (name in job.roles or options.ps == 0)
         if not (have[name] or is_replaced or is_omitted):

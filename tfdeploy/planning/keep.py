@@ -211,9 +211,9 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
 def later_step_notes(job: Job, facts: FactsByHost, used_host: str) -> Notes:
     """Return a note for each host with a checkpoint of a later step than the one that is used.
 
-    Training resumes from the checkpoint that was written last. Another host may have an older
-    checkpoint of a later step: for example, it was unreachable when training resumed elsewhere from
-    an earlier step. `used_host`: the host on which training resumes.
+    Training resumes from the checkpoint that was written last. Another host may have a checkpoint
+    that was written before, but at a later step. Example: a host with step 900 was unreachable, and
+    training resumed from step 500 on another host. `used_host`: the host on which training resumes.
     """
     steps = {
         kept.fact.path: kept.fact.step or 0

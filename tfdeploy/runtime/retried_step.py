@@ -150,9 +150,8 @@ def _have_gradients(session: Any, counts: List[Any]) -> bool:
     """Wait until each accumulator contains gradients. Return False if that takes more than
     GRADIENTS_TIMEOUT_S.
 
-    Gradients in an accumulator prove that the rejected step has taken none: after a step has taken
-    gradients, the accumulator stays empty, because it drops new gradients as stale until the step
-    is done."""
+    While a step runs that has taken gradients, the accumulator drops new gradients as stale and
+    stays empty. So if it contains gradients, the rejected step has taken none."""
     deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:

@@ -87,8 +87,8 @@ class RestartDecision(NamedTuple):
     `reason`: how the attempt ended. If `kind` is GIVE_UP, it also says why the task does not
     restart.
     `earliest_time`: only if `kind` is AT. The task must not restart earlier (monotonic seconds).
-    `round`: only if `kind` is GANG. The number of the round in which all tasks of the gang restart.
-    If this round has begun already, it is the current round.
+    `round`: only if `kind` is GANG. The number of the round in which all tasks of the gang restart:
+    the next round, or the current one if it has begun because of another task's end.
     """
 
     kind: str

@@ -34,8 +34,8 @@ class SamplerProcess:
                 os.WIFSIGNALED(wait_status_by_pid[child.pid])
                 and os.WTERMSIG(wait_status_by_pid[child.pid]) == signal.SIGPROF
             ):
-                # SIGPROF ends a sampler whose regular expression takes too long. So the next
-                # sampler reads no output of tasks.
+                # SIGPROF ends a sampler that spends too long on a regular expression of the job.
+                # The next sampler must not run the expression again, so it reads no task output.
                 self._reads = False
             self._close_stdin()
         if self._wanted and self._child is None and now >= self._next:

@@ -68,7 +68,7 @@ class _HeldRows:
     """The files of a data set that one host has, as row numbers of the whole data set.
 
     `part_numbers`: for each row, the number of the worker whose part contained the file until now.
-    Hosts with the same `folder` share one folder.
+    `folder`: an id of the folder with the files. Hosts that share a folder have the same id.
     """
 
     rows: Sequence[int]

@@ -162,8 +162,8 @@ class FramedChannel:
         fence_number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if fence_number is None else {"fence": fence_number}
         if fence:
-            # With the lock's number, the agent of a new channel can acquire the lock again. From
-            # now on, this channel's agent holds the lock.
+            # An agent that receives the lock's number acquires the lock again. So the agent of
+            # this channel holds the lock from now on, even if the channel is new.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
