@@ -11,7 +11,8 @@
                                        samples minder.*
         .../tasks/<role>-<index>/      status.json journal samples out.log out.index
     <workdir>/.indoubt/<job>@<run>@<host>    a run that is prepared, and neither committed nor ended
-    <workdir>/.audit/<hostname>/       log.jsonl: who did what on that host; log.1.jsonl: older entries
+    <workdir>/.audit/<hostname>/       log.jsonl: who did what on that host;
+                                       log.1.jsonl: older entries
     <workdir>/.envs/<hash>/            an environment; <hash>.json once complete, .lock,
                                        .used/<job>@<hostname>
 

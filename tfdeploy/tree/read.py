@@ -71,7 +71,8 @@ def read_tree(
         raise Refused(
             "the code folder has no file that tfdeploy may send",
             where=str(root),
-            next=f"correct `code:` in the job file, or the patterns in .gitignore and {IGNORE_FILE}",
+            next="correct `code:` in the job file, or the patterns in .gitignore and "
+            f"{IGNORE_FILE}",
         )
     hashes.save()
     keys = sorted((entry.path, line) for entry, line in hashed if line)

@@ -36,11 +36,13 @@ for folder in sys.path:
         continue
     package = package or "tensorflow" in names
     for name in names:
-        hit = re.match(r"(?i)((?:nvidia[_-])?(?:tensorflow|tf[_-]nightly)(?:[_-](?:cpu|gpu|intel|macos|rocm|cpu[_-]aws))?)"
+        hit = re.match(r"(?i)((?:nvidia[_-])?(?:tensorflow|tf[_-]nightly)"
+                       r"(?:[_-](?:cpu|gpu|intel|macos|rocm|cpu[_-]aws))?)"
                        r"-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
         if hit:
             found.setdefault(hit.group(1).lower().replace("-", "_"), hit.group(2))
-        hit = re.match(r"(?i)(tf[_-]keras|keras|numpy)(?:[_-]nightly)?-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
+        hit = re.match(r"(?i)(tf[_-]keras|keras|numpy)(?:[_-]nightly)?"
+                       r"-(\d[^-]*)(?:-py[\d.]+)?\.(?:dist|egg)-info$", name)
         if hit:
             key = hit.group(1).lower().replace("-", "_")
             facts[key] = facts[key] or hit.group(2)

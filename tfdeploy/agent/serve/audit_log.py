@@ -2,8 +2,8 @@
 action of an operator.
 
 Only verbs that are audited load this module. The control machine reads the log
-(model/answers/audit.py). A log that has reached MOST_BYTES is renamed to log.1.jsonl, and replaces the
-older log of that name.
+(model/answers/audit.py). A log that has reached MOST_BYTES is renamed to log.1.jsonl, and replaces
+the older log of that name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Answers `broadcast.*`: makes this host a member of a broadcast, in which hosts pass pieces of files
-on to each other (agent/broadcast/). The files are those of a data set, of a release, or of keep
-folders.
+"""Answers `broadcast.*`: makes this host a member of a broadcast, in which hosts pass pieces of
+files on to each other (agent/broadcast/). The files are those of a data set, of a release, or of
+keep folders.
 
 `broadcast.join` begins the membership and sends reports until the call is cancelled. The other
 verbs name the broadcast by its id. A membership ends with the session at the latest.

@@ -342,8 +342,8 @@ def _metrics_text(table: TaskTable, task: TaskProgress, room: int) -> str:
     shown, values = "", task.measures.newest_values
     for name in table.metrics if room else ():
         if has_value_to_show(name, values.get(name), table.progress.job_metrics):
-            label = clean(metric_label(name), 40)
-            each = f"{label} {format_number(values[name])} {_sparkline(table, task.task, name)}".rstrip()
+            value = f"{clean(metric_label(name), 40)} {format_number(values[name])}"
+            each = f"{value} {_sparkline(table, task.task, name)}".rstrip()
             longer = f"{shown}, {each}" if shown else each
             if len(longer) > room and shown:
                 break

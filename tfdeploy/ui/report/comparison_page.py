@@ -69,8 +69,8 @@ def _final_values_table(names: Sequence[str], final: Sequence[Final]) -> str:
     rows = (
         f"<tr><td>{html_text(metric)}</td>"
         + "".join(
-            "<td "
-            f'class="n">{format_number(final_value["value"]) if (final_value := values.get((run, metric))) else "-"}</td>'
+            '<td class="n">'
+            f"{format_number(row['value']) if (row := values.get((run, metric))) else '-'}</td>"
             for run in names
         )
         + "</tr>"

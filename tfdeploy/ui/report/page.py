@@ -34,24 +34,38 @@ POLICY = (
     "'none'"
 )
 _STYLE = """
-:root{color-scheme:light dark;--fg:#1c1e21;--bg:#fff;--dim:#6a7078;--line:#dfe3e8;--card:#f6f7f9;--good:#1a7f37;--bad:#c62828;
---warn:#9a6700;--c0:#1f6feb;--c1:#d1570b;--c2:#1a7f37;--c3:#a63fb3;--c4:#b08800;--c5:#0e8a8a;--c6:#c2255c;--c7:#57606a}
-@media (prefers-color-scheme:dark){:root{--fg:#e6e8eb;--bg:#15171a;--dim:#98a0aa;--line:#31363d;--card:#1d2024;--good:#56d364;
---bad:#ff7b72;--warn:#e3b341;--c0:#6cb0ff;--c1:#ff9d57;--c2:#56d364;--c3:#db8bf0;--c4:#e3c341;--c5:#4fd6d6;--c6:#ff8fab;--c7:#aab2bc}}
-*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:24px;font:15px/1.5 system-ui,sans-serif;color:var(--fg);
-background:var(--bg)}h1{font-size:22px;margin:0 0 4px}h2{font-size:17px;margin:32px 0 8px}h3{font-size:14px;margin:0 0 4px}
+:root{color-scheme:light dark;--fg:#1c1e21;--bg:#fff;--dim:#6a7078;--line:#dfe3e8;--card:#f6f7f9;
+--good:#1a7f37;--bad:#c62828;--warn:#9a6700;
+--c0:#1f6feb;--c1:#d1570b;--c2:#1a7f37;--c3:#a63fb3;
+--c4:#b08800;--c5:#0e8a8a;--c6:#c2255c;--c7:#57606a}
+@media (prefers-color-scheme:dark){
+:root{--fg:#e6e8eb;--bg:#15171a;--dim:#98a0aa;--line:#31363d;--card:#1d2024;
+--good:#56d364;--bad:#ff7b72;--warn:#e3b341;
+--c0:#6cb0ff;--c1:#ff9d57;--c2:#56d364;--c3:#db8bf0;
+--c4:#e3c341;--c5:#4fd6d6;--c6:#ff8fab;--c7:#aab2bc}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1180px;padding:24px;font:15px/1.5 system-ui,sans-serif;
+color:var(--fg);background:var(--bg)}
+h1{font-size:22px;margin:0 0 4px}h2{font-size:17px;margin:32px 0 8px}
+h3{font-size:14px;margin:0 0 4px}
 .dim{color:var(--dim)}.good{color:var(--good)}.bad{color:var(--bad)}.warn{color:var(--warn)}
-pre,code,td.m{font:13px/1.45 ui-monospace,monospace}pre{background:var(--card);border:1px solid var(--line);border-radius:6px;
-padding:10px;overflow-x:auto;margin:6px 0}table{border-collapse:collapse;width:100%}th{text-align:left;font-weight:600;
-color:var(--dim)}th,td{padding:3px 12px 3px 0;border-bottom:1px solid var(--line);vertical-align:top}
-td.n,th.n{text-align:right}td.n{white-space:nowrap;
-font-variant-numeric:tabular-nums}.wide{overflow-x:auto}.charts{display:grid;gap:20px;
-grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr))}.chart{background:var(--card);border:1px solid var(--line);
-border-radius:6px;padding:10px}svg{width:100%;height:auto;display:block}svg text{font:11px system-ui,sans-serif;fill:var(--dim)}
-.grid{stroke:var(--line)}.line polyline{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}
-.line circle{fill:currentColor}.many{color:var(--c0);opacity:.45}.many:hover{opacity:1}.legend{margin:4px 0 0;font-size:13px}
-.key{margin-right:14px}.key::before{content:"";display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px;
-background:currentColor}.key b,.key{font-weight:500}.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
+pre,code,td.m{font:13px/1.45 ui-monospace,monospace}
+pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:10px;
+overflow-x:auto;margin:6px 0}
+table{border-collapse:collapse;width:100%}th{text-align:left;font-weight:600;color:var(--dim)}
+th,td{padding:3px 12px 3px 0;border-bottom:1px solid var(--line);vertical-align:top}
+td.n,th.n{text-align:right}td.n{white-space:nowrap;font-variant-numeric:tabular-nums}
+.wide{overflow-x:auto}
+.charts{display:grid;gap:20px;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr))}
+.chart{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:10px}
+svg{width:100%;height:auto;display:block}svg text{font:11px system-ui,sans-serif;fill:var(--dim)}
+.grid{stroke:var(--line)}
+.line polyline{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}
+.line circle{fill:currentColor}.many{color:var(--c0);opacity:.45}.many:hover{opacity:1}
+.legend{margin:4px 0 0;font-size:13px}.key{margin-right:14px}
+.key::before{content:"";display:inline-block;width:10px;height:10px;border-radius:2px;
+margin-right:5px;background:currentColor}.key b,.key{font-weight:500}
+.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
 .bar.bad rect{fill:var(--bad)}.bar.going rect{fill:var(--c0)}
 """ + "".join(f".c{number}{{color:var(--c{number})}}" for number in range(8))
 # {colour of an event's text: CSS class of its row}
@@ -146,8 +160,8 @@ def _cause(report: RunReport) -> str:
         else ""
     )
     return (
-        "<section><h2 "
-        f'class="{"bad" if view.first_death else "warn"}">{html_text(view.cause)}</h2>{shown}</section>'
+        f'<section><h2 class="{"bad" if view.first_death else "warn"}">'
+        f"{html_text(view.cause)}</h2>{shown}</section>"
     )
 
 
@@ -236,7 +250,8 @@ def _plan_table(report: RunReport) -> str:
         "flags appended": " ".join(plan.flags_appended),
         "keep": ", ".join(plan.keep),
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
-        "ports": f"protect: {protect.levels_text if len(protect.hosts_by_level()) > 1 else protect.used}",
+        "ports": "protect: "
+        f"{protect.levels_text if len(protect.hosts_by_level()) > 1 else protect.used}",
     }
     rows = [*facts.items(), *((role, ", ".join(each)) for role, each in plan.cluster.items())]
     for host, machine in report.machines.items():
@@ -253,7 +268,8 @@ def _plan_table(report: RunReport) -> str:
 def _versions_table(versions_by_host: Mapping[str, Mapping[str, str]]) -> str:
     programs = list(dict.fromkeys(chain.from_iterable(versions_by_host.values())))
     rows = (
-        f"<tr><td>{html_text(host)}</td>{''.join(f'<td>{html_text(installed.get(name, str()))}</td>' for name in programs)}</tr>"
+        f"<tr><td>{html_text(host)}</td>"
+        f"{''.join(f'<td>{html_text(installed.get(name, str()))}</td>' for name in programs)}</tr>"
         for host, installed in versions_by_host.items()
     )
     return html_table(["host", *programs], rows) if versions_by_host else ""

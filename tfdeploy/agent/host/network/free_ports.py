@@ -2,7 +2,8 @@
 
 A port is free if it can be bound. Reading /proc/net is not enough, because it does not list sockets
 that are bound but do not listen. A port with connections in TIME_WAIT is free, because the minder
-and TensorFlow can bind it. A program that does not set SO_REUSEADDR cannot, so such ports come last.
+and TensorFlow can bind it. A program that does not set SO_REUSEADDR cannot, so such ports come
+last.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Answers `data.*`: makes and checks the folders of data sets, and installs new versions. Beside such
-a folder, a marker file says that tfdeploy made the folder, and a record says that the data set is
-complete (datasets/versions.py).
+"""Answers `data.*`: makes and checks the folders of data sets, and installs new versions. Beside
+such a folder, a marker file says that tfdeploy made the folder, and a record says that the data set
+is complete (datasets/versions.py).
 
 A broadcast or rsync fills a staging folder (datasets/files.py). Once all its files are complete,
-they replace the content of the data set's folder. If a live run reads that folder, the new version is
-built beside it. An interrupted installation is resumed: files that are already in the folder count
-as present, and the others are still in the staging folder.
+they replace the content of the data set's folder. If a live run reads that folder, the new version
+is built beside it. An interrupted installation is resumed: files that are already in the folder
+count as present, and the others are still in the staging folder.
 
 A folder without the marker file is never touched.
 """

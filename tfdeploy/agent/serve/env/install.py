@@ -71,7 +71,8 @@ try:
     version = [int(word) for word in re.findall(r"\d+", pip.__version__)[:2]]
 except Exception:
     version = None
-print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("ensurepip"), "pip": version}))
+print("=tfdeploy-able=" + json.dumps(
+    {"venv": have("venv"), "ensurepip": have("ensurepip"), "pip": version}))
 """
 
 

@@ -1,6 +1,6 @@
-"""Answers run.renew, run.start and run.commit: the steps of a launch after run.prepare. Each of them
-writes an order for the run's minder (the run's process on this host). run.start and run.commit wait
-for the effect.
+"""Answers run.renew, run.start and run.commit: the steps of a launch after run.prepare. Each of
+them writes an order for the run's minder (the run's process on this host). run.start and run.commit
+wait for the effect.
 """
 
 from __future__ import annotations
