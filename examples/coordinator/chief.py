@@ -1,7 +1,8 @@
-"""A checkerboard, learned by a coordinator that hands out training steps to workers; the variables are on parameter servers.
+"""A checkerboard, learned by a coordinator that hands out training steps to workers.
 
-This is the chief's part only: servers for the ps and the workers must be running at the addresses in TF_CONFIG
-(train.py is the same training with the servers' part in it).
+The variables are on parameter servers. This is the chief's part only: servers for the ps and the
+workers must be running at the addresses in TF_CONFIG (train.py is the same training with the
+servers' part in it).
 """
 
 import argparse
@@ -13,8 +14,12 @@ tf.get_logger().setLevel("ERROR")
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=1500, help="Step to train up to")
-parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
-parser.add_argument("--learning_rate", type=float, default=0.3, help="At the first step; at the last one it is 0")
+parser.add_argument(
+    "--checkpoints", default="checkpoints", help="Folder to save to, and to go on from"
+)
+parser.add_argument(
+    "--learning_rate", type=float, default=0.3, help="At the first step; at the last one it is 0"
+)
 
 UNITS = 64
 STEPS_PER_EPOCH = 250
@@ -28,7 +33,12 @@ def checkerboard(random, count):
 
 def dataset():
     """Endless batches; each worker shuffles its own."""
-    return tf.data.Dataset.from_tensor_slices(checkerboard(np.random.RandomState(0), 4000)).shuffle(4000).repeat().batch(64)
+    return (
+        tf.data.Dataset.from_tensor_slices(checkerboard(np.random.RandomState(0), 4000))
+        .shuffle(4000)
+        .repeat()
+        .batch(64)
+    )
 
 
 class Model(tf.Module):
@@ -38,7 +48,9 @@ class Model(tf.Module):
         random = np.random.RandomState(1)
         sizes = [2, UNITS, UNITS, 2]
         pairs = list(zip(sizes, sizes[1:]))
-        self.weights = [tf.Variable((random.randn(a, b) * np.sqrt(2 / a)).astype(np.float32)) for a, b in pairs]
+        self.weights = [
+            tf.Variable((random.randn(a, b) * np.sqrt(2 / a)).astype(np.float32)) for a, b in pairs
+        ]
         self.biases = [tf.Variable(tf.zeros([b])) for _, b in pairs]
 
     def __call__(self, values):
@@ -51,7 +63,9 @@ class Model(tf.Module):
 
 
 def main(args):
-    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    strategy = tf.distribute.ParameterServerStrategy(
+        tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    )
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         model = Model()
@@ -61,7 +75,9 @@ def main(args):
     def train_step(iterator):
         points, labels = next(iterator)
         with tf.GradientTape() as tape:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=model(points))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=labels, logits=model(points)
+            )
             loss = tf.reduce_mean(losses)
         variables = model.weights + model.biases
         # A busy worker's gradient comes late. Momentum would multiply that error.
@@ -72,7 +88,9 @@ def main(args):
         return loss
 
     checkpoint = tf.train.Checkpoint(model=model, step=step)
-    manager = tf.train.CheckpointManager(checkpoint, args.checkpoints, max_to_keep=3, step_counter=step)
+    manager = tf.train.CheckpointManager(
+        checkpoint, args.checkpoints, max_to_keep=3, step_counter=step
+    )
     if manager.latest_checkpoint:
         checkpoint.restore(manager.latest_checkpoint)
         print("going on from step %d of the last checkpoint" % step.numpy(), flush=True)
@@ -81,11 +99,17 @@ def main(args):
 
     batches = iter(coordinator.create_per_worker_dataset(dataset))
     while step.numpy() < args.steps:
-        losses = [coordinator.schedule(train_step, args=(batches,)) for _ in range(min(STEPS_PER_EPOCH, args.steps - int(step)))]
+        losses = [
+            coordinator.schedule(train_step, args=(batches,))
+            for _ in range(min(STEPS_PER_EPOCH, args.steps - int(step)))
+        ]
         coordinator.join()
         print("step %d loss %.3f" % (step.numpy(), np.mean(coordinator.fetch(losses))), flush=True)
         manager.save(checkpoint_number=step)
-    print("test accuracy: %.3f" % model.accuracy(*checkerboard(np.random.RandomState(2**20), 1000)), flush=True)
+    print(
+        "test accuracy: %.3f" % model.accuracy(*checkerboard(np.random.RandomState(2**20), 1000)),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

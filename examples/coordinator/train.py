@@ -1,7 +1,8 @@
-"""The training of chief.py with all parts of the cluster in one program, as the TensorFlow guide has it.
+"""The training of chief.py with all parts of the cluster in one program, as in TensorFlow's guide.
 
-Started with TF_CONFIG in the environment: ps and worker serve, the chief coordinates them, an evaluator (if there is
-one) reads the checkpoints that the chief writes, so it must run on the chief's host or share its folder.
+Start it with TF_CONFIG in the environment. The ps and the workers serve, and the chief coordinates
+them. An evaluator (if there is one) reads the checkpoints that the chief writes, so it must run on
+the chief's host or share its folder.
 """
 
 import os
@@ -18,7 +19,9 @@ def evaluate(args):
     test = chief.checkerboard(np.random.RandomState(2**20), 1000)
     for path in tf.train.checkpoints_iterator(args.checkpoints, min_interval_secs=1):
         tf.train.Checkpoint(model=model, step=step).restore(path).expect_partial()
-        print("evaluated step %d: accuracy %.3f" % (step.numpy(), model.accuracy(*test)), flush=True)
+        print(
+            "evaluated step %d: accuracy %.3f" % (step.numpy(), model.accuracy(*test)), flush=True
+        )
         if step >= args.steps:
             return
 

@@ -1,6 +1,7 @@
-"""Images of lines of digits, drawn with a font of 3 x 5 dots: 10 rows, 32 columns, 3 to 5 digits, noise.
+"""Images of lines of digits, drawn with a font of 3 x 5 dots.
 
-Made on the spot from a random state, so that every worker has its own endless supply.
+An image has 10 rows, 32 columns, 3 to 5 digits, and noise. The images are made on the spot from a
+random state, so that every worker has its own endless supply.
 """
 
 import numpy as np
@@ -15,7 +16,10 @@ _FONT = """
 ### ### ### ###   # ### ###   # ### ###
 """
 _ROWS = [row.ljust(4 * DIGITS) for row in _FONT.splitlines()[1:]]
-_GLYPHS = np.array([[[row[4 * d + x] == "#" for x in range(3)] for row in _ROWS] for d in range(DIGITS)], np.float32)
+_GLYPHS = np.array(
+    [[[row[4 * d + x] == "#" for x in range(3)] for row in _ROWS] for d in range(DIGITS)],
+    np.float32,
+)
 
 
 def line(random):
@@ -35,4 +39,8 @@ def batch(random, size):
     images, texts = zip(*[line(random) for _ in range(size)])
     places = [(row, column) for row, text in enumerate(texts) for column in range(len(text))]
     shape = [size, max(len(text) for text in texts)]
-    return np.stack(images), (np.array(places, np.int64), np.concatenate(texts).astype(np.int32), np.array(shape, np.int64))
+    return np.stack(images), (
+        np.array(places, np.int64),
+        np.concatenate(texts).astype(np.int32),
+        np.array(shape, np.int64),
+    )

@@ -1,10 +1,14 @@
-"""Reads lines of digits: a small convolutional-recurrent network, connectionist temporal classification, Adadelta.
+"""Reads lines of digits with a small convolutional-recurrent network.
 
-Between-graph, on parameter servers and workers. Start one process per task, for example on one machine:
+The loss is connectionist temporal classification, the optimizer is Adadelta. Between-graph, on
+parameter servers and workers. Start one process per task, for example on one machine:
 
-    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=ps --task_index=0
-    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=worker --task_index=0
-    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=worker --task_index=1
+    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=ps --task_index=0
+    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=worker --task_index=0
+    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=worker --task_index=1
 """
 
 import os
@@ -23,7 +27,9 @@ flags.DEFINE_string("ps_hosts", "", "Comma-separated list of hostname:port pairs
 flags.DEFINE_string("worker_hosts", "", "Comma-separated list of hostname:port pairs")
 flags.DEFINE_string("job_name", None, "One of 'ps', 'worker'")
 flags.DEFINE_integer("task_index", None, "Index of the task within its job")
-flags.DEFINE_integer("issync", 0, "1: synchronous, gradients of all workers are averaged; 0: asynchronous")
+flags.DEFINE_integer(
+    "issync", 0, "1: synchronous, gradients of all workers are averaged; 0: asynchronous"
+)
 # The training
 flags.DEFINE_string("checkpoints", "checkpoints", "Folder to save to every 50 s, and to go on from")
 flags.DEFINE_integer("steps", 600, "Global step to train up to")
@@ -47,7 +53,8 @@ def recurrent(name, columns):
     """A gated recurrent unit over a list of [batch, features]; the states after each."""
     features, units = columns[0].shape.as_list()[1], FLAGS.units
     with tf.variable_scope(name):
-        gates, gates_bias = weights("gates", [features + units, 2 * units]), biases("gates_bias", 2 * units, 1.0)
+        gates = weights("gates", [features + units, 2 * units])
+        gates_bias = biases("gates_bias", 2 * units, 1.0)
         new, new_bias = weights("new", [features + units, units]), biases("new_bias", units, 0.0)
     state = tf.zeros([tf.shape(columns[0])[0], units])
     states = []
@@ -62,7 +69,12 @@ def recurrent(name, columns):
 
 def network(images):
     """Logits [time, batch, classes]: convolution, pooling, then both directions along the line."""
-    maps = tf.nn.conv2d(tf.expand_dims(images, 3), weights("filters", [5, 3, 1, CHANNELS]), strides=[1, 1, 1, 1], padding="SAME")
+    maps = tf.nn.conv2d(
+        tf.expand_dims(images, 3),
+        weights("filters", [5, 3, 1, CHANNELS]),
+        strides=[1, 1, 1, 1],
+        padding="SAME",
+    )
     maps = tf.nn.relu(maps + biases("filters_bias", CHANNELS, 0.0))
     maps = tf.nn.max_pool(maps, [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
     time, features = lines.WIDTH // 2, lines.HEIGHT // 2 * CHANNELS
@@ -83,7 +95,11 @@ def main(_):
         return
 
     is_chief = FLAGS.task_index == 0
-    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster)):
+    with tf.device(
+        tf.train.replica_device_setter(
+            worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster
+        )
+    ):
         global_step = tf.Variable(0, name="global_step", trainable=False)
         images = tf.placeholder(tf.float32, [None, lines.HEIGHT, lines.WIDTH])
         texts = tf.sparse_placeholder(tf.int32)
@@ -93,24 +109,30 @@ def main(_):
         (read,), _ = tf.nn.ctc_greedy_decoder(logits, lengths)
         errors = tf.reduce_mean(tf.edit_distance(tf.cast(read, tf.int32), texts))
 
-        # A synchronous step applies the mean of all workers' gradients; an asynchronous one those of one worker, made from
-        # variables that the others have changed since: its share of the rate.
+        # A synchronous step applies the mean of all workers' gradients. An asynchronous one applies
+        # those of one worker, made from variables that the others have changed since: so it gets
+        # its share of the rate.
         share = 1 if FLAGS.issync == 1 else len(worker_hosts)
         optimizer = tf.train.AdadeltaOptimizer(FLAGS.learning_rate / share)
         if FLAGS.issync == 1:
             optimizer = tf.train.SyncReplicasOptimizer(
-                optimizer, replicas_to_aggregate=len(worker_hosts), total_num_replicas=len(worker_hosts)
+                optimizer,
+                replicas_to_aggregate=len(worker_hosts),
+                total_num_replicas=len(worker_hosts),
             )
         train_op = optimizer.minimize(loss, global_step=global_step)
 
         init_ops = {}
         if FLAGS.issync == 1:
-            init_ops["local_init_op"] = optimizer.chief_init_op if is_chief else optimizer.local_step_init_op
+            init_ops["local_init_op"] = (
+                optimizer.chief_init_op if is_chief else optimizer.local_step_init_op
+            )
             init_ops["ready_for_local_init_op"] = optimizer.ready_for_local_init_op
             chief_queue_runner = optimizer.get_chief_queue_runner()
             init_token_op = optimizer.get_init_tokens_op()
 
-    last = tf.train.latest_checkpoint(FLAGS.checkpoints)  # now: once the session is there, others may have trained on
+    # Read now: once the session is there, other workers may have trained on.
+    last = tf.train.latest_checkpoint(FLAGS.checkpoints)
     sv = tf.train.Supervisor(
         is_chief=is_chief,
         logdir=FLAGS.checkpoints,
@@ -127,12 +149,18 @@ def main(_):
 
     step = sess.run(global_step)
     if is_chief:
-        print("going on from step %s of the last checkpoint" % last.rpartition("-")[2] if last else "starting at step 0")
+        print(
+            "going on from step %s of the last checkpoint" % last.rpartition("-")[2]
+            if last
+            else "starting at step 0"
+        )
     random = np.random.RandomState(1000 * FLAGS.task_index + step)
     told = step - step % 50
     while step < FLAGS.steps and not sv.should_stop():
         fed_images, fed_texts = lines.batch(random, FLAGS.batch_size)
-        _, current, step = sess.run([train_op, loss, global_step], feed_dict={images: fed_images, texts: fed_texts})
+        _, current, step = sess.run(
+            [train_op, loss, global_step], feed_dict={images: fed_images, texts: fed_texts}
+        )
         if step >= told + 50:
             told = step - step % 50
             print("step %d loss %.3f" % (step, current))

@@ -1,4 +1,4 @@
-"""Writes the 1,797 handwritten digits of digits.csv.gz as shards: data/digits/train-0-of-6.npz ..., test.npz.
+"""Writes the 1,797 digits of digits.csv.gz as shards: data/digits/train-0-of-6.npz ..., test.npz.
 
     python make_shards.py [--out data/digits] [--shards 6]
 
@@ -22,7 +22,9 @@ def write(path, images, labels):
         for name, array in (("images", images), ("labels", labels)):
             content = io.BytesIO()
             np.save(content, array)
-            archive.writestr(zipfile.ZipInfo(name + ".npy", (1980, 1, 1, 0, 0, 0)), content.getvalue())
+            archive.writestr(
+                zipfile.ZipInfo(name + ".npy", (1980, 1, 1, 0, 0, 0)), content.getvalue()
+            )
 
 
 def main():
@@ -41,8 +43,15 @@ def main():
     write(os.path.join(args.out, "test.npz"), images[:TEST], labels[:TEST])
     for shard in range(args.shards):
         name = "train-%d-of-%d.npz" % (shard, args.shards)
-        write(os.path.join(args.out, name), images[TEST + shard :: args.shards], labels[TEST + shard :: args.shards])
-    print("%d digits in %d shards and a test set of %d: %s" % (len(images) - TEST, args.shards, TEST, args.out))
+        write(
+            os.path.join(args.out, name),
+            images[TEST + shard :: args.shards],
+            labels[TEST + shard :: args.shards],
+        )
+    print(
+        "%d digits in %d shards and a test set of %d: %s"
+        % (len(images) - TEST, args.shards, TEST, args.out)
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""Handwritten digits, distributed between-graph: parameter servers hold the weights, workers compute the gradients.
+"""Handwritten digits, distributed between-graph.
 
-Start one process per task, for example on one machine:
+Parameter servers hold the weights, workers compute the gradients. Start one process per task, for
+example on one machine:
 
-    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=ps --task_index=0
-    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=worker --task_index=0
-    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 --job_name=worker --task_index=1
+    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=ps --task_index=0
+    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=worker --task_index=0
+    python train.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+        --job_name=worker --task_index=1
 """
 
 import glob
@@ -22,7 +26,9 @@ flags.DEFINE_string("ps_hosts", "localhost:2222", "Comma-separated list of hostn
 flags.DEFINE_string("worker_hosts", "localhost:2223", "Comma-separated list of hostname:port pairs")
 flags.DEFINE_string("job_name", "", "One of 'ps', 'worker'")
 flags.DEFINE_integer("task_index", 0, "Index of the task within its job")
-flags.DEFINE_integer("issync", 0, "1: gradients of all workers are averaged into one step; 0: each applies its own")
+flags.DEFINE_integer(
+    "issync", 0, "1: gradients of all workers are averaged into one step; 0: each applies its own"
+)
 # The training
 flags.DEFINE_string("data", "data/digits", "Folder with the shards that make_shards.py writes")
 flags.DEFINE_string("checkpoints", "checkpoints", "Folder to save to, and to go on from")
@@ -34,19 +40,26 @@ FLAGS = flags.FLAGS
 
 
 def read_shards(pattern, first=0, every=1):
-    """Images and labels of every `every`-th of the files that fit the pattern, from number `first` on."""
+    """Images and labels of every `every`-th file that fits the pattern, from number `first` on."""
     paths = sorted(glob.glob(os.path.join(FLAGS.data, pattern)))
     if not paths:
         raise SystemExit("no %s in %s: python make_shards.py writes them" % (pattern, FLAGS.data))
     shards = [np.load(path) for path in (paths[first::every] or paths)]
-    return np.concatenate([s["images"] for s in shards]), np.concatenate([s["labels"] for s in shards])
+    return (
+        np.concatenate([s["images"] for s in shards]),
+        np.concatenate([s["labels"] for s in shards]),
+    )
 
 
 def model(images):
     """Logits of a network with one hidden layer."""
-    w1 = tf.get_variable("w1", [64, FLAGS.hidden], initializer=tf.truncated_normal_initializer(stddev=0.1, seed=1))
+    w1 = tf.get_variable(
+        "w1", [64, FLAGS.hidden], initializer=tf.truncated_normal_initializer(stddev=0.1, seed=1)
+    )
     b1 = tf.get_variable("b1", [FLAGS.hidden], initializer=tf.zeros_initializer())
-    w2 = tf.get_variable("w2", [FLAGS.hidden, 10], initializer=tf.truncated_normal_initializer(stddev=0.1, seed=2))
+    w2 = tf.get_variable(
+        "w2", [FLAGS.hidden, 10], initializer=tf.truncated_normal_initializer(stddev=0.1, seed=2)
+    )
     b2 = tf.get_variable("b2", [10], initializer=tf.zeros_initializer())
     return tf.matmul(tf.nn.relu(tf.matmul(images, w1) + b1), w2) + b2
 
@@ -69,14 +82,20 @@ def main(_):
         x = tf.placeholder(tf.float32, [None, 64], name="x")
         y = tf.placeholder(tf.int32, [None], name="y")
         logits = model(x)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
-        accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), y), tf.float32))
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+        )
+        accuracy = tf.reduce_mean(
+            tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), y), tf.float32)
+        )
         global_step = tf.train.get_or_create_global_step()
         optimizer = tf.train.GradientDescentOptimizer(FLAGS.learning_rate)
         hooks = []
         if FLAGS.issync:
             optimizer = tf.train.SyncReplicasOptimizer(
-                optimizer, replicas_to_aggregate=len(worker_hosts), total_num_replicas=len(worker_hosts)
+                optimizer,
+                replicas_to_aggregate=len(worker_hosts),
+                total_num_replicas=len(worker_hosts),
             )
         train_op = optimizer.minimize(loss, global_step=global_step)
         if FLAGS.issync:
@@ -96,18 +115,29 @@ def main(_):
     ) as session:
         step = session.run_step_fn(lambda step_context: step_context.session.run(global_step))
         if is_chief:
-            print("going on from step %s of the last checkpoint" % saved.rpartition("-")[2] if saved else "starting at step %d" % step)
+            print(
+                "going on from step %s of the last checkpoint" % saved.rpartition("-")[2]
+                if saved
+                else "starting at step %d" % step
+            )
         told = step - step % 100
         while step < FLAGS.steps:
             batch = random.randint(len(images), size=FLAGS.batch_size)
-            _, current, step = session.run([train_op, loss, global_step], feed_dict={x: images[batch], y: labels[batch]})
+            _, current, step = session.run(
+                [train_op, loss, global_step], feed_dict={x: images[batch], y: labels[batch]}
+            )
             if step >= told + 100:
                 told = step - step % 100
                 print("step %d loss %.3f" % (step, current))
         if is_chief:
             test_images, test_labels = read_shards("test.npz")
             feed_dict = {x: test_images, y: test_labels}
-            print("test accuracy: %.3f" % session.run_step_fn(lambda step_context: step_context.session.run(accuracy, feed_dict)))
+            print(
+                "test accuracy: %.3f"
+                % session.run_step_fn(
+                    lambda step_context: step_context.session.run(accuracy, feed_dict)
+                )
+            )
     print("worker %d ends at step %d" % (FLAGS.task_index, step))
 
 

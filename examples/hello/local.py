@@ -1,6 +1,8 @@
-"""Hello from a TensorFlow server in this very process: the smallest program that uses the distributed runtime.
+"""Hello from a TensorFlow server in this very process.
 
     python local.py
+
+This is the smallest program that uses the distributed runtime.
 """
 
 import tensorflow.compat.v1 as tf

@@ -1,7 +1,11 @@
-"""Hello from two processes: the greeting is a variable on the ps, the worker adds to it and reads it.
+"""Hello from two processes.
 
-    python two_tasks.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --job_name=ps --task_index=0
-    python two_tasks.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --job_name=worker --task_index=0
+    python two_tasks.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 \
+        --job_name=ps --task_index=0
+    python two_tasks.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 \
+        --job_name=worker --task_index=0
+
+The greeting is a variable on the ps. The worker adds to it and reads it.
 """
 
 import argparse
@@ -12,12 +16,16 @@ tf.disable_v2_behavior()
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ps_hosts", required=True, help="Comma-separated list of hostname:port pairs")
-parser.add_argument("--worker_hosts", required=True, help="Comma-separated list of hostname:port pairs")
+parser.add_argument(
+    "--worker_hosts", required=True, help="Comma-separated list of hostname:port pairs"
+)
 parser.add_argument("--job_name", choices=["ps", "worker"], required=True)
 parser.add_argument("--task_index", type=int, required=True)
 args = parser.parse_args()
 
-cluster = tf.train.ClusterSpec({"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")})
+cluster = tf.train.ClusterSpec(
+    {"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")}
+)
 server = tf.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
 if args.job_name == "ps":
     server.join()

@@ -1,10 +1,14 @@
-"""Handwritten digits, Keras `fit` on several hosts: every worker computes a part of each batch on all its GPUs.
+"""Handwritten digits, Keras `fit` on several hosts.
+
+Every worker computes a part of each batch on all its GPUs.
 
 Start one process per worker, each with TF_CONFIG in its environment, for example on one machine:
 
     export TF_USE_LEGACY_KERAS=1
-    TF_CONFIG='{"cluster": {"worker": ["localhost:2222", "localhost:2223"]}, "task": {"type": "worker", "index": 0}}' python train.py
-    TF_CONFIG='{"cluster": {"worker": ["localhost:2222", "localhost:2223"]}, "task": {"type": "worker", "index": 1}}' python train.py
+    TF_CONFIG='{"cluster": {"worker": ["localhost:2222", "localhost:2223"]},
+        "task": {"type": "worker", "index": 0}}' python train.py
+    TF_CONFIG='{"cluster": {"worker": ["localhost:2222", "localhost:2223"]},
+        "task": {"type": "worker", "index": 1}}' python train.py
 
 Without TF_CONFIG it trains alone.
 """
@@ -22,7 +26,9 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=6, help="Epoch to train up to")
     parser.add_argument("--batch_size", type=int, default=32, help="Digits per step of one worker")
-    parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
+    parser.add_argument(
+        "--checkpoints", default="checkpoints", help="Folder to save to, and to go on from"
+    )
     parser.add_argument("--logs", default="logs", help="Folder for TensorBoard")
     return parser.parse_args()
 
@@ -31,7 +37,10 @@ def read():
     """Images [n, 8, 8, 1] and labels, shuffled the same way every time."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "digits.csv.gz")
     digits = np.random.RandomState(1797).permutation(np.loadtxt(path, delimiter=","))
-    return (digits[:, :64].reshape(-1, 8, 8, 1) / 16).astype(np.float32), digits[:, 64].astype(np.int64)
+    return (
+        (digits[:, :64].reshape(-1, 8, 8, 1) / 16).astype(np.float32),
+        digits[:, 64].astype(np.int64),
+    )
 
 
 def build():
@@ -67,14 +76,22 @@ def main():
 
     images, labels = read()
     batch = args.batch_size * workers
-    train = tf.data.Dataset.from_tensor_slices((images[TEST:], labels[TEST:])).shuffle(2000, seed=1).batch(batch, drop_remainder=True)
+    train = (
+        tf.data.Dataset.from_tensor_slices((images[TEST:], labels[TEST:]))
+        .shuffle(2000, seed=1)
+        .batch(batch, drop_remainder=True)
+    )
     test = tf.data.Dataset.from_tensor_slices((images[:TEST], labels[:TEST])).batch(TEST)
     with strategy.scope():
         model = build()
 
     callbacks = [
-        tf.keras.callbacks.BackupAndRestore(os.path.join(args.checkpoints, "backup"), delete_checkpoint=False),
-        tf.keras.callbacks.ModelCheckpoint(os.path.join(args.checkpoints, "weights"), save_weights_only=True),
+        tf.keras.callbacks.BackupAndRestore(
+            os.path.join(args.checkpoints, "backup"), delete_checkpoint=False
+        ),
+        tf.keras.callbacks.ModelCheckpoint(
+            os.path.join(args.checkpoints, "weights"), save_weights_only=True
+        ),
         tf.keras.callbacks.TensorBoard(args.logs),
         Start(),
     ]

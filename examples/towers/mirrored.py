@@ -1,8 +1,9 @@
-"""The training of towers.py with MirroredStrategy: a copy of the variables on every GPU of this machine.
+"""The training of towers.py with MirroredStrategy.
 
     python mirrored.py
 
-Without a GPU two logical CPUs stand for them.
+Every GPU of this machine has a copy of the variables. Without a GPU two logical CPUs stand for
+them.
 """
 
 import argparse
@@ -15,7 +16,9 @@ import rings
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=600, help="Step to train up to")
 parser.add_argument("--batch_size", type=int, default=64, help="Points per step of one replica")
-parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
+parser.add_argument(
+    "--checkpoints", default="checkpoints", help="Folder to save to, and to go on from"
+)
 args = parser.parse_args()
 
 
@@ -35,7 +38,10 @@ class Model(tf.Module):
         random, sizes = np.random.RandomState(1), [2, 32, 32, rings.RINGS]
         pairs = list(zip(sizes, sizes[1:]))
         mean = tf.VariableAggregation.MEAN
-        self.weights = [tf.Variable((random.randn(a, b) * np.sqrt(2 / a)).astype(np.float32), aggregation=mean) for a, b in pairs]
+        self.weights = [
+            tf.Variable((random.randn(a, b) * np.sqrt(2 / a)).astype(np.float32), aggregation=mean)
+            for a, b in pairs
+        ]
         self.biases = [tf.Variable(tf.zeros([b]), aggregation=mean) for _, b in pairs]
 
     def __call__(self, values):
@@ -54,23 +60,40 @@ def main():
     def train_step(points, labels):
         def of_one_replica(points, labels):
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=model(points)))
+                loss = tf.reduce_mean(
+                    tf.nn.sparse_softmax_cross_entropy_with_logits(
+                        labels=labels, logits=model(points)
+                    )
+                )
             variables = model.weights + model.biases
             gradients = tape.gradient(loss, variables)
             for variable, gradient in zip(variables, gradients):
                 variable.assign_sub(0.2 * gradient)
             return loss
 
-        return strategy.reduce("mean", strategy.run(of_one_replica, args=(points, labels)), axis=None)
+        return strategy.reduce(
+            "mean", strategy.run(of_one_replica, args=(points, labels)), axis=None
+        )
 
-    manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model, step=step), args.checkpoints, max_to_keep=3)
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(model=model, step=step), args.checkpoints, max_to_keep=3
+    )
     last = manager.restore_or_initialize()
     print("replicas in sync: %d" % replicas)
-    print("going on from step %d of the last checkpoint" % step.numpy() if last else "starting at step 0")
+    print(
+        "going on from step %d of the last checkpoint" % step.numpy()
+        if last
+        else "starting at step 0"
+    )
 
     random = np.random.RandomState(step.numpy())
     many = rings.batch(random, 100 * replicas * args.batch_size)
-    batches = tf.data.Dataset.from_tensor_slices(many).shuffle(len(many[0])).batch(replicas * args.batch_size).repeat()
+    batches = (
+        tf.data.Dataset.from_tensor_slices(many)
+        .shuffle(len(many[0]))
+        .batch(replicas * args.batch_size)
+        .repeat()
+    )
     for points, labels in strategy.experimental_distribute_dataset(batches):
         if step >= args.steps:
             break

@@ -1,8 +1,8 @@
-"""Towers: a copy of the model on every GPU of this machine, variables and averaged gradients on the CPU.
+"""Towers: a copy of the model on every GPU of this machine.
 
     python towers.py
 
-Without a GPU two towers share the CPU.
+The variables and the averaged gradients are on the CPU. Without a GPU two towers share the CPU.
 """
 
 import argparse
@@ -19,7 +19,9 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=600, help="Step to train up to")
 parser.add_argument("--batch_size", type=int, default=64, help="Points per step of one tower")
-parser.add_argument("--checkpoints", default="checkpoints", help="Folder to save to, and to go on from")
+parser.add_argument(
+    "--checkpoints", default="checkpoints", help="Folder to save to, and to go on from"
+)
 args = parser.parse_args()
 
 
@@ -45,7 +47,10 @@ def logits_of(points):
 
 def average(towers):
     """The mean gradient of each variable, from the (gradient, variable) pairs of each tower."""
-    return [(tf.reduce_mean(tf.stack([gradient for gradient, _ in pairs]), 0), pairs[0][1]) for pairs in zip(*towers)]
+    return [
+        (tf.reduce_mean(tf.stack([gradient for gradient, _ in pairs]), 0), pairs[0][1])
+        for pairs in zip(*towers)
+    ]
 
 
 def main():
@@ -55,8 +60,12 @@ def main():
     losses, gradients = [], []
     parts = zip(tf.split(points, len(places)), tf.split(labels, len(places)))
     for number, (device, (part, its_labels)) in enumerate(zip(places, parts)):
-        with tf.device(device), tf.name_scope("tower%d" % number), tf.variable_scope("model", reuse=number > 0):
-            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=its_labels, logits=logits_of(part))
+        with tf.device(device), tf.name_scope("tower%d" % number), tf.variable_scope(
+            "model", reuse=number > 0
+        ):
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=its_labels, logits=logits_of(part)
+            )
             losses.append(tf.reduce_mean(loss))
             gradients.append(optimizer.compute_gradients(losses[-1]))
     with tf.device("/cpu:0"):
@@ -74,7 +83,9 @@ def main():
             saver.restore(session, last)
         step = session.run(global_step)
         print("towers: %s" % ", ".join(places))
-        print("going on from step %d of the last checkpoint" % step if last else "starting at step 0")
+        print(
+            "going on from step %d of the last checkpoint" % step if last else "starting at step 0"
+        )
 
         os.makedirs(args.checkpoints, exist_ok=True)
         random = np.random.RandomState(step)
@@ -86,7 +97,9 @@ def main():
                 print("step %d loss %.3f" % (step, current))
                 saver.save(session, os.path.join(args.checkpoints, "model.ckpt"), global_step=step)
         test, theirs = rings.batch(np.random.RandomState(2**20), 1000)
-        print("test accuracy: %.3f" % session.run(accuracy, feed_dict={points: test, labels: theirs}))
+        print(
+            "test accuracy: %.3f" % session.run(accuracy, feed_dict={points: test, labels: theirs})
+        )
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ OWN_WORDS = Program(
     said={"worker:0": r"worker 0: sync step \d+ loss", "worker:1": r"worker 1: sync step \d+ loss"},
     notes=(
         "--job as {job_name}:{task_index} (own_words.py:31)",
-        "--update as {issync} (own_words.py:44)",
+        "--update as {issync} (own_words.py:46)",
         "--log_dir={keep.train}",
         "--data_dir={data.mnist}",
     ),
@@ -167,7 +167,7 @@ OTHERS = (
         said={"worker:0": r"worker 0 of 2: step \d+ loss 0\.0", "worker:1": r"worker 1 of 2"},
         notes=(
             "variables that tfdeploy sets because the program reads them: "
-            "CLUSTER_SPEC (yarn_variables.py:7)",
+            "CLUSTER_SPEC (yarn_variables.py:8)",
         ),
     ),
     Program(
@@ -175,7 +175,7 @@ OTHERS = (
         mode="async",
         said={"worker:0": r"worker 0: step \d+ loss 0\.0", "worker:1": r"worker 1: step"},
         notes=(
-            "finds its task by the name of its host (own_host.py:9)",
+            "finds its task by the name of its host (own_host.py:10)",
             "worker:1 is 10.100.68.183",
         ),
     ),

@@ -1,7 +1,8 @@
 """A program without TensorFlow, whose workers all do the same. In each step, every rank sends a
 number to rank 0. Rank 0 sends back the sum of all numbers.
 
-    RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=2222 python all_reduce.py --steps=3
+    RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=2222 \
+        python all_reduce.py --steps=3
 
 Rank 0 binds MASTER_PORT with SO_REUSEADDR, but without SO_REUSEPORT, as PyTorch's store does. Step
 N prints `step N sum S`. Rank 0 saves the step to checkpoints/step. After a restart, every rank
@@ -105,7 +106,12 @@ def main():
             save(step)
         while args.gate and step >= args.gate and not os.path.exists("gate"):
             time.sleep(0.05)
-        if args.gate and step >= args.gate and RANK == args.dies and os.environ.get("TFDEPLOY_TASK_ATTEMPT") == "1":
+        if (
+            args.gate
+            and step >= args.gate
+            and RANK == args.dies
+            and os.environ.get("TFDEPLOY_TASK_ATTEMPT") == "1"
+        ):
             sys.exit(3)
         time.sleep(0.02)
 

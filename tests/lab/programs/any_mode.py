@@ -54,13 +54,19 @@ def main():
     cluster, task = said.get("cluster", {}), said.get("task", {"type": "worker", "index": 0})
     name, peers = "%s:%d" % (task["type"], task["index"]), cluster.get(task["type"], [])
     server = listen(peers[task["index"]]) if task["index"] < len(peers) else None
-    print("%s listens: %s; TF_CONFIG: %s" % (name, server is not None, "TF_CONFIG" in os.environ), flush=True)
+    print(
+        "%s listens: %s; TF_CONFIG: %s" % (name, server is not None, "TF_CONFIG" in os.environ),
+        flush=True,
+    )
     if task["type"] == "ps" or (task["type"] == "worker" and "ps" in cluster):
         while True:
             signal.pause()
     record = os.path.join("checkpoints", "backup", "checkpoint")
     if args.save:
-        print("found %s" % (open(record).read().strip() if os.path.exists(record) else "nothing"), flush=True)
+        print(
+            "found %s" % (open(record).read().strip() if os.path.exists(record) else "nothing"),
+            flush=True,
+        )
     steps = dict(one.split("=") for one in args.steps_of).get(name, args.steps)
     step = 0
     while step < int(steps) or name in args.forever:

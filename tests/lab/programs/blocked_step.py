@@ -1,4 +1,4 @@
-"""In one step, the worker's server rejects the worker's part, and a ps waits for a tensor of that part.
+"""In one step, the worker's server rejects the worker's part, and a ps waits for a tensor of it.
 
 Run with seed.so of tests/unit/runtime/test_blocked_step.py in LD_PRELOAD: after `fix_seed(2)`, the
 next two threads draw the same request ids. TensorFlow starts one thread for each step.

@@ -13,11 +13,15 @@ import signal
 import time
 
 SIZE = 4096
-HEADS = ("", "1/1 - a: ", "1/1 1us/step", "step ", "loss: ", "global_step/sec: ", "local_step ", "Epoch 1/1", "] ")
+HEADS = (
+    "", "1/1 - a: ", "1/1 1us/step", "step ", "loss: ", "global_step/sec: ", "local_step ",
+    "Epoch 1/1", "] ",
+)  # fmt: skip
 REPEATED = (
-    "1", "a", " ", "\t", "/", ".", "1.", "1,", " - ", " - a: ", "1/1 ", "step ", "step 1 ", "loss ", "global step ",
-    "\x1b[", "\x9b0", "\x1b]", "us/step ", "I0000 00:00:0.0 1 a.cc", "/job:worker/task:1",
-    "still waiting for response from worker: ", "Traceback (most recent call last):",
+    "1", "a", " ", "\t", "/", ".", "1.", "1,", " - ", " - a: ", "1/1 ", "step ", "step 1 ",
+    "loss ", "global step ", "\x1b[", "\x9b0", "\x1b]", "us/step ", "I0000 00:00:0.0 1 a.cc",
+    "/job:worker/task:1", "still waiting for response from worker: ",
+    "Traceback (most recent call last):",
 )  # fmt: skip
 ENDS = ("", "x", "b")
 

@@ -48,7 +48,8 @@ def main():
     time.sleep(args.after)
     print("%s: something is wrong, giving up" % me, file=sys.stderr, flush=True)
     if args.signal:
-        signal.signal(args.signal, signal.SIG_DFL) if args.signal not in (signal.SIGKILL, signal.SIGSTOP) else None
+        if args.signal not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(args.signal, signal.SIG_DFL)
         os.kill(os.getpid(), args.signal)
     if args.raises:
         {}["shard"]

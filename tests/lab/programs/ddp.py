@@ -1,4 +1,6 @@
-"""DistributedDataParallel over gloo, as programs for torchrun are written: env://, a sampler, a checkpoint that rank 0 saves.
+"""DistributedDataParallel over gloo, as programs for torchrun are written.
+
+The program uses env://, a sampler, and a checkpoint that rank 0 saves.
 
 --dies=R: rank R kills itself in the third epoch of its first attempt.
 """

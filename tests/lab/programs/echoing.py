@@ -1,8 +1,10 @@
-"""Writes down what it got, byte for byte: its arguments, its environment variables V0, V1 ..., and the names of files in folders.
+"""Writes down what it got, byte for byte.
 
     python echoing.py OUT WORD...
 
-OUT/got.json has all of this in hexadecimal. Each file of the folder `odd` is copied to OUT/odd, and its name is printed as it is.
+OUT/got.json has, in hexadecimal, the program's arguments, its environment variables V0, V1 ..., and
+the names of files in folders. Each file of the folder `odd` is copied to OUT/odd, and its name is
+printed as it is.
 """
 import json
 import os
@@ -15,7 +17,11 @@ def main():
     data = os.fsencode(os.environ["DATA"])
     got = {
         "words": [os.fsencode(word).hex() for word in sys.argv[2:]],
-        "variables": {key: os.fsencode(value).hex() for key, value in os.environ.items() if key[:1] == "V" and key[1:].isdigit()},
+        "variables": {
+            key: os.fsencode(value).hex()
+            for key, value in os.environ.items()
+            if key[:1] == "V" and key[1:].isdigit()
+        },
         "code": [name.hex() for name in names],
         "data": [name.hex() for name in sorted(os.listdir(data))],
     }

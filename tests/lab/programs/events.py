@@ -1,9 +1,12 @@
-"""Writes one TensorBoard scalar into its working directory and one below keep, by hand: no TensorFlow needed. Then ends.
+"""Writes one TensorBoard scalar into its working directory and one below keep. Then ends.
 
     python events.py --job_name=worker --task_index=0
 
---summaries: worker:0 also writes the summaries that a TensorFlow 1 program usually writes for its variables, and prints no
-step. Each of the other workers prints one step, followed by a text as long as a traceback.
+It writes them by hand, so no TensorFlow is needed.
+
+--summaries: worker:0 also writes the summaries that a TensorFlow 1 program usually writes for its
+variables, and prints no step. Each of the other workers prints one step, followed by a text as long
+as a traceback.
 """
 import argparse
 import os

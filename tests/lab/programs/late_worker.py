@@ -28,7 +28,9 @@ def parse():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--delay", type=float, default=15.0)
     parser.add_argument("--wait_before", choices=["session", "server"], default="session")
-    parser.add_argument("--session", choices=["monitored", "supervisor", "managed", "plain"], default="monitored")
+    parser.add_argument(
+        "--session", choices=["monitored", "supervisor", "managed", "plain"], default="monitored"
+    )
     parser.add_argument("--checkpoints", default="checkpoints")
     return parser.parse_args()
 
@@ -38,7 +40,9 @@ def open_session(args, target, global_step):
     """Yield a session that is ready for training. --session says how to create it."""
     is_chief = args.task_index == 0
     if args.session == "monitored":
-        with tf.train.MonitoredTrainingSession(target, is_chief=is_chief, checkpoint_dir=args.checkpoints) as session:
+        with tf.train.MonitoredTrainingSession(
+            target, is_chief=is_chief, checkpoint_dir=args.checkpoints
+        ) as session:
             yield session
         return
     if args.session == "plain":
@@ -49,7 +53,9 @@ def open_session(args, target, global_step):
                 time.sleep(0.5)
             yield session
         return
-    sv = tf.train.Supervisor(is_chief=is_chief, logdir=args.checkpoints, global_step=global_step, recovery_wait_secs=1)
+    sv = tf.train.Supervisor(
+        is_chief=is_chief, logdir=args.checkpoints, global_step=global_step, recovery_wait_secs=1
+    )
     if args.session == "managed":
         with sv.managed_session(target) as session:
             yield session
@@ -63,7 +69,9 @@ def main():
     late = args.job_name == "worker" and args.task_index > 0
     if late and args.wait_before == "server":
         time.sleep(args.delay)
-    cluster = tf.train.ClusterSpec({"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")})
+    cluster = tf.train.ClusterSpec(
+        {"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")}
+    )
     server = tf.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
     if args.job_name == "ps":
         server.join()
@@ -71,7 +79,9 @@ def main():
 
     if late and args.wait_before == "session":
         time.sleep(args.delay)
-    setter = tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % args.task_index, cluster=cluster)
+    setter = tf.train.replica_device_setter(
+        worker_device="/job:worker/task:%d" % args.task_index, cluster=cluster
+    )
     with tf.device(setter):
         global_step = tf.train.get_or_create_global_step()
         weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())

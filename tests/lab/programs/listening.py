@@ -1,4 +1,7 @@
-"""Each task listens on its port, as TensorFlow's servers do, and greets whoever comes; it never ends by itself."""
+"""Each task listens on its port, as TensorFlow's servers do, and greets whoever comes.
+
+It never ends by itself.
+"""
 import argparse
 import socket
 

@@ -1,7 +1,8 @@
 """A cluster without TensorFlow. Each task listens on its own port. A worker counts steps, a ps
 waits for ever.
 
-    python quick.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --job_name=worker --task_index=0 --steps=20
+    python quick.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 \
+        --job_name=worker --task_index=0 --steps=20
 
 The program starts in 0.1 s. Step N of a worker takes --pause seconds and prints `step N loss X`.
 
@@ -73,7 +74,11 @@ def main():
             signal.pause()
     hosts = (args.ps_hosts if args.job_name == "ps" else args.worker_hosts).split(",")
     server = listen(hosts[args.task_index]) if hosts[args.task_index] else None
-    print("%s:%d pid %d listens on %s" % (args.job_name, args.task_index, os.getpid(), hosts[args.task_index]), flush=True)
+    print(
+        "%s:%d pid %d listens on %s"
+        % (args.job_name, args.task_index, os.getpid(), hosts[args.task_index]),
+        flush=True,
+    )
     if args.job_name == "ps":
         while True:
             signal.pause()

@@ -18,7 +18,10 @@ import threading
 import time
 
 CHUNK = 20000
-WAITING = "2026-11-21 07:00:00.0: I distributed_runtime/master.cc:1] CreateSession still waiting for response from worker: /job:%s/replica:0/task:%s"
+WAITING = (
+    "2026-11-21 07:00:00.0: I distributed_runtime/master.cc:1] CreateSession still waiting for "
+    "response from worker: /job:%s/replica:0/task:%s"
+)
 
 
 def parse():

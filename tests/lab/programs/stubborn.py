@@ -52,7 +52,11 @@ def second_fork(what, session):
 
 def without_environment():
     tell("no environment")
-    code = "import signal, time\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: time.sleep(3600)"
+    code = (
+        "import signal, time\n"
+        "for s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\n"
+        "while True: time.sleep(3600)"
+    )
     os.execve(sys.executable, [sys.executable, "-c", code], {})
 
 

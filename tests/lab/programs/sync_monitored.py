@@ -1,9 +1,11 @@
 """Synchronous training with SyncReplicasOptimizer and MonitoredTrainingSession.
 
-    python sync_monitored.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+    python sync_monitored.py --ps_hosts=localhost:2222 \
+        --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --issync=1 --steps=100
 
-Prints `step N loss X` on the way and `last step N at SECONDS` (seconds since the epoch) right after its last one.
+Prints `step N loss X` on the way and `last step N at SECONDS` (seconds since the epoch) right after
+its last one.
 """
 import argparse
 import time
@@ -36,7 +38,9 @@ def main():
         return
 
     is_chief = args.task_index == 0
-    setter = tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % args.task_index, cluster=cluster)
+    setter = tf.train.replica_device_setter(
+        worker_device="/job:worker/task:%d" % args.task_index, cluster=cluster
+    )
     with tf.device(setter):
         x = tf.placeholder(tf.float32, [None, 4])
         y = tf.placeholder(tf.float32, [None, 1])

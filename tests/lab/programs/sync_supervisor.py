@@ -1,6 +1,7 @@
-"""Synchronous training with SyncReplicasOptimizer and Supervisor, ended by sv.stop(), with tf.app.flags.
+"""Synchronous training with SyncReplicasOptimizer, Supervisor and tf.app.flags, ended by sv.stop().
 
-    python sync_supervisor.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
+    python sync_supervisor.py --ps_hosts=localhost:2222 \
+        --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --issync=1 --steps=100
 
 --stop=0    no task calls sv.stop(), as in many tutorials
@@ -42,7 +43,11 @@ def main(_):
 
     is_chief = FLAGS.task_index == 0
     time.sleep(0.0 if is_chief else FLAGS.late)
-    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster)):
+    with tf.device(
+        tf.train.replica_device_setter(
+            worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster
+        )
+    ):
         global_step = tf.Variable(0, name="global_step", trainable=False)
         x = tf.placeholder(tf.float32, [None, 4])
         y = tf.placeholder(tf.float32, [None, 1])
@@ -51,7 +56,9 @@ def main(_):
         optimizer = tf.train.GradientDescentOptimizer(0.1)
         if FLAGS.issync == 1:
             optimizer = tf.train.SyncReplicasOptimizer(
-                optimizer, replicas_to_aggregate=len(worker_hosts), total_num_replicas=len(worker_hosts)
+                optimizer,
+                replicas_to_aggregate=len(worker_hosts),
+                total_num_replicas=len(worker_hosts),
             )
         train_op = optimizer.minimize(loss, global_step=global_step)
         local_init_op = ready_op = None
@@ -61,7 +68,11 @@ def main(_):
             chief_queue_runner = optimizer.get_chief_queue_runner()
             init_token_op = optimizer.get_init_tokens_op()
 
-    arguments = {"local_init_op": local_init_op, "ready_for_local_init_op": ready_op} if FLAGS.issync == 1 else {}
+    arguments = (
+        {"local_init_op": local_init_op, "ready_for_local_init_op": ready_op}
+        if FLAGS.issync == 1
+        else {}
+    )
     sv = tf.train.Supervisor(
         is_chief=is_chief,
         logdir=FLAGS.checkpoints,

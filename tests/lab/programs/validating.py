@@ -2,7 +2,8 @@
 validates for --seconds of CPU time. worker:1 waits for a token that it never gets, like a
 synchronous worker whose peers are dead.
 
-    python validating.py --ps_hosts=... --worker_hosts=... --job_name=worker --task_index=0 --seconds=40
+    python validating.py --ps_hosts=... --worker_hosts=... \
+        --job_name=worker --task_index=0 --seconds=40
 """
 import argparse
 import time
@@ -25,7 +26,9 @@ def parse():
 
 def main():
     args = parse()
-    cluster = tf.train.ClusterSpec({"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")})
+    cluster = tf.train.ClusterSpec(
+        {"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")}
+    )
     server = tf.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
     if args.job_name == "ps":
         server.join()

@@ -1,8 +1,11 @@
-"""Prints, as one line of JSON, what a task finds: arguments, environment, folder, terminal, umask, session. Then ends.
+"""Prints, as one line of JSON, what a task finds. Then ends.
 
     python vocal.py --job_name=worker --task_index=0 [--write=PATH ...] [--stay]
 
---write=PATH creates a file (PATH is relative to the working directory). --stay: the program does not end, but waits for ever.
+The line has the task's arguments, environment, folder, terminal, umask and session.
+
+--write=PATH creates a file (PATH is relative to the working directory). --stay: the program does
+not end, but waits for ever.
 """
 import argparse
 import json

@@ -18,8 +18,8 @@ cluster = tf.train.ClusterSpec({
 
 def train(server):
     mnist = input_data.read_data_sets("MNIST_data", one_hot=True)
-    with tf.device(tf.train.replica_device_setter(cluster=cluster,
-                                                  worker_device="/job:worker/task:%d" % FLAGS.task_index)):
+    with tf.device(tf.train.replica_device_setter(
+            cluster=cluster, worker_device="/job:worker/task:%d" % FLAGS.task_index)):
         step = tf.contrib.framework.create_global_step()
         images = tf.placeholder(tf.float32, (None, 784))
         labels = tf.placeholder(tf.float32, (None, 10))
@@ -40,11 +40,13 @@ def train(server):
         zero = [s.assign(tf.zeros_like(s)) for s in sums]
         add = [s.assign_add(g) for s, (g, _) in zip(sums, grads_and_vars)]
     with tf.device(tf.train.replica_device_setter(cluster=cluster)):
-        apply_op = opt.apply_gradients([(s / FLAGS.accumulate, v) for s, (_, v) in zip(sums, grads_and_vars)],
-                                       global_step=step)
+        apply_op = opt.apply_gradients(
+            [(s / FLAGS.accumulate, v) for s, (_, v) in zip(sums, grads_and_vars)],
+            global_step=step)
 
     scaffold = tf.train.Scaffold(saver=tf.train.Saver(max_to_keep=2))
-    with tf.train.MonitoredTrainingSession(server.target, is_chief=FLAGS.task_index == 0, scaffold=scaffold,
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=FLAGS.task_index == 0,
+                                           scaffold=scaffold,
                                            checkpoint_dir="/tmp/accumulated-%d" % os.getpid(),
                                            hooks=[tf.train.StopAtStepHook(num_steps=40)]) as sess:
         while not sess.should_stop():

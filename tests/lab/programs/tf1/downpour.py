@@ -1,6 +1,7 @@
-"""DOWNPOUR: each worker trains a copy of its own, and pushes its accumulated gradients every few steps.
+"""DOWNPOUR: each worker trains a copy of its own, and pushes its gradients every few steps.
 
-Each ps has a queue. A worker that is done puts a token into each queue, so the ps learn when the training is over.
+The gradients are accumulated until then. Each ps has a queue. A worker that is done puts a token
+into each queue, so the ps learn when the training is over.
 """
 import tensorflow as tf
 from tensorflow.contrib.framework import get_or_create_global_step
@@ -37,7 +38,9 @@ def main(_):
         with tf.Session(server.target) as sess:
             for i in range(n_workers):
                 sess.run(queue.dequeue())
-                tf.logging.info('ps %d: %d of %d workers are done', FLAGS.task_index, i + 1, n_workers)
+                tf.logging.info(
+                    'ps %d: %d of %d workers are done', FLAGS.task_index, i + 1, n_workers
+                )
         return
 
     tf.logging.set_verbosity(tf.logging.INFO)
@@ -45,7 +48,9 @@ def main(_):
     worker = '/job:worker/task:%d' % FLAGS.task_index
     with tf.device(tf.train.replica_device_setter(worker_device=worker, cluster=spec)):
         global_step = get_or_create_global_step()
-        weights = tf.get_variable('weights', [784, 10], initializer=tf.contrib.layers.xavier_initializer())
+        weights = tf.get_variable(
+            'weights', [784, 10], initializer=tf.contrib.layers.xavier_initializer()
+        )
         bias = tf.get_variable('bias', [10], initializer=tf.zeros_initializer())
     mine = copies([weights, bias], worker)
     sums = [tf.get_variable('sum_%d' % i, initializer=tf.zeros(v.shape), trainable=False,
@@ -55,15 +60,21 @@ def main(_):
         y = tf.placeholder(tf.float32, [None, 10])
         loss = tf.losses.softmax_cross_entropy(y, tf.matmul(x, mine[0]) + mine[1])
         grads = tf.gradients(loss, mine)
-        local = tf.group(*[tf.assign_sub(v, 0.1 * g) for v, g in zip(mine, grads)] +
-                          [tf.assign_add(s, g) for s, g in zip(sums, grads)])
-    push = tf.train.GradientDescentOptimizer(0.1).apply_gradients(zip(sums, [weights, bias]), global_step=global_step)
+        local = tf.group(
+            *[tf.assign_sub(v, 0.1 * g) for v, g in zip(mine, grads)]
+            + [tf.assign_add(s, g) for s, g in zip(sums, grads)]
+        )
+    push = tf.train.GradientDescentOptimizer(0.1).apply_gradients(
+        zip(sums, [weights, bias]), global_step=global_step
+    )
     with tf.control_dependencies([push]):
         clear = tf.group(*[tf.assign(s, tf.zeros_like(s)) for s in sums])
     pull = tf.group(*[tf.assign(m, v) for m, v in zip(mine, [weights, bias])])
     done = [shared_queue(i, n_workers).enqueue(1) for i in range(n_ps)]
 
-    with tf.train.MonitoredTrainingSession(master=server.target, is_chief=FLAGS.task_index == 0) as sess:
+    with tf.train.MonitoredTrainingSession(
+        master=server.target, is_chief=FLAGS.task_index == 0
+    ) as sess:
         sess.run(pull)
         for i in range(100):
             xs, ys = mnist.train.next_batch(64)

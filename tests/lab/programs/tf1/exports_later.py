@@ -31,7 +31,9 @@ def main(_):
         session.run(tf.global_variables_initializer())
         for _ in range(50):
             session.run(train, {x: np.ones(4)})
-        print("w %.2f, of its own accord without cudnn_rnn: %s" % (session.run(w), cudnn_rnn is None))
+        print(
+            "w %.2f, of its own accord without cudnn_rnn: %s" % (session.run(w), cudnn_rnn is None)
+        )
 
 
 if __name__ == "__main__":

@@ -134,7 +134,8 @@ elif FLAGS.job_name == "worker":
                 " AvgTime: %3.2fms" % float(elapsed_time*1000/frequency))
           count = 0
 
-    print("Test-Accuracy: %2.2f" % sess.run(accuracy, feed_dict={x: mnist.test.images, y_: mnist.test.labels}))
+    print("Test-Accuracy: %2.2f" % sess.run(accuracy, feed_dict={x: mnist.test.images,
+                                                                 y_: mnist.test.labels}))
     print("Total Time: %3.2fs" % float(time.time() - begin_time))
     print("Final Cost: %.4f" % cost)
 

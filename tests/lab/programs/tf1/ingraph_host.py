@@ -1,9 +1,12 @@
-# The client starts a server itself, as the job "host" of the cluster. The variable is on this server. Workers compute.
+# The client starts a server itself, as the job "host" of the cluster. The variable is on this
+# server. Workers compute.
 import json
 
 import tensorflow as tf
 
-cluster = json.loads('{"worker": ["10.10.100.87:2222", "10.10.102.74:2222"], "host": ["10.10.100.87:2223"]}')
+cluster = json.loads(
+    '{"worker": ["10.10.100.87:2222", "10.10.102.74:2222"], "host": ["10.10.100.87:2223"]}'
+)
 server = tf.train.Server(cluster, job_name="host", task_index=0)
 with tf.device("/job:host/task:0"):
     v = tf.get_variable("v", [2, 2], initializer=tf.ones_initializer())

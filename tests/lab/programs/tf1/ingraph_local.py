@@ -1,4 +1,5 @@
-# This program is only the client of a cluster. It has the address of one server. All servers belong to the job "local".
+# This program is only the client of a cluster. It has the address of one server. All servers belong
+# to the job "local".
 import tensorflow as tf
 
 halves = []

@@ -12,7 +12,9 @@ parser.add_argument('--task_index', type=int, required=True)
 parser.add_argument('--model_dir', default='model')
 args = parser.parse_args()
 
-server = tf.train.Server(tf.train.ClusterSpec({'worker': HOSTS}), job_name='worker', task_index=args.task_index)
+server = tf.train.Server(
+    tf.train.ClusterSpec({'worker': HOSTS}), job_name='worker', task_index=args.task_index
+)
 if args.task_index != 0:
     print('serving task %d' % args.task_index)
     server.join()

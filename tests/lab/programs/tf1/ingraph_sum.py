@@ -1,4 +1,4 @@
-# In-graph replication: one client, the work spread over the tasks of a cluster that others have started.
+# In-graph replication: one client, the work spread over the tasks of a cluster that others started.
 import numpy as np
 import tensorflow as tf
 

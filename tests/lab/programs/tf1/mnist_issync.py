@@ -32,10 +32,17 @@ def main(_):
             global_step = tf.Variable(0, name="global_step", trainable=False)
             x = tf.placeholder("float", [None, 784])
             y_ = tf.placeholder("float", [None, 10])
-            weight = tf.get_variable("weight", [784, 10], tf.float32, initializer=tf.random_normal_initializer(stddev=0.01))
+            weight = tf.get_variable(
+                "weight",
+                [784, 10],
+                tf.float32,
+                initializer=tf.random_normal_initializer(stddev=0.01),
+            )
             biase = tf.get_variable("biase", [10], tf.float32, initializer=tf.zeros_initializer())
             logits = tf.matmul(x, weight) + biase
-            loss_value = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels=y_, logits=logits))
+            loss_value = tf.reduce_mean(
+                tf.nn.softmax_cross_entropy_with_logits(labels=y_, logits=logits)
+            )
             optimizer = tf.train.GradientDescentOptimizer(FLAGS.learning_rate)
             if issync == 1:
                 # collect the gradients of all workers before an update
@@ -70,7 +77,9 @@ def main(_):
             began = time.time()
             while step < FLAGS.max_steps:
                 train_x, train_y = mnist.train.next_batch(64)
-                _, loss_v, step = sess.run([train_op, loss_value, global_step], feed_dict={x: train_x, y_: train_y})
+                _, loss_v, step = sess.run(
+                    [train_op, loss_value, global_step], feed_dict={x: train_x, y_: train_y}
+                )
                 if step % 20 == 0:
                     print("step: %d, loss: %f, %.1f s" % (step, loss_v, time.time() - began))
         print("worker %d finished" % FLAGS.task_index)

@@ -13,12 +13,14 @@ from tensorflow.examples.tutorials.mnist import input_data
 flags = tf.app.flags
 flags.DEFINE_string("data_dir", "MNIST_data", "Directory with the mnist data")
 flags.DEFINE_string("log_dir", None, "Directory for checkpoints")
-flags.DEFINE_integer("task_index", None, "Worker task index, should be >= 0. task_index=0 is the master worker")
+flags.DEFINE_integer("task_index", None,
+                     "Worker task index, should be >= 0. task_index=0 is the master worker")
 flags.DEFINE_integer("train_steps", 300, "Number of (global) training steps to perform")
 flags.DEFINE_integer("batch_size", 100, "Training batch size")
 flags.DEFINE_float("learning_rate", 0.5, "Learning rate")
 flags.DEFINE_string("ps_hosts", "localhost:2222", "Comma-separated list of hostname:port pairs")
-flags.DEFINE_string("worker_hosts", "localhost:2223,localhost:2224", "Comma-separated list of hostname:port pairs")
+flags.DEFINE_string("worker_hosts", "localhost:2223,localhost:2224",
+                    "Comma-separated list of hostname:port pairs")
 flags.DEFINE_string("job_name", None, "job name: worker or ps")
 FLAGS = flags.FLAGS
 
@@ -41,7 +43,8 @@ def main(unused_argv):
         server.join()
 
     is_chief = (FLAGS.task_index == 0)
-    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster)):
+    with tf.device(tf.train.replica_device_setter(
+            worker_device="/job:worker/task:%d" % FLAGS.task_index, cluster=cluster)):
         global_step = tf.Variable(0, name="global_step", trainable=False)
 
         x = tf.placeholder(tf.float32, [None, IMAGE_PIXELS * IMAGE_PIXELS])
@@ -49,7 +52,8 @@ def main(unused_argv):
         W = tf.Variable(tf.zeros([IMAGE_PIXELS * IMAGE_PIXELS, 10]), name="weights")
         b = tf.Variable(tf.zeros([10]), name="biases")
         y = tf.nn.softmax(tf.matmul(x, W) + b)
-        cross_entropy = -tf.reduce_mean(tf.reduce_sum(y_ * tf.log(tf.clip_by_value(y, 1e-10, 1.0)), reduction_indices=[1]))
+        cross_entropy = -tf.reduce_mean(tf.reduce_sum(y_ * tf.log(tf.clip_by_value(y, 1e-10, 1.0)),
+                                                      reduction_indices=[1]))
         correct = tf.equal(tf.argmax(y, 1), tf.argmax(y_, 1))
         accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
 
@@ -57,10 +61,11 @@ def main(unused_argv):
         train_step = opt.minimize(cross_entropy, global_step=global_step)
         init_op = tf.initialize_all_variables()
 
-    sv = tf.train.Supervisor(is_chief=is_chief, logdir=FLAGS.log_dir or tempfile.mkdtemp(), init_op=init_op,
-                             recovery_wait_secs=1, global_step=global_step)
-    sess_config = tf.ConfigProto(allow_soft_placement=True, log_device_placement=False,
-                                 device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
+    sv = tf.train.Supervisor(is_chief=is_chief, logdir=FLAGS.log_dir or tempfile.mkdtemp(),
+                             init_op=init_op, recovery_wait_secs=1, global_step=global_step)
+    sess_config = tf.ConfigProto(
+        allow_soft_placement=True, log_device_placement=False,
+        device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
     if is_chief:
         print("Worker %d: Initializing session..." % FLAGS.task_index)
     else:
@@ -75,11 +80,13 @@ def main(unused_argv):
         _, step = sess.run([train_step, global_step], feed_dict={x: batch_xs, y_: batch_ys})
         local_step += 1
         if local_step % 20 == 0:
-            print("Worker %d: training step %d done (global step: %d)" % (FLAGS.task_index, local_step, step))
+            print("Worker %d: training step %d done (global step: %d)" %
+                  (FLAGS.task_index, local_step, step))
         if step >= FLAGS.train_steps:
             break
     print("Training elapsed time: %f s" % (time.time() - time_begin))
-    print("Test accuracy = %g" % sess.run(accuracy, feed_dict={x: mnist.test.images, y_: mnist.test.labels}))
+    print("Test accuracy = %g" % sess.run(accuracy, feed_dict={x: mnist.test.images,
+                                                               y_: mnist.test.labels}))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ def main(_):
         server.join()
     synchronous = FLAGS.update == 'sync'
     mnist = input_data.read_data_sets(FLAGS.data_dir, one_hot=True)
-    with tf.device(tf.train.replica_device_setter(worker_device='/job:worker/task:%d' % index, cluster=cluster)):
+    with tf.device(
+        tf.train.replica_device_setter(worker_device='/job:worker/task:%d' % index, cluster=cluster)
+    ):
         step = tf.train.get_or_create_global_step()
         x = tf.placeholder(tf.float32, [None, 784])
         y = tf.placeholder(tf.float32, [None, 10])

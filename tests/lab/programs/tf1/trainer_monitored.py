@@ -65,8 +65,10 @@ if __name__ == "__main__":
   parser = argparse.ArgumentParser()
   parser.register("type", "bool", lambda v: v.lower() == "true")
   # Flags for defining the tf.train.ClusterSpec
-  parser.add_argument("--ps_hosts", type=str, default="", help="Comma-separated list of hostname:port pairs")
-  parser.add_argument("--worker_hosts", type=str, default="", help="Comma-separated list of hostname:port pairs")
+  parser.add_argument("--ps_hosts", type=str, default="",
+                      help="Comma-separated list of hostname:port pairs")
+  parser.add_argument("--worker_hosts", type=str, default="",
+                      help="Comma-separated list of hostname:port pairs")
   parser.add_argument("--job_name", type=str, default="", help="One of 'ps', 'worker'")
   # Flags for defining the tf.train.Server
   parser.add_argument("--task_index", type=int, default=0, help="Index of task within the job")
