@@ -130,7 +130,7 @@ def test_clean_asks_before_it_removes(
     assert code == 2 and "nothing was removed" in shown
     assert answered(operator, "Remove all of it? (yes/no)", "y\n", "clean")[0] == 0
     assert operator.json("runs", "--all")["runs"] == []
-    word = "All of it is removed, checkpoints in `keep` too. Type everything to continue:"
+    word = "All of this will be removed, even checkpoints. Type everything to continue:"
     code, shown = answered(operator, word, "yes\n", "clean", "--everything")
     assert code == 2 and "the word everything was not typed" in shown
     assert answered(operator, word, "everything\n", "clean", "--everything")[0] == 0

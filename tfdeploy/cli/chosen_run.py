@@ -107,7 +107,8 @@ def choose_run(
     plan_errors: dict[str, TfdeployError] = {}
     warnings: list[str] = []
     job_name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})
-    # The plan in the store lists all hosts of the run. The inventory may lack some of them.
+    # The plan in the store is preferred, because it lists all hosts of the run. The inventory may
+    # lack some of them.
     plan = open_run_store().plan(flags.run_prefix, job_name) if flags.run_prefix else None
     plan = plan or find_run(
         fleet,

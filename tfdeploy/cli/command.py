@@ -36,7 +36,7 @@ def _print_selection_by_environment(verb: str, flags: CommonFlags) -> None:
     hosts are missing."""
     for name, value in (("limit", flags.limit), ("exclude", flags.exclude)):
         if value and value == env_default(name) and verb not in NO_FILES and not flags.quiet:
-            print_message(f"the environment has TFDEPLOY_{name.upper()}: --{name} {value}")
+            print_message(f"TFDEPLOY_{name.upper()} is set, so this applies: --{name} {value}")
 
 
 def _read_flags(argv: list[str]) -> CommonFlags | None:
@@ -111,7 +111,8 @@ def _refuse_unknown_verb(verb: str, arguments: list[str]) -> None:
 def _format_suggested_command(meant: str, arguments: list[str]) -> str:
     """Return the command line that the operator probably meant, in backquotes.
 
-    The command line contains `arguments` if the verb of `meant` accepts them.
+    `meant`: a verb, perhaps with flags. The command line contains `arguments` if the verb accepts
+    them.
     """
     command = meant.split()
     asks_for_help = {"-h", "--help"} & {*arguments}

@@ -42,9 +42,9 @@ class LaunchDashboard:
         self.flags, self.run, self.show = flags, run, show
         self.board: Dashboard | None = None
         self._stack = ExitStack()
-        # Before the dashboard opens: the printed events, which the dashboard then shows again.
-        # While the dashboard is open: the events that it shows. `show` prints them if the launch
-        # fails.
+        # Before the dashboard opens, this list contains the events that `show` has printed, and the
+        # dashboard then shows them again. While the dashboard is open, the list contains the events
+        # that the dashboard shows. If the launch fails, `show` prints those.
         self._events: list[Event] = []
 
     def __enter__(self) -> LaunchDashboard:

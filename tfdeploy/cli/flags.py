@@ -290,7 +290,7 @@ def move_verb_first(argv: list[str]) -> list[str]:
 def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) -> None:
     """Raise UsageError if --limit or --exclude is set, on the command line or in the environment.
 
-    A verb that asks no host ignores the values in the environment.
+    If the verb contacts no host, values in the environment are ignored and raise no error.
     """
     for flag in ("limit", "exclude"):
         value = values.get(flag)

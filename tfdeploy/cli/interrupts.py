@@ -55,8 +55,8 @@ def interrupt_on_first_signal(second_message: str = ROLLING_BACK) -> Iterator[No
             return
         received += 1
         if received == 2:
-            # OSError: the terminal may be gone. `print` is not safe, because this handler may
-            # interrupt a print.
+            # If the terminal is gone, os.write raises OSError. `print` is not used, because this
+            # handler may interrupt another `print`.
             with suppress(OSError):
                 os.write(sys.stderr.fileno(), f"{second_message}\n".encode())
             return
@@ -88,7 +88,7 @@ def report_interrupt(interrupt: KeyboardInterrupt) -> int:
     if threading.current_thread() is threading.main_thread():
         # The exit code must stay 130 even if a second Ctrl-C comes now.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError):  # the terminal may be gone
+    with suppress(OSError):  # raised if the terminal is gone
         print("interrupted", file=sys.stderr, flush=True)
     if isinstance(interrupt, TerminatedBySignal):
         _end_by_signal(interrupt.number)
@@ -100,5 +100,5 @@ def _end_by_signal(signal_number: int) -> NoReturn:
     it."""
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
-    # If this process blocks the signal, `os.kill` does not end the process.
+    # The process is still alive only if it blocks the signal.
     os._exit(128 + signal_number)

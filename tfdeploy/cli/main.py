@@ -53,8 +53,8 @@ def _drop_relative_path_entries() -> None:
     entries = os.environ.get("PATH", "").split(os.pathsep)
     if not all(map(os.path.isabs, entries)):
         absolute_path = os.pathsep.join(filter(os.path.isabs, entries))
-        # The system searches its default folders if PATH is unset. With an empty PATH, it would
-        # search the current folder.
+        # If no entry is left, PATH is removed, because the system then searches its default
+        # folders. With an empty PATH, it would search the current folder.
         os.environ.pop("PATH", None)
         if absolute_path:
             os.environ["PATH"] = absolute_path

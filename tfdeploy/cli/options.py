@@ -36,8 +36,8 @@ _FLAGS_OF_OTHERS = {
     "-d": "--detach",
     "-np": "--workers",
 }
-# A setting such as `steps=50`, which has no dashes before its name: Hydra takes it as it is, and
-# Helm after `--set`.
+# Matches a setting without dashes, such as `steps=50`. Hydra takes such settings as arguments, and
+# Helm takes them after `--set`.
 _SETTING = re.compile(r"[A-Za-z_]\w*=")
 _VERBS_WITH_COMMAND = ("exec", "launch")
 
@@ -134,8 +134,8 @@ def unknown_choice_error(
 def closest_name(word: str, known: Iterable[str]) -> str | None:
     """Return the name in `known` that is most similar to `word`.
 
-    If no name is similar, return the only name that begins with `word`, or None if there is no such
-    name or more than one.
+    If no name is similar, but exactly one name begins with `word`, return this name. Return None in
+    all other cases.
     """
     # Imported only here, because few command lines need a hint.
     import difflib

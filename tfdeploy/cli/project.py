@@ -39,9 +39,11 @@ def load_job(flags: CommonFlags) -> Job:
 
 
 def _suggest_project_folder(error: ConfigError) -> ConfigError:
-    """Return `error`. If it says that no job file or inventory was found, and the current folder
-    has no job file, first make it suggest a folder that has one: a folder in or beside the current
-    one, or that of the last run."""
+    """Return `error`, with a hint to another folder if the job file or the inventory is missing.
+
+    The hint names a folder with a job file, in or beside the current folder, or else the folder of
+    the last run. If the current folder has a job file, there is no hint.
+    """
     missing = error.what in ("no job file", "no inventory") and not Path(FILE).exists()
     if missing and error.next and "init" in error.next:
         for parent, prefix in ((Path.cwd(), ""), (Path.cwd().parent, "../")):
@@ -51,7 +53,7 @@ def _suggest_project_folder(error: ConfigError) -> ConfigError:
                 error.next = f"`cd {folder}`; otherwise {error.next}"
                 return error
         last_folder = None
-        with contextlib.suppress(Refused):  # other users can change the state folder
+        with contextlib.suppress(Refused):  # raised if other users can change the state folder
             last_folder = open_run_store().newest_code_folder()
         if last_folder and os.path.isdir(last_folder) and Path(last_folder) != Path.cwd():
             folder = shlex.quote(str(last_folder))

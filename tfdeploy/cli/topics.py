@@ -50,13 +50,13 @@ _READ_ON_A_HOST = {
 _SET_FOR_TASKS = {
     "TF_CONFIG": "the cluster and the task, in modes with TensorFlow and several processes",
     "CUDA_VISIBLE_DEVICES": "the task's GPUs; empty for a ps",
-    "CUDA_DEVICE_ORDER": "has the value PCI_BUS_ID",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID, so that GPUs have the same numbers as in nvidia-smi",
     "PYTHONUNBUFFERED": "has the value 1",
     "PYTHONPATH": "for programs of TensorFlow, the first folder is tfdeploy's runtime",
     "PWD": "the folder in which the command starts",
-    "TF_GRPC_REUSE_PORT": "has the value true for tasks with a port",
-    "GRPC_FAIL_FAST": "has the value use_caller in mode coordinator",
-    "no_proxy": "where the host or the job sets a proxy: the addresses of the cluster; NO_PROXY and "
+    "TF_GRPC_REUSE_PORT": "true for tasks with a port, which tfdeploy has reserved",
+    "GRPC_FAIL_FAST": "use_caller in mode coordinator",
+    "no_proxy": "the addresses of the cluster, if the host or the job sets a proxy; NO_PROXY and "
     "no_grpc_proxy have the same value",
     "RANK": "set in mode plain, like WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
     "MASTER_PORT and the other variables that torchrun sets",
@@ -75,19 +75,20 @@ _INTERNAL = {
     "TFDEPLOY_TASK_COMPAT": "whether a program of TensorFlow 1 runs on TensorFlow 2",
     "TFDEPLOY_TASK_CLUSTER": "whether the plan's cluster replaces the one in the program's source",
     "TFDEPLOY_TASK_TF_CONFIG": "the planned TF_CONFIG",
-    "TFDEPLOY_TASK_WRITTEN_HOST": "an address in the program's source",
+    "TFDEPLOY_TASK_WRITTEN_HOST": "the host name that the program's source gives to this task",
     "TFDEPLOY_TASK_LOG": "the task's log",
     "TFDEPLOY_TASK_FOLDER": "the folder of the run on the host",
     "TFDEPLOY_TENSORBOARD_PATH": "the secret path of TensorBoard",
-    "TFDEPLOY_DESCRIPTORS": "open ports that a process passes to the next one",
+    "TFDEPLOY_DESCRIPTORS": "open ports that one process of tfdeploy passes to the next",
     "TFDEPLOY_LAB": "marks the processes of a lab",
 }
 
 
 def topic_sections(topic: str) -> list[TopicSection]:
-    """Return what `tfdeploy docs TOPIC` prints: one of TOPICS, or the rows of a key in all of them.
+    """Return what `tfdeploy docs TOPIC` prints: a whole topic, or the rows of one key in all
+    topics.
 
-    Raises UsageError if there is neither.
+    Raises UsageError if `topic` is neither one of TOPICS nor a key.
     """
     if topic in TOPICS:
         return _whole_topic(topic)
@@ -102,7 +103,7 @@ def topic_sections(topic: str) -> list[TopicSection]:
         near = closest_name(topic, [*TOPICS, *keys])
         hint = f"did you mean {near}? " if near else ""
         raise UsageError(
-            f"TOPIC: there is no {topic!r}",
+            f"there is no topic or key {topic!r}",
             where="tfdeploy docs",
             next=f"{hint}one of: {', '.join(TOPICS)}, or a key, such as stall",
         )

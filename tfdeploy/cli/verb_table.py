@@ -12,7 +12,7 @@ VERBS = {
     "launch": "start a run: lock, probe, plan, sync, prepare, start, commit",
     "logs": "print the merged logs of a run",
     "status": "show the tasks of a run",
-    "stop": "stop a run: TERM, grace, KILL, verify",
+    "stop": "stop a run, and verify that no process of it is left",
     "runs": "list runs",
     "report": "write one HTML page about a run",
     "compare": "show what differs between runs, and their results",

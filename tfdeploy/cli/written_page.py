@@ -39,5 +39,5 @@ def write_page(target: Path, html: str, overwrite: bool) -> None:
         write_private_file(target, html)
     except OSError as error:
         raise UsageError(
-            f"cannot write {target}: {error.strerror}", where="--to", next="--to names another file"
+            f"cannot write {target}: {error.strerror}", where="--to", next="name another file"
         ) from error

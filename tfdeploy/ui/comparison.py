@@ -71,7 +71,7 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
             terminal.write_line(clean(line), _STYLES.get(line[:1], ""))
     unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - free_lines)
     if unshown:
-        terminal.write(f"\nand {unshown:,} more lines; `--to FILE` writes all lines\n")
+        terminal.write(f"\nand {unshown:,} more lines; --to FILE writes all lines\n")
 
 
 def _format_final(row: Final | None) -> str:

@@ -175,7 +175,7 @@ def test_too_few_files_or_no_workers_are_refused(operator: Tfdeploy) -> None:
         assert "has 1 file for 3 workers" in operator.run(*verb, exit_code=2).stderr
     assert "no workers" in operator.run("launch", "--mode", "local", exit_code=2).stderr
     assert (
-        "is split among all workers: it needs all hosts"
+        "is split among all workers: select all hosts"
         in operator.run("sync", "--limit", "n2", exit_code=2).stderr
     )
 

@@ -403,12 +403,14 @@ def test_variable_that_selects_hosts_is_named(
     Path("hosts.yaml").write_text("hosts:\n  n1: {address: 127.0.0.1, port: 9}\n")
     monkeypatch.setenv("TFDEPLOY_LIMIT", "n1")
     assert main(["inventory", "-i", "hosts.yaml"]) == 0
-    assert "the environment has TFDEPLOY_LIMIT: --limit n1" in capsys.readouterr().err
+    assert "TFDEPLOY_LIMIT is set, so this applies: --limit n1" in capsys.readouterr().err
 
 
 def test_unknown_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--state", "failed,broken"]) == 2
-    assert "'broken' is no state of a run: starting, running, succeeded" in capsys.readouterr().err
+    assert (
+        "'broken' is not a state of a run: starting, running, succeeded" in capsys.readouterr().err
+    )
 
 
 def test_different_plans_suggest_command_with_given_files(

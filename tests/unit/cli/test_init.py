@@ -281,7 +281,7 @@ def test_init_proposes_single_process_if_program_names_no_other_machine(
     (project_folder / "train.py").write_text(f"import {module}\nprint(1)")
     assert main(["init", "--yes"]) == 0
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "local"
-    assert "(mode local: it names no other machine)" in capsys.readouterr().err
+    assert "(mode local: the program names no other machine)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

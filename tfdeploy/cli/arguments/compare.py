@@ -15,7 +15,7 @@ class Flags(OneRunFlags):
     )
     no_selection_reason = "a comparison always includes all hosts of a run"
 
-    # The verb sets this field to each of `runs` in turn.
+    # No flag: the verb sets `run_prefix` to each of `runs` in turn.
     run_prefix: str | None = None
     runs: list[str] = argument("RUN", nargs="+", help=f"two to {MAX_RUNS} ids or unique prefixes")
     to: str | None = option(

@@ -29,7 +29,7 @@ class Flags(CommonFlags):
     mode: str | None = option(
         "--mode",
         choices=MODES,
-        help="how the tasks train together (default: what the program shows)",
+        help="how the tasks train together (default: the mode that the program's code shows)",
     )
     command: str | None = option(
         "--command",

@@ -13,17 +13,17 @@ Kind = Literal["loopback", "isolated"]
 
 
 class LabFlags(VerbFlags):
-    no_selection_reason = "cut, heal, kill and boot take a host's name; other verbs act on all"
+    no_selection_reason = "cut, heal, kill and boot take a host's name; others act on all hosts"
 
     verb: str
     name: str = option(
         "--name",
         default="lab",
         env=lambda _: env_default("lab-name"),
-        help="which lab (default: lab)",
+        help="the name of the lab (default: lab)",
     )
     json: bool = switch("--json", env=is_env_true, help="print the answer as JSON")
-    # No lab verb accepts these two flags. They are parsed only so that the error can name them.
+    # No lab verb accepts --limit or --exclude. They are parsed only so that an error can name them.
     limit: str | None = option("--limit", help=argparse.SUPPRESS)
     exclude: str | None = option("--exclude", help=argparse.SUPPRESS)
     after_dashes: tuple[str, ...] | None = None

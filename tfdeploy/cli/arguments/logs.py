@@ -74,7 +74,7 @@ class Flags(OneRunFlags):
     )
     errors: bool = _selection_switch(
         "--errors",
-        help="only tracebacks, each one whole with attempt and time, and lines that report an error",
+        help="only lines that report an error, and whole tracebacks with their attempt and time",
     )
     ignore_case: bool = _selection_switch(
         "--ignore-case", help="ignore case in --grep, --exclude-grep and --highlight"

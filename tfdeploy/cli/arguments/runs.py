@@ -16,7 +16,7 @@ def _read_run_states(text: str) -> list[str]:
     for name in states:
         if name not in RUN_STATES:
             raise argparse.ArgumentTypeError(
-                f"{name!r} is no state of a run: {', '.join(RUN_STATES)}"
+                f"{name!r} is not a state of a run: {', '.join(RUN_STATES)}"
             )
     return states
 

@@ -46,8 +46,8 @@ _TEMPLATES: dict[Shell, tuple[str, ...]] = {
 class CompletionWord(NamedTuple):
     """A word of a command line.
 
-    `name`: a flag or a verb; "" for an argument.
-    `values`: the words that complete the flag's value, separated by spaces; None if it has none.
+    `name`: a flag or a verb; "" for an argument. `values`: the words that complete the flag's
+    value, separated by spaces; None if the flag takes no value.
     """
 
     name: str

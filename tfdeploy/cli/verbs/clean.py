@@ -99,7 +99,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
         confirmation = _format_preconfirmed_command(flags) if flags.everything else "add -y"
         raise UsageError(
-            "clean asks before it removes, and there is no terminal to ask on",
+            "clean asks before it removes anything, but there is no terminal to ask on",
             next=f"{confirmation}, or --dry-run first",
         )
 
@@ -115,7 +115,7 @@ def _format_preconfirmed_command(flags: Flags) -> str:
 def _ask_for_consent(flags: Flags) -> None:
     """Ask for consent to the removal. Raises UsageError if the operator does not agree."""
     if flags.everything:
-        question = f"All of it is removed, checkpoints in `keep` too. Type {CONFIRMATION_WORD}"
+        question = f"All of this will be removed, even checkpoints. Type {CONFIRMATION_WORD}"
         if ask(f"{question} to continue:") != CONFIRMATION_WORD:
             hint = (
                 f"type {CONFIRMATION_WORD}"

@@ -40,7 +40,7 @@ def run(flags: Flags) -> int:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(
-                    f"{name} is named twice", where="RUN", next="`tfdeploy runs` lists the others"
+                    f"{name} is named twice", where="RUN", next="`tfdeploy runs` lists other runs"
                 )
         runs, errors = collect_runs(fleet, [each.plan for each in chosen], open_run_store())
     differs, final, lines = find_differences(runs), final_metrics(runs), differing_code_lines(runs)

@@ -41,7 +41,7 @@ _SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 # Addresses reserved for documentation: no host has them.
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
-_HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
+_HOSTS_FORM = "write ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or the path of an inventory file"
 # A text with one of these endings is taken for the name of a file, not of a host.
 _FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")
 # If the program has one of these names, the operator is not asked for the command.
@@ -57,14 +57,14 @@ def run(flags: Flags) -> int:
         what, remedy = "no such folder", f"`mkdir {path}`"
         if folder.exists():
             what = "a file, not a folder"
-            remedy = f"`tfdeploy init --hosts {path}` reads the hosts in it"
+            remedy = f"`tfdeploy init --hosts {path}` reads the hosts in this file"
         raise UsageError(what, where=flags.folder, next=remedy)
     named = flags.inventory if flags.hosts is None else None
     if named:
         _print_used_inventory(flags)
         hosts = None
     elif flags.hosts is None and (folder / INVENTORY).exists():
-        hosts = ""  # The existing inventory is kept, so nobody is asked for hosts.
+        hosts = ""  # The existing inventory is kept, so there is no question about hosts.
     else:
         question = "Hosts (ml@n1,n2:2200, a range gpu[01-08], or an inventory file)"
         hosts = _ask_or_default(flags, flags.hosts, question, EXAMPLE_HOSTS, _make_inventory_text)
@@ -92,9 +92,9 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         question, default = f"Mode ({', '.join(MODES)})", "local" if programs else "async"
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
     if programs and not (flags.quiet or flags.json):
-        reason = program.reason or "it names no other machine"
+        reason = program.reason or "the program names no other machine"
         if program.mode is None:
-            shown = f"these signs do not decide the mode: {program.reason}"
+            shown = f"the program has signs of several modes: {program.reason}"
             reason = shown if program.reason else "the program shows no mode"
             reason = f"a guess, because {reason}. --mode changes it"
         others = ", ".join(each.path for each in programs[1:])

@@ -118,7 +118,7 @@ def _refuse_contradictions(flags: Flags) -> None:
         raise UsageError(
             "--since is later than --until",
             where="tfdeploy logs",
-            next="give --since WHEN --until A-LATER-ONE",
+            next="give a time after --until that is later than that of --since",
         )
     if flags.since is not None and flags.since > time.time() and not flags.quiet:
         print_message("--since is in the future, so no line is new enough")
@@ -178,7 +178,7 @@ def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) ->
     if not wanted:
         known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
         raise UsageError(
-            f"no task of {plan.run} fits", where="--task/--host", next=f"the tasks are {known}"
+            f"no task of {plan.run} matches", where="--task/--host", next=f"the tasks are {known}"
         )
     return wanted
 

@@ -78,8 +78,8 @@ def exit_code_if_unreachable(
 ) -> int:
     """Return the exit code 4 if the status is unusable because hosts failed, else 0.
 
-    The status is unusable if all hosts failed, or if a host failed and the plan lacks the address
-    of some host. Otherwise `status` succeeds although some hosts do not answer.
+    The status is unusable if all hosts failed. It is also unusable if one host failed and the plan
+    lacks the address of a host. Otherwise `status` succeeds although some hosts do not answer.
     """
     asked_hosts = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
     lacking = any(host.ssh and not host.ssh.get("address") for host in asked_hosts)

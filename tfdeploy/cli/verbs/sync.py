@@ -38,8 +38,8 @@ def run(flags: Flags) -> int:
     config.check_source_hosts(job, whole)
     hosts = inventory.hosts
     if split_data_names(job) and hosts != whole.hosts:
-        what = f"data set {split_data_names(job)[0]} is split among all workers: it needs all hosts"
-        raise UsageError(what, where="--limit, --exclude", next="leave these flags out")
+        what = f"data set {split_data_names(job)[0]} is split among all workers: select all hosts"
+        raise UsageError(what, where="--limit, --exclude", next="leave out --limit and --exclude")
     start_early_connections(hosts)
     if flags.dry_run:
         return _show_forecast(flags, hosts, job, whole)

@@ -45,7 +45,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"task": ["worker:[]"]}, "is not a range", "[01-16]"),
     ({"task": [""]}, "an empty pattern", "worker:[0-2,5]"),
     ({"host": ["n1", "n[8-9]"]}, "matches no host of digits-1", "the hosts are n[1-3],worker"),
-    ({"task": ["ps"], "host": ["n3"]}, "no task of digits-1 fits", "ps:0@n1"),
+    ({"task": ["ps"], "host": ["n3"]}, "no task of digits-1 matches", "ps:0@n1"),
 ]
 
 
