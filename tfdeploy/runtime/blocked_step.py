@@ -46,8 +46,8 @@ _REPORT = re.compile(
     re.DOTALL,
 )
 # A field of a RunGraphRequest: an input tensor with the name "refused" and a number as its value.
-# The server refuses the tensor, because its name does not have the form of the keys under which
-# TensorFlow exchanges tensors (a rendezvous).
+# The server refuses the tensor, because its name does not have the form of a key under which tasks
+# exchange tensors.
 _REFUSED_INPUT = b"\x1a\x0f\n\x07refused\x12\x04\x08\x01\x12\x00"
 # HOST:PORT of each TensorFlow server that this process has started.
 _addresses: Set[str] = set()

@@ -47,8 +47,8 @@ def patch_module(session_module: Any) -> None:
             config = add_filters(session_module, target, graph, given_config)
         init(self, target, graph, config)
         if config is not given_config:
-            # This replaces a method that every run calls. At the first run, `_check_first_run`
-            # restores the method, so later runs have no overhead.
+            # Every run of the session calls this method. At the first run, `_check_first_run`
+            # restores the original method, so later runs have no overhead.
             self._extend_graph = functools.partial(
                 _check_first_run,
                 session_module,

@@ -121,9 +121,9 @@ class _ParentChooser:
         return self._members[name].progress_in(stripe)
 
     def _load_on_parent(self, child: str, stripe: int) -> float:
-        """Return the load that the child puts on its parent, relative to a child of usual rate.
+        """Return the load that the child puts on its parent: 1, or less for a slow child.
 
-        The load is 1, but for a slow child it is the child's rate divided by the usual rate.
+        For a slow child, it is the child's rate divided by the usual rate, but at most 1.
         """
         if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0

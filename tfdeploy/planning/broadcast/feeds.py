@@ -18,7 +18,7 @@ class StripeProgress:
 
     have_bytes: int = 0  # bytes that are verified and on the member's disk
     wanted_bytes: int = 0  # all bytes that the member needs
-    rate: float | None = None  # bytes a second received lately; None: not known
+    rate: float | None = None  # bytes received per second, measured lately; None if not known
     starved_s: float = 0.0  # seconds since an incomplete member last received data
     # Data has arrived without interruption for this many seconds, up to now.
     flowing_s: float = math.inf
@@ -30,7 +30,7 @@ class Member(StripeProgress):
 
     name: str
     site: str = ""  # group of hosts near each other (same subnet, or short round trips)
-    serves: bool = True  # True if the member listens and is not known to be unreachable
+    serves: bool = True  # False if the member does not listen or other hosts cannot reach it
     # The progress in each stripe. Empty if it is not known, or if there is only one stripe.
     intakes: tuple[StripeProgress, ...] = ()
 
@@ -83,7 +83,8 @@ class Move:
 class FeedPlan:
     """All connections (feeds) of a broadcast, and the hosts and sites that are known to be slow."""
 
-    stripes: int  # number of stripes; fixed once the broadcast has begun
+    # The number of stripes (shares of the pieces). It never changes during a broadcast.
+    stripes: int
     # For each stripe, each incomplete host receives over exactly one connection. No host gets data
     # back, directly or indirectly, from a host to which it sends the same stripe.
     feeds: tuple[Feed, ...]
@@ -119,7 +120,7 @@ def make_move(child: Member, stripe: int, parent: Member | None) -> Move:
 def group_by_site(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return {site: its members}. Sites with a complete member come first.
 
-    Among these, and among the other sites, the order is that of the first members in `members`.
+    Otherwise, a site comes first if its first member comes first in `members`.
     """
     sites = group_by_key((member.site, member) for member in members)
     return dict(

@@ -20,13 +20,13 @@ from tfdeploy.planning.broadcast.feeds import (
     make_move,
 )
 
-# Trees gain nothing for up to FEW hosts. A chain of more than MANY hosts is too long, because each
-# slow host delays all hosts after it.
+# With at most FEW hosts, trees are no faster than a chain. With more than MANY hosts, a chain is
+# too long, because each slow host delays all hosts after it.
 FEW, MANY = 4, 16
 # A chain is used only if its last host gets the first piece within this share of the total time.
 CHAIN_SHARE = 0.1
-# The time of one hop is the time in which a piece is transferred, multiplied by this factor. The
-# rest of the time is needed to verify the piece and to write it to the disk.
+# A hop takes this many times as long as the transfer of one piece, because the host also verifies
+# the piece and writes it to the disk.
 HOP_PIECES = 2
 # The number of trees. With 3 or 4 trees, the last host would not get its first piece sooner than
 # with 2.

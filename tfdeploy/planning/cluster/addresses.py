@@ -19,8 +19,8 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.text.names import fold_names, group_equal
 from tfdeploy.text.units import list_first
 
-# Limits the number of addresses of one host, because other hosts list these addresses in packet
-# filters, whose length is limited.
+# At most this many addresses of a host are used, because other hosts list them in packet filters,
+# whose length is limited.
 MOST_ADDRESSES = 64
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

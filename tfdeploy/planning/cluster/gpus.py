@@ -36,7 +36,7 @@ def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
     if host.gpus > len(facts.gpus):
         raise _missing_gpus_error(host, facts, format_count(host.gpus, "GPU"))
     if host.gpus > len(free):
-        what = f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free"
+        what = f"the inventory gives {host.name} {host.gpus} GPUs, but it has only {len(free)} free"
         raise busy_gpus_error(host, facts, what)
     return free[: host.gpus]
 

@@ -211,7 +211,7 @@ class _RolePlacement:
         request = self.request
         if not self.order:
             return ConfigError(
-                f"{request.because} asks for {task_count}, and the inventory names no host for the "
+                f"{request.because} asks for {task_count}, but the inventory names no host for the "
                 f"role {request.role}",
                 where="inventory: roles",
                 next=f"write `roles: {{{request.role}: [HOST, ...]}}` in the inventory",
@@ -220,8 +220,8 @@ class _RolePlacement:
         by_gpu = "one per GPU, unless the job says `gpus: 0`"
         rule = by_gpu if request.per_host is None else "`per_host` of the job"
         return Refused(
-            f"{request.because or f'the role {request.role}'} asks for {task_count}, and there is "
-            f"room for {sum(quota_by_host.values())} ({places}): {rule}",
+            f"{request.because or f'the role {request.role}'} asks for {task_count}, but the hosts "
+            f"have room for only {sum(quota_by_host.values())} ({places}): {rule}",
             where=f"role {request.role}",
             next=f"ask for at most {sum(quota_by_host.values())}, name more hosts, or write "
             f"`roles: {{{request.role}: {{gpus: 0}}}}`",

@@ -27,8 +27,8 @@ def assign_ports(
 ) -> dict[str, tuple[int, ...]]:
     """Return {host: its ports in ascending order, as many as the host needs}.
 
-    `avoid_waiting`: prefer the order in which the hosts list their free ports. Ports that still
-    have connections in TIME_WAIT come last there. Without it, the lowest ports are used.
+    `avoid_waiting`: take the ports in the order in which the host lists them, which has the ports
+    with connections in TIME_WAIT last. If it is False, the lowest ports are taken.
 
     If several hosts have the same address, the host whose range ends first chooses first. In this
     order, an assignment is found whenever one exists. Otherwise raises Refused with the host, its

@@ -1,4 +1,4 @@
-"""Chooses the flags that are appended to every task's command, and writes a note on the reason."""
+"""Chooses the flags that are appended to every task's command. A note explains the choice."""
 
 from __future__ import annotations
 

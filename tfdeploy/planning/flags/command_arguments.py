@@ -51,7 +51,7 @@ INPUT_NAME = re.compile(
 )
 _OF_DATA = re.compile(r"(data|image|record|sample)", re.IGNORECASE)
 _EXITS = (*EXITS, "error")
-# In modes with ranks, a flag with one of these names gets the placeholder of the same name.
+# In modes with ranks, the value of a flag with one of these names is the placeholder of that name.
 _RANKS = ("rank", "world_size", "local_rank")
 _LIBRARIES = ("configargparse", "jsonargparse", "docopt", "fire")
 _PARSERS = ("ArgumentParser", "OptionParser")
@@ -377,7 +377,7 @@ def _flags_required_by(node: ast.AST) -> Iterator[str]:
 
 
 def _attributes_tested_empty(test: ast.expr) -> Iterator[str]:
-    """Yield the attributes of which each one, if it is empty, makes the condition true.
+    """Yield the attributes that make the condition true if any one of them is empty.
 
     For `not FLAGS.a or FLAGS.b is None`, they are "a" and "b".
     """
@@ -394,7 +394,7 @@ def _attributes_tested_empty(test: ast.expr) -> Iterator[str]:
 
 
 def _attributes_tested_present(test: ast.expr) -> Iterator[str]:
-    """Yield the attributes that must not be empty if the condition is to be true.
+    """Yield the attributes that the condition requires to be non-empty.
 
     For `FLAGS.a and FLAGS.b != ""`, they are "a" and "b".
     """

@@ -86,7 +86,7 @@ class Flag:
     where: str = ""
     dest: str = ""  # attribute of the parsed arguments that holds the value
     spellings: tuple[str, ...] = ()
-    library: str = ""  # "absl", "argparse" or "click"
+    library: str = ""  # the library that reads the flag: "absl", "argparse" or "click"
     help: str = ""
     empty: bool = False  # True if the default is None or ""
     is_on: bool = False  # True if the default is True or 1
@@ -202,7 +202,7 @@ def positional_words(command: Command, program: Program) -> tuple[list[str], boo
     return positional, is_certain
 
 
-# Cached, because one plan asks for the flags of the same program several times.
+# The result is cached, because one plan asks for the flags of the same program several times.
 @lru_cache(maxsize=1)
 def defined_flags(program: Program) -> Flags:
     """Return the flags that the program and its modules define, sorted by file and line."""
@@ -217,7 +217,7 @@ def defined_flags(program: Program) -> Flags:
 def _unrolled(call: ast.Call) -> list[ast.Call]:
     """Return one call for each flag that the given call defines in the rounds of a loop.
 
-    After `for name in ("ps", "worker"):`, the call `add_argument("--" + name)` defines two flags.
+    Inside `for name in ("ps", "worker")`, the call `add_argument("--" + name)` defines two flags.
     The result is two calls, with the first arguments "--ps" and "--worker". A call whose first
     argument does not depend on such a loop is returned as it is.
     """

@@ -100,9 +100,9 @@ def _uses_in_node(node: ast.AST, origins: Origins) -> Iterator[FlagUse]:
 
 
 def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Yield (something that a program must know about its cluster, the expression that gives it).
+    """Yield (name, expression) for each fact about the cluster that this syntax node uses.
 
-    The first value is a name such as "ps_hosts".
+    The name says which fact, such as "ps_hosts". The value of the expression is the fact itself.
     """
     lists: dict[str | None, ast.expr] = {}
     match node:
@@ -126,7 +126,7 @@ def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _can_become_value(name: str, origin: Origin) -> bool:
-    """Return whether the operations of the program can turn the flag's value into a `name`.
+    """Return whether the flag's value, after the program's operations, can be what `name` says.
 
     `name` is, for example, "task_index". `origin`: the flag, with the operations that the program
     applies to its value. Addresses must result in a list: the flag's value is a list, or the

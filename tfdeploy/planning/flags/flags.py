@@ -57,7 +57,7 @@ class ClusterFlags:
 
 
 def classic_flags() -> Flags:
-    """Return the four flags of the TensorFlow tutorials, without a look at the program."""
+    """Return the four flags of the TensorFlow tutorials, whatever flags the program defines."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
@@ -84,8 +84,8 @@ def cluster_flags(program: Program) -> ClusterFlags:
     ordered = [
         sync_values.with_sync_values(chosen[name], program) for name in ALL if name in chosen
     ]
-    # A flag with a template such as "{job_name}:{task_index}" is already in the list, as the flag
-    # for the job name.
+    # A flag for both values, with a template such as "{job_name}:{task_index}", is already in the
+    # list as the flag for the job name. It must not be passed twice.
     ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]
     return _positionals_first(ordered, definitions)
 
@@ -165,9 +165,10 @@ def _complete_sync_values(flag: Flag, async_and_sync_values: tuple[str, str]) ->
 def _add_unusual_flags(
     chosen: dict[str, Flag], definitions: Flags, *, makes_cluster: bool, gathers: bool
 ) -> None:
-    """Add flags with unusual names to `chosen`, if their definitions fit what they would tell.
+    """Add flags with unusual names to `chosen`, if their definitions fit.
 
-    A flag is added only if no flag in `chosen` tells the same yet, such as the index of the task.
+    For example, a flag for the index of the task must be an integer. A flag is added only for a
+    fact about the cluster that no flag in `chosen` gives yet.
     """
     for name, others in _OTHER_NAMES.items():
         if name in chosen or (
@@ -188,7 +189,7 @@ def _add_unusual_flags(
 
 
 def _drop_other_library_flags(chosen: dict[str, Flag]) -> None:
-    """Drop flags with unusual names that another library defines than the flag for the job name.
+    """Drop flags with unusual names that are not of the same library as the flag for the job name.
 
     The flags of a command must all be of one library. For example, absl ends the program at a flag
     that only argparse knows.

@@ -30,7 +30,7 @@ _COMPARISONS = {
     ast.NotEq: operator.ne,
 }
 _FEATURE_TESTS = re.compile("__version__|version_info|hasattr|VERSION|PY[23]|find_(spec|module)")
-# Constants of the modules six and typing, with their values.
+# Constants of the modules six and typing, with the values that they have in every run on Python 3.
 _CONSTANTS = {"PY2": False, "PY3": True, "TYPE_CHECKING": False}
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 

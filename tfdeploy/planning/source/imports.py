@@ -30,10 +30,11 @@ _IMPORT_ATTRIBUTES = ("path", "meta_path", "path_hooks")
 # package.
 _PACKAGES = "absl google h5py keras numpy requests six tensorflow wrapt"
 # Modules of Python's standard library that hardly any other module imports. A file that hides one
-# of them does no harm.
+# of them usually does no harm.
 _SELDOM_IMPORTED = "antigravity cgi chunk crypt idlelib lib2to3 pipes test this trace turtle wave"
 _PROCESS_STARTERS = ("system", "call", "check_call", "check_output", "run", "Popen")
-# An expression that contains only these names stands for a folder inside the code.
+# An expression that contains only these names stands for a folder inside the code. If the program
+# adds such a folder to sys.path, no further packages become importable.
 _CODE_PATH_NAMES = """
     os path pardir curdir dirname abspath realpath normpath join getcwd __file__ sys str pathlib
     Path parent parents resolve insert append extend

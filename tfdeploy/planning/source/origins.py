@@ -106,7 +106,8 @@ class Origins:
     def assigned_values(self, node: ast.expr, depth: int = 4) -> Iterator[ast.expr]:
         """Yield the expression. If it is a name, also yield the expressions assigned to the name.
 
-        A chain of names, such as `a = b` after `b = x > 1`, is followed for at most `depth` names.
+        After `b = 3` and `a = b`, the expression `a` yields `a`, `b` and `3`. At most `depth` names
+        are followed.
         """
         yield node
         if isinstance(node, ast.Name) and depth:

@@ -13,8 +13,8 @@ from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 _IMPORTS: tuple[type[ast.Import | ast.ImportFrom], ...] = (ast.Import, ast.ImportFrom)
-# ast.parse makes only one object of each of these classes and uses it in many places of a tree. So
-# the object has no parent and no position, and `ParsedFile.nodes` leaves it out.
+# ast.parse makes only one object of each of these classes and uses it in many places of a tree. The
+# object has no single parent, so `ParsedFile.nodes` leaves it out.
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
@@ -72,7 +72,7 @@ def parse(path: str, text: str) -> ParsedFile:
     `id`.
     """
     with warnings.catch_warnings():
-        # Python warns about invalid escapes in strings. Here the strings are those of the user.
+        # Python would print a warning about each invalid escape in the user's strings.
         warnings.simplefilter("ignore")
         return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")), re.sub("#.*", "", text))
 

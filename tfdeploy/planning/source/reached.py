@@ -249,7 +249,7 @@ def _may_do_work_before_end(block: list[ast.stmt]) -> bool:
 def _is_deferred(node: Function) -> bool:
     """Return whether a call only creates a coroutine or generator, without running the body.
 
-    A generator function with a decorator returns False, because the decorator may run the body.
+    The result is False for a generator function with a decorator, which may run the body.
     """
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in subtree(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)

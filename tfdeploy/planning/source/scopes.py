@@ -15,7 +15,7 @@ from tfdeploy.planning.source.parsed_file import child_nodes
 from tfdeploy.planning.source.source import Program, imported_files, resolve_imported_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# Limits how many imports, base classes and aliases are followed to resolve one name.
+# To resolve one name, at most this many imports, base classes and aliases are followed.
 _DEPTH = 8
 
 

@@ -27,8 +27,8 @@ class Unparsed(NamedTuple):
     where: str  # the place of the error, such as "train.py:3"
     error: str  # the error, such as "invalid syntax"
     # Whether the program certainly cannot run. This is true only for the file that the command
-    # starts, and only if the file is valid UTF-8. In other cases the program may still run: for
-    # example, it may catch the failed import of the file.
+    # starts, and only if the file is valid UTF-8. Otherwise the program may run: for example, the
+    # program may catch the failed import of a module.
     is_certain: bool
 
 
@@ -40,17 +40,17 @@ class Program:
     """
 
     path: str | None
-    # The file that the command starts comes first, then the modules that it imports.
+    # The file that the command starts comes first, then the modules that this file imports.
     modules: tuple[ParsedFile, ...] = ()
     unread_reason: str | None = None
     script: str | None = None  # "train.sh" if the command is `bash train.sh`
     # The line of `script` that starts the program; None if no such line was found.
     script_line: ScriptLine | None = None
     unparsed: tuple[Unparsed, ...] = ()
-    # Places with Python 2 syntax: ("train.py:3", "the print statement").
+    # Places with Python 2 syntax, such as ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
-    # The files that the command can start: several if its path contains a placeholder, as in
-    # `{job_name}.py`.
+    # The files that the command can start: several if the program's path contains a placeholder, as
+    # in `{job_name}.py`.
     entry_files: tuple[str, ...] = ()
     import_folder: str = ""  # the folder in which imports are looked up
 
@@ -97,7 +97,7 @@ class Program:
     def imports_tensorflow(self) -> bool:
         """Return whether the program imports TensorFlow outside a `try`.
 
-        A program that imports it in a `try` may run without it.
+        A program that imports TensorFlow in a `try` may run without TensorFlow.
         """
         return any(
             name.split(".")[0] == "tensorflow" and not _is_in_try_body(node)
@@ -178,8 +178,8 @@ def resolve_imported_name(
     of_name = list(_files_imported_by(node, [alias], path, base, files))
     around = list(_files_imported_by(node, [], path, base, files))
     # For `from a import b`, `around` lists the files of `a`. `of_name` lists these files twice, for
-    # `a` and for `a.b`. Only if `b` is a module, `of_name` also lists the file of `b`, and so is
-    # more than twice as long as `around`.
+    # `a` and for `a.b`. If `b` is a module, `of_name` also lists the file of `b`, and so is more
+    # than twice as long as `around`.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 

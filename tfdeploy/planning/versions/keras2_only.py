@@ -162,7 +162,7 @@ def _describe_keras2_use(use: NameUse, *, version1: bool, in_graph: bool) -> str
 def _trains_in_graphs(program: Program, uses: list[NameUse]) -> bool:
     """Return whether the program disables eager execution or trains with a session of tf.train.
 
-    It must do so at module level, or in a function that every run calls.
+    Only code at module level, and in functions that every run calls, counts.
     """
     in_graphs = [use.node for use in uses if _present_name(use).endswith(_FOR_GRAPHS)]
     return any(

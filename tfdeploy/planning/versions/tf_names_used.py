@@ -21,7 +21,8 @@ from tfdeploy.runtime.old_names import removed_names
 _EXPORT_DEPTH = 4  # limits the length of a chain of modules that import a name from each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 _CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
-# {name in a module of the program, such as "tf" or "common.tf": the object's TensorFlow name}
+# {name in a module of the program, such as "tf" or "slim": the TensorFlow name of the same object,
+# such as "" or "contrib.slim"}
 Names = dict[str, str]
 
 
@@ -152,7 +153,9 @@ def _is_keras_name(name: str) -> bool:
 
 
 def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[NameUse]:
-    guarded_only: dict[str, bool] = {}  # {name in the module: whether only guarded code defines it}
+    # {name in the module: whether only guarded code, such as a `try` with `except ImportError`,
+    # defines the name}
+    guarded_only: dict[str, bool] = {}
     aliased: set[int] = set()
     for node in _binding_statements(module):
         is_guarded = id(node) in guarded
@@ -182,12 +185,12 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
 
 
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield one tuple for each name that this statement defines for a part of TensorFlow.
+    """Yield (new name, its meaning, used name) for each name that this statement defines.
 
-    The tuple is (the defined name, the TensorFlow name for which it stands, the TensorFlow name
-    that the statement uses, or "" if it uses none). The statement `node` is an import or an
-    assignment, such as `tf = tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names that are
-    defined so far.
+    The statement is an import or an assignment. Only names for a part of TensorFlow count. The
+    meaning is the TensorFlow name of this part. The used name is the TensorFlow name that the
+    statement itself uses, or "". For example, `slim = tf.contrib.slim` yields ("slim",
+    "contrib.slim", "contrib.slim"). `names`: the names that are defined so far.
     """
     match node:
         case ast.Import(aliases):

@@ -190,7 +190,7 @@ def test_every_mode_has_rules() -> None:
         (
             2,
             [5000, 0],
-            "2 GPUs, and 1 of them are free: "
+            "2 GPUs, but it has only 1 free: "
             "GPU 0 (H200) uses 4.9 GiB of 140 GiB (a GPU with more than 1 GiB",
         ),
         (3, [0, 0], "nvidia-smi there finds: 0 (H200), 1 (H200)"),

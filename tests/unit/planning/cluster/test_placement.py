@@ -156,7 +156,8 @@ def test_first_host_can_be_chosen(inventory: Any, facts_of: Any) -> None:
 @pytest.mark.parametrize(
     ("roles", "gpus", "rules", "options", "words"),
     [
-        ({"worker": "n2"}, {"n2": 1}, {}, {"workers": 2}, ["--workers 2", "room for 1", "n2 1"]),
+        ({"worker": "n2"}, {"n2": 1}, {}, {"workers": 2},
+         ["--workers 2", "room for only 1", "n2 1"]),
         ({"worker": "n2 n3"}, {"n2": 1}, {"worker": RoleRule(gpus=1)}, {},
          ["worker on n3", "n3 has none"]),
         ({"worker": "n2"}, {"n2": 3}, {"worker": RoleRule(per_host=2, gpus=2)}, {},
