@@ -67,7 +67,8 @@ _SET_FOR_TASKS = {
     "TFDEPLOY_TASK_ROLE": "the role, such as worker",
     "TFDEPLOY_TASK_INDEX": "the number in the role, from 0",
     "TFDEPLOY_TASK_HOST": "the host's name in the inventory",
-    "TFDEPLOY_TASK_ATTEMPT": "the number of the attempt: 1 at first, and one more after each restart",
+    "TFDEPLOY_TASK_ATTEMPT": "the number of the attempt: 1 at first, and one more after each "
+    "restart",
 }
 _INTERNAL = {
     "TFDEPLOY_TASK_MODE": "the job's mode, which tfdeploy's runtime reads",

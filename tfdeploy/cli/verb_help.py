@@ -34,7 +34,8 @@ tfdeploy runs --all --state failed,lost --since 2d  list recent failures of all 
 tfdeploy report --open  open a report of the newest run in the browser
 tfdeploy report digits-20261121 --to run.html  write a report of a run, by its id
 tfdeploy compare digits-20261121 digits-20261122  show what differs, and the results
-tfdeploy compare digits-20261121 digits-20261122 --to runs.html  also write a page with the curves of both
+tfdeploy compare digits-20261121 digits-20261122 --to runs.html \
+ also write a page with the curves of both
 tfdeploy clean --dry-run  only show what would be removed
 tfdeploy clean --older 30d --data -y  remove old runs and data sets without a question
 tfdeploy audit  check all runs on the hosts

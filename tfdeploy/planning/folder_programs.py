@@ -40,7 +40,8 @@ _NO_PROGRAMS = ("setup", "conftest", "__init__")
 # A program whose name contains one of these texts does not train: it uses a trained model.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
 _CHECKPOINT_NAME = re.compile(
-    rf"{OUTPUT_NAME.pattern}|checkpoints?|ckpts?|default_root_dir|out|output|save|save_path|checkpoint_path"
+    rf"{OUTPUT_NAME.pattern}|checkpoints?|ckpts?|default_root_dir|out|output|save|save_path"
+    r"|checkpoint_path"
 )
 _PATH_NAME = re.compile("(?i)dir|path|folder|ckpt|checkpoint|out|save|keep")
 # Matches a flag's value in an example command if a job file can use the value. Numbers, addresses,

@@ -37,7 +37,8 @@ CALL_TIMEOUT_S = 10.0
 _SERVICE = "/tensorflow.WorkerService/"
 _CHUNK_BYTES = 1 << 20
 # The id of the step is within the first _REPORT_BYTES bytes of a report. A report may be split
-# between two chunks, so the last _REPORT_BYTES bytes of each chunk are searched again with the next.
+# between two chunks, so the last _REPORT_BYTES bytes of each chunk are searched again with the
+# next.
 _REPORT_BYTES = 4096
 _REPORT = re.compile(
     rb"RunStep still blocked after .{0,1000}?"

@@ -88,8 +88,8 @@ def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     jobs = job_synonyms.map_jobs_to_roles(written, plan)
     if not jobs:
         task.print_once(
-            "the cluster written into the program (%s) is kept, because its jobs do not fit those of "
-            "the plan: %s" % (format_cluster(written), ", ".join(plan))
+            "the cluster written into the program (%s) is kept, because its jobs do not fit those "
+            "of the plan: %s" % (format_cluster(written), ", ".join(plan))
         )
         return None
     instead = {role: tasks for role, tasks in plan.items() if role not in jobs.values()}

@@ -46,16 +46,18 @@ def _split_names(names: str) -> FrozenSet[str]:
 # These exceptions are mere consequences of something that happened in another thread, task or
 # process. If an exception that is not listed here was printed too, it is the cause.
 _CONSEQUENCES = _split_names(
-    """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
-    Empty ConnectionResetError ConnectionRefusedError SystemExit"""
+    """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt
+    BrokenPipeError EOFError Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
 # A restart may help against these exceptions, because they depend on other tasks and processes, the
 # network, memory or disks.
 _PASSING = _CONSEQUENCES | _split_names(
-    """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
-    MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
-    InterruptedError URLError HTTPError SSLError gaierror timeout ProxyError ConnectTimeout ReadTimeout DistNetworkError
-    DistStoreError DistBackendError RpcError XlaRuntimeError BrokenBarrierError BrokenProcessPool RemoteDisconnected"""
+    """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError
+    ResourceExhaustedError MemoryError OutOfMemoryError TimeoutError ConnectionError
+    ConnectionAbortedError OSError IOError BlockingIOError InterruptedError URLError HTTPError
+    SSLError gaierror timeout ProxyError ConnectTimeout ReadTimeout DistNetworkError DistStoreError
+    DistBackendError RpcError XlaRuntimeError BrokenBarrierError BrokenProcessPool
+    RemoteDisconnected"""
 )
 _PASSING_TEXT = re.compile(
     r"(?i)connect|time[d -]?\s?out|unreachable|rendezvous|broken pipe|nccl|gloo|socket|address "
@@ -66,8 +68,8 @@ _PASSING_TEXT = re.compile(
 )
 # These exceptions are always mistakes in the program, even if their message matches _PASSING_TEXT.
 _MISTAKES = _split_names(
-    """AttributeError NameError UnboundLocalError TypeError ImportError ModuleNotFoundError SyntaxError
-    IndentationError TabError NotImplementedError"""
+    """AttributeError NameError UnboundLocalError TypeError ImportError ModuleNotFoundError
+    SyntaxError IndentationError TabError NotImplementedError"""
 )
 
 

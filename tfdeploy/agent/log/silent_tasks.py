@@ -47,8 +47,8 @@ def describe_tasks_without_heartbeat(
     if done:
         ended = time.strftime("%H:%M:%S UTC", time.gmtime(endings[done[0]]["time"]))
         return (
-            "%s ended with exit code 0 at %s, and %s still waited for it: give all workers the same "
-            "number of steps, and let all of them call evaluate and save"
+            "%s ended with exit code 0 at %s, and %s still waited for it: give all workers the "
+            "same number of steps, and let all of them call evaluate and save"
             % (done[0], ended, own_task)
         )
     return "TensorFlow heard nothing more of %s" % ", ".join(silent) if silent else None

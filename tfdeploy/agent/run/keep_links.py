@@ -139,7 +139,10 @@ def _move_into_keep(source: str, target: str) -> str:
     new, old = scan_keep_folder(source).newest_mtime, scan_keep_folder(target).newest_mtime
     if old is not None and (new is None or new < old):
         if new is None and remove_if_empty(source):
-            return "replaced by an empty folder, which was removed; the folder in `keep` was not changed"
+            return (
+                "replaced by an empty folder, which was removed; the folder in `keep` was not "
+                "changed"
+            )
         return (
             "replaced by a folder (now %s) that is older than the one in `keep`"
             % _move_aside_with_date(source, target)

@@ -10,8 +10,8 @@ TOPICS = ("job", "inventory", "modes", "exit-codes", "environment")
 
 class Flags(CommonFlags):
     description = (
-        "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject or "
-        "one key."
+        "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject "
+        "or one key."
     )
     no_selection_reason = "the verb contacts no host"
 
@@ -22,6 +22,6 @@ class Flags(CommonFlags):
     schema: str | None = option(
         "--schema",
         metavar="SCHEMA",
-        help="print a JSON Schema instead: job-file, inventory-file, or the name of a --json output, "
-        "such as status, sync-dry-run, error",
+        help="print a JSON Schema instead: job-file, inventory-file, or the name of a --json "
+        "output, such as status, sync-dry-run, error",
     )

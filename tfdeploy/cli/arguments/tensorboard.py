@@ -16,7 +16,8 @@ class Flags(OneRunFlags):
     host: str | None = option(
         "--host",
         metavar="HOST",
-        help="start TensorBoard on another host of the run: a name, or a pattern that matches one host",
+        help="start TensorBoard on another host of the run: a name, or a pattern that matches "
+        "one host",
     )
     port: int | None = option(
         "--port",

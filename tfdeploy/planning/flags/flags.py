@@ -101,7 +101,8 @@ def flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
 
 
 def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
-    """Return {meaning of a flag, such as "task_index": the flags that the program uses in this way}.
+    """Return {meaning of a flag, such as "task_index": the flags that the program uses in this
+    way}.
 
     The first flag of each list is the most certain one.
     """

@@ -74,8 +74,8 @@ def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
                 if is_temporary or folder.startswith("/"):
                     where_by_folder.setdefault(folder, place_of(path))
     texts = [
-        f"{where} saves checkpoints in {folder}: tfdeploy does not fetch them, does not copy them to "
-        "other hosts, and does not know whether training continues from them; let the program "
+        f"{where} saves checkpoints in {folder}: tfdeploy does not fetch them, does not copy them "
+        "to other hosts, and does not know whether training continues from them; let the program "
         "save in a folder of its own, such as checkpoints, and write `keep: [checkpoints]`"
         for folder, where in where_by_folder.items()
     ]

@@ -72,7 +72,8 @@ def named_interpreter(command: Command) -> str:
 
 
 def chooses_python(command: Command) -> bool:
-    """Return whether the program's Python is unknown before the start, as with `uv run train.py`."""
+    """Return whether the program's Python is unknown before the start, as with `uv run
+    train.py`."""
     first = command[0] if command else ""
     return posixpath.basename(first) in _CHOOSERS or bool(_IN_CODE.match(first))
 

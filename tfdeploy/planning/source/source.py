@@ -160,7 +160,8 @@ def merge_programs(programs: Sequence[Program]) -> Program:
 
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
-    """Yield the files of the program that are executed for this import statement of the file `path`."""
+    """Yield the files of the program that are executed for this import statement of the file
+    `path`."""
     return _files_imported_by(
         node, getattr(node, "names", []), path, program.import_folder, program.files
     )

@@ -197,38 +197,41 @@ _SLIM = (
 # entries apply to a name, the one with the longest name is used. `nn.seq2seq` of TensorFlow 0.x has
 # no successor.
 _REPLACEMENTS = """
-    contrib: a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place
-    contrib.cluster_resolver: tf.distribute.cluster_resolver
-    contrib.crf: `pip install tensorflow_addons` (tfa.text), or tf.keras.layers
-    contrib.cudnn_rnn: tf.nn.rnn_cell, or tf.keras.layers.LSTM and GRU, which use cuDNN by themselves
-    contrib.data: tf.data, most of it as tf.data.experimental
-    contrib.distribute: tf.distribute
-    contrib.distributions: tf.distributions, or `pip install tensorflow_probability`
-    contrib.eager: tf.GradientTape and tf.Variable, which are part of TensorFlow 2
-    contrib.estimator contrib.learn: tf.keras, or a training loop with tf.train.MonitoredTrainingSession
-    contrib.ffmpeg: `pip install tensorflow_io`
-    contrib.image: tf.image, or `pip install tensorflow_addons` (tfa.image)
-    contrib.layers: tf.layers, tf.keras.layers or tf.feature_column
-    contrib.legacy_seq2seq contrib.seq2seq nn.seq2seq: `pip install tensorflow_addons` (tfa.seq2seq), or tf.keras.layers
-    contrib.lite: tf.lite
-    contrib.lookup: tf.lookup
-    contrib.losses: tf.losses
-    contrib.metrics: tf.metrics
-    contrib.model_pruning contrib.quantize: `pip install tensorflow_model_optimization`
-    contrib.opt: the optimizers of tf.train
-    contrib.predictor: tf.saved_model.load
-    contrib.rnn: a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with tf.nn.dynamic_rnn or tf.nn.static_rnn
-    contrib.saved_model: tf.saved_model
-    contrib.signal: tf.signal
-    contrib.summary: tf.summary
-    contrib.session_bundle: tf.saved_model.simple_save
-    contrib.tensorboard: `from tensorboard.plugins import projector`
-    contrib.tensor_forest: `pip install tensorflow_decision_forests`
-    contrib.tpu: tf.tpu and tf.distribute.TPUStrategy
-    contrib.training: tf.train and tf.data
-    estimator: tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older
-    examples: only input_data and mnist of examples.tutorials.mnist are supplied: copy the example's file into your code
-    models: copy the model's files into your code, from github.com/tensorflow/models
+contrib: a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place
+contrib.cluster_resolver: tf.distribute.cluster_resolver
+contrib.crf: `pip install tensorflow_addons` (tfa.text), or tf.keras.layers
+contrib.cudnn_rnn: tf.nn.rnn_cell, or tf.keras.layers.LSTM and GRU, which use cuDNN by themselves
+contrib.data: tf.data, most of it as tf.data.experimental
+contrib.distribute: tf.distribute
+contrib.distributions: tf.distributions, or `pip install tensorflow_probability`
+contrib.eager: tf.GradientTape and tf.Variable, which are part of TensorFlow 2
+contrib.estimator contrib.learn: tf.keras, or a training loop with tf.train.MonitoredTrainingSession
+contrib.ffmpeg: `pip install tensorflow_io`
+contrib.image: tf.image, or `pip install tensorflow_addons` (tfa.image)
+contrib.layers: tf.layers, tf.keras.layers or tf.feature_column
+contrib.legacy_seq2seq contrib.seq2seq nn.seq2seq: `pip install tensorflow_addons` (tfa.seq2seq),\
+ or tf.keras.layers
+contrib.lite: tf.lite
+contrib.lookup: tf.lookup
+contrib.losses: tf.losses
+contrib.metrics: tf.metrics
+contrib.model_pruning contrib.quantize: `pip install tensorflow_model_optimization`
+contrib.opt: the optimizers of tf.train
+contrib.predictor: tf.saved_model.load
+contrib.rnn: a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with tf.nn.dynamic_rnn or tf.nn.static_rnn
+contrib.saved_model: tf.saved_model
+contrib.signal: tf.signal
+contrib.summary: tf.summary
+contrib.session_bundle: tf.saved_model.simple_save
+contrib.tensorboard: `from tensorboard.plugins import projector`
+contrib.tensor_forest: `pip install tensorflow_decision_forests`
+contrib.tpu: tf.tpu and tf.distribute.TPUStrategy
+contrib.training: tf.train and tf.data
+estimator: tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15\
+ or older
+examples: only input_data and mnist of examples.tutorials.mnist are supplied: copy the example's\
+ file into your code
+models: copy the model's files into your code, from github.com/tensorflow/models
 """
 REPLACEMENTS = {
     name: instead

@@ -18,7 +18,8 @@ _OWN_IMPORT = re.compile(
 )
 _BEGIN = b"""
 import sys
-sys.path[:] = [path for path in sys.path if path] # without the home folder, which may have a json.py
+# Leave out the home folder, which may have a json.py.
+sys.path[:] = [path for path in sys.path if path]
 """
 # The source that installs the agent. It is compiled only on hosts without the agent.
 _ARRIVAL = b"""
@@ -45,13 +46,16 @@ def abandoned_folders(agents): # of installations that were killed an hour ago o
             about = entry.stat(follow_symlinks=False)
         except OSError: # another installation has ended
             continue
-        if entry.name.startswith("new-") and about.st_uid == os.getuid() and time.time() - about.st_mtime > 3600:
+        if (entry.name.startswith("new-") and about.st_uid == os.getuid()
+                and time.time() - about.st_mtime > 3600):
             yield entry.path
 def extract(fresh, data):
     import io, zipfile
-    zipfile.ZipFile(io.BytesIO(data)).extractall(fresh) # not flushed: an agent that a power cut damages is installed again
+    # Nothing is flushed, because an agent that a power cut damages is installed again.
+    zipfile.ZipFile(io.BytesIO(data)).extractall(fresh)
     for folder, inner, files in os.walk(fresh):
-        if folder != fresh: # with a loose umask, a later program would let others write to this folder
+        if folder != fresh:
+            # With a loose umask, a later program would let others write to this folder.
             os.mkdir(os.path.join(folder, "__pycache__"), 0o700)
 def move_into_place(fresh, workdir, name):
     folder = os.path.join(workdir, AGENTS, name)
@@ -64,7 +68,8 @@ def move_into_place(fresh, workdir, name):
             if has_agent(workdir, name) or not again: # another host with the same workdir was first
                 return
         try:
-            os.rename(folder, fresh + ".old") # a damaged agent; processes that run it have loaded it
+            # This agent is damaged. Processes that run it have loaded it.
+            os.rename(folder, fresh + ".old")
         except FileNotFoundError:
             pass
 """
@@ -99,7 +104,8 @@ start()
 _INSTALL = b"""
 def fail(code, what, advice=None, details={}):
     import json
-    send("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "advice": advice, "details": details}))
+    send("=tfdeploy-fail= " + json.dumps(
+        {"code": code, "what": what, "advice": advice, "details": details}))
     sys.exit(1)
 def report_error(error, path):
     if hasattr(error, "why"):

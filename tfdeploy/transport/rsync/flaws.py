@@ -25,9 +25,9 @@ def describe_flaws() -> tuple[str, str] | None:
         return None
     number = ".".join(map(str, installed))
     return (
-        f"rsync {number} on this machine is older than {'.'.join(map(str, MENDED))}, and its package "
-        "lists no security fix: a hostile host can use known vulnerabilities (CVE-2026-70458 and "
-        "others) against this machine",
+        f"rsync {number} on this machine is older than {'.'.join(map(str, MENDED))}, and its "
+        "package lists no security fix: a hostile host can use known vulnerabilities "
+        "(CVE-2026-70458 and others) against this machine",
         "update the package rsync",
     )
 

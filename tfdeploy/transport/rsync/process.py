@@ -55,8 +55,8 @@ class RsyncProcess:
     on_progress: Progress | None
     max_bytes: int | None = None
     max_s: float | None = None
-    # rsync can write only to this folder, if the kernel can enforce that. If None, rsync may write to
-    # any folder.
+    # rsync can write only to this folder, if the kernel can enforce that. If None, rsync may write
+    # to any folder.
     only_writable_folder: str | None = None
     start: Start | None = None
     drops_noise: bool = False

@@ -23,15 +23,17 @@ from tfdeploy.machine.ownership import find_exposure
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 # These keywords change no value that tfdeploy uses.
 _HARMLESS_WORDS = """
-    host sendenv setenv hashknownhosts gssapiauthentication gssapidelegatecredentials visualhostkey loglevel
-    addkeystoagent serveraliveinterval serveralivecountmax tcpkeepalive compression forwardx11 forwardx11trusted
-    forwardagent controlmaster controlpath controlpersist updatehostkeys escapechar requesttty stricthostkeychecking
-    connecttimeout batchmode passwordauthentication checkhostip ciphers macs kexalgorithms
+    host sendenv setenv hashknownhosts gssapiauthentication gssapidelegatecredentials visualhostkey
+    loglevel addkeystoagent serveraliveinterval serveralivecountmax tcpkeepalive compression
+    forwardx11 forwardx11trusted forwardagent controlmaster controlpath controlpersist
+    updatehostkeys escapechar requesttty stricthostkeychecking connecttimeout batchmode
+    passwordauthentication checkhostip ciphers macs kexalgorithms
 """
 # tfdeploy uses the values of these keywords.
 _USED_WORDS = """
-    hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
-    hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider revokedhostkeys
+    hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump
+    proxycommand hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider
+    revokedhostkeys
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _USED = frozenset(_USED_WORDS.split())

@@ -78,8 +78,8 @@ def scan(host: str, target: Target, connector: Connector) -> HostKey:
     shown = connector.host_key(host, target)
     if shown.get_name() == "ssh-rsa" and shown.get_bits() < RSA_BITS:
         raise HostUnreachable(
-            f"{target.known_hosts_name} shows an RSA key with fewer than {RSA_BITS} bits, which ssh "
-            "never accepts",
+            f"{target.known_hosts_name} shows an RSA key with fewer than {RSA_BITS} bits, which "
+            "ssh never accepts",
             where=host,
             next="give the machine a new host key",
             retries=0,

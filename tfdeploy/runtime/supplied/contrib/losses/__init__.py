@@ -14,8 +14,8 @@ from tensorflow.compat.v1.losses import (
 )
 
 _SWAPPED = """
-    absolute_difference cosine_distance log_loss mean_pairwise_squared_error mean_squared_error sigmoid_cross_entropy
-    softmax_cross_entropy sparse_softmax_cross_entropy
+    absolute_difference cosine_distance log_loss mean_pairwise_squared_error mean_squared_error
+    sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy
 """
 
 

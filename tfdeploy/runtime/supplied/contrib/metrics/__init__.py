@@ -10,9 +10,10 @@ from tensorflow.compat.v1.metrics import mean_tensor as streaming_mean_tensor
 from tensorflow.compat.v1.metrics import percentage_below as streaming_percentage_less
 
 _AS_TODAY = """
-    accuracy auc false_negatives false_positives mean_absolute_error mean_cosine_distance mean_iou mean_relative_error
-    mean_squared_error precision precision_at_thresholds recall recall_at_thresholds root_mean_squared_error
-    sensitivity_at_specificity specificity_at_sensitivity true_negatives true_positives
+    accuracy auc false_negatives false_positives mean_absolute_error mean_cosine_distance mean_iou
+    mean_relative_error mean_squared_error precision precision_at_thresholds recall
+    recall_at_thresholds root_mean_squared_error sensitivity_at_specificity
+    specificity_at_sensitivity true_negatives true_positives
 """
 _SWAPPED = {
     **{"streaming_" + name: name for name in _AS_TODAY.split()},

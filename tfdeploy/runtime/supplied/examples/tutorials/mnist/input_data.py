@@ -171,8 +171,9 @@ def _paths(folder):
     )
     raise FileNotFoundError(
         errno.ENOENT,
-        "put MNIST's four files into a folder, and write `data: {mnist: FOLDER}` in the job file%s; "
-        "tfdeploy downloads nothing, and found no %s here, also not as .gz (it cannot read .npz)"
+        "put MNIST's four files into a folder, and write `data: {mnist: FOLDER}` in the job "
+        "file%s; tfdeploy downloads nothing, and found no %s here, also not as .gz (it cannot read "
+        ".npz)"
         % (in_code, missing),
         os.path.abspath(folder),
     )
