@@ -78,5 +78,5 @@ def _close_queues_of_one_session() -> None:
                 task.print_once("the chief has finished, so this worker gets no more tokens")
                 session.run(close)
         except Exception:  # noqa: BLE001
-            # The queue of tokens or the session is already closed.
+            # The queue of tokens or the session is already closed, so no worker waits for it.
             pass

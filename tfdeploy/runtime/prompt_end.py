@@ -73,9 +73,9 @@ def _is_session_closed_error(error: Any) -> bool:
 
 
 def _await_threads(threads: List[Any], grace_s: float) -> bool:
-    """Wait until all threads have ended, but at most `grace_s` seconds. If only queue runners are
-    still alive, wait at most CAP_S seconds. After the wait, return True if queue runners are alive
-    and no other threads are."""
+    """Wait until all threads have ended, but at most `grace_s` seconds, or at most CAP_S seconds if
+    only queue runners are alive. Return True if some threads are alive after the wait and all of
+    them are queue runners."""
     begin_s = time.monotonic()
     alive = _select_alive(threads)
     while alive and time.monotonic() < begin_s + grace_s:

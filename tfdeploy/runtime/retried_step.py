@@ -136,7 +136,7 @@ def _add_gradient_count(graph: Any, take_operation: Any) -> Any:
 
     name = take_operation.name + "_count"
     try:
-        # An earlier retry has already added the tensor to the graph.
+        # If an earlier retry has already added the tensor to the graph, the tensor is used again.
         return graph.get_tensor_by_name(name + ":0")
     except KeyError:
         of_resource = take_operation.inputs[0].dtype.name == "resource"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
-# Importing typing would take several ms at each start of Python.
+# Only type checkers import typing, because its import would take several ms at each start of
+# Python.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
