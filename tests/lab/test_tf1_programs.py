@@ -149,7 +149,7 @@ OTHERS = (
         name="ingraph_host",
         mode="ingraph",
         said={"chief:0": r"total 32\.0"},
-        notes=("the program's own server is the job host of the cluster",),
+        notes=("the program's own server has the job name host",),
         roles={"worker": ["n2", "n3"]},
     ),
     Program(

@@ -36,8 +36,8 @@ _FLAGS_OF_OTHERS = {
     "-d": "--detach",
     "-np": "--workers",
 }
-# Matches a setting without dashes, such as `steps=50`. Hydra takes such settings as arguments, and
-# Helm takes them after `--set`.
+# An unknown argument such as `steps=50` is probably a setting for the program: Hydra takes settings
+# without dashes, and Helm takes them after `--set`.
 _SETTING = re.compile(r"[A-Za-z_]\w*=")
 _VERBS_WITH_COMMAND = ("exec", "launch")
 

@@ -43,7 +43,7 @@ class ServedPage(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{self.path}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Wait until fewer than MAX_CONNECTIONS connections are open.
+        """Return True as soon as fewer than MAX_CONNECTIONS connections are open.
 
         Connections that send nothing are closed after REQUEST_TIMEOUT_S seconds, so the wait ends.
         """

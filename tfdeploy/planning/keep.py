@@ -77,9 +77,9 @@ def newest_keep_folder(
     instead.
 
     If any folder contains a checkpoint, only folders with checkpoints are compared. Otherwise
-    folders on `role_hosts` are preferred. Folders without a checkpoint on hosts whose newest run
-    had no task that writes checkpoints are ignored, because other tasks wrote their files. If this
-    leaves no folder, all folders are compared.
+    folders on `role_hosts` are preferred, and some folders are ignored: those on a host that, in
+    its newest run, had no task that writes checkpoints. Other tasks wrote the files there. If this
+    rule would ignore every folder, it does not apply.
 
     A folder that has not changed since the last successful run counts only on the host that wrote
     the checkpoints of that run. On any other host, it is an old copy of files that the program has

@@ -122,9 +122,7 @@ def protection_remedy(host: str, facts: HostFacts, level: Level) -> str:
         return install if user == "root" else sudo
     if own.peers:
         kernel = command_on_host(host, "uname", "-r")
-        return (
-            f"{level} needs Linux 4.5 or newer, and no sandbox such as gVisor: check with {kernel}"
-        )
+        return f"`protect: {level}` needs Linux 4.5 or newer, not a sandbox's kernel: {kernel}"
     if own.most_instructions < LONGEST_FILTER:
         return root_command_on_host(host, user, "sysctl", "-w", "net.core.optmem_max=131072")
     return "launch on fewer hosts, or give the hosts consecutive addresses"

@@ -11,7 +11,9 @@ class Flags(OneRunFlags):
         "Show who did what from where, from the hosts' audit logs. Also show the processes, ports, "
         "secrets and versions on the hosts. This verb changes nothing."
     )
-    epilog = "Exit code: 0 if nothing is left, 1 if something is left, 4 if a host was not reached."
+    epilog = (
+        "Exit code: 0 if nothing is left behind, 1 if something is, 4 if a host was not reached."
+    )
 
     run_prefix: str | None = argument(
         "RUN", nargs="?", help="id or unique prefix (default: all runs on the hosts)"

@@ -8,8 +8,8 @@ from tfdeploy.cli.flags import CommonFlags
 
 class Flags(CommonFlags):
     description = (
-        "Print the hosts, roles and settings of the inventory, and where each is set. Contacts no "
-        "host."
+        "Print the hosts, roles and settings of the inventory, with the file and line of each "
+        "setting. Contacts no host."
     )
 
     output: str = option(

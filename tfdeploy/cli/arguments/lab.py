@@ -13,7 +13,7 @@ Kind = Literal["loopback", "isolated"]
 
 
 class LabFlags(VerbFlags):
-    no_selection_reason = "cut, heal, kill and boot take a host's name; others act on all hosts"
+    no_selection_reason = "cut, heal, kill and boot name a host; the other verbs act on all hosts"
 
     verb: str
     name: str = option(

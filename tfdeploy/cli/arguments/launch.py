@@ -31,7 +31,7 @@ class Flags(CommonFlags):
         "--name", metavar="ID", help="the run's id (default: the job's name with date and time)"
     )
     wait: bool = switch(
-        "--wait", group=ALTERNATIVES, help="wait until the run ends; the exit code is the run's"
+        "--wait", group=ALTERNATIVES, help="wait until the run ends, and exit with its exit code"
     )
     detach: bool = switch(
         "--detach", group=ALTERNATIVES, help="return when all tasks are up, without the dashboard"

@@ -44,7 +44,8 @@ _FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
 _HOSTS_FORM = "write ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or the path of an inventory file"
 # A text with one of these endings is taken for the name of a file, not of a host.
 _FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")
-# If the program has one of these names, the operator is not asked for the command.
+# A program with one of these names is clearly the one to start, so the operator is not asked for
+# the command.
 _CLEAR_NAMES = ("train.py", "main.py")
 _MOST_SOURCES = 500
 _MAX_SOURCE_BYTES = 1 << 20
@@ -173,7 +174,7 @@ def _read_texts(folder: Path, *patterns: str) -> dict[str, str]:
 
 
 def _guess_program(folder: Path) -> FolderProgram:
-    """Return the only Python file of the folder, else train.py, as a program without signs."""
+    """Return the only Python file of the folder, else train.py, as a program of unknown mode."""
     files = [path.name for path in folder.glob("*.py")]
     path = files[0] if len(files) == 1 else "train.py"
     return FolderProgram(path, ("python", path), None, "", (), (), (), uses_tensorflow=False)

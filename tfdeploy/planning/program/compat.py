@@ -1,7 +1,7 @@
 """Decides whether a program gets TensorFlow 1 from `import tensorflow` on hosts with TensorFlow 2.
 
-The module also finds two more things: clusters whose addresses are written into the program, and
-uses of TensorFlow that cannot work on the hosts, so that the launch is refused. It uses syntax
+The module also finds clusters whose addresses are written into the program, and uses of TensorFlow
+that cannot work on the hosts. Such uses lead to a refusal of the launch. The module reads syntax
 trees and the hosts' facts. On the hosts, the package `runtime` then provides TensorFlow 1 and
 replaces the written clusters by the planned cluster.
 """

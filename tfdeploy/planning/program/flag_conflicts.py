@@ -1,4 +1,4 @@
-"""Refuses a launch if the program's definition of a flag does not accept the value to be passed.
+"""Refuses a launch if the program defines a flag that does not accept the value of tfdeploy.
 
 For example, the program may have a flag --task_index with another meaning. The error is raised
 before anything is sent to hosts, and names the place of the definition. If the flag accepts the

@@ -60,9 +60,7 @@ def decide_server_roles(job: Job, program: Program, roles: Collection[str]) -> S
         if named:
             note += f"; the workers' job is called {named}, as in the program"
         if "chief" in roles:
-            note += (
-                f"; the program's own server is the job {client_job_name(program)} of the cluster"
-            )
+            note += f"; the program's own server has the job name {client_job_name(program)}"
         return ServerRoles(mode.serving_roles, note + _task_index_note(program), named)
     if program.unread_reason:
         must = f"every task runs the command, so the program must serve {listed} itself"

@@ -428,7 +428,7 @@ def test_client_with_own_server_is_in_cluster(
         tf_config = json.loads(task.env["TF_CONFIG"])
         assert tf_config["cluster"]["host"] == [client.address]
         assert tf_config["task"]["type"] == ("host" if task is client else task.role)
-    assert "the program's own server is the job host of the cluster" in "\n".join(plan.notes)
+    assert "the program's own server has the job name host" in "\n".join(plan.notes)
     for job in ('"host"', 'job_name="worker"', "FLAGS.job"):
         other = next(
             task for task in plan_of(OWN_SERVER.format(job=job)).tasks if task.task == "chief:0"
