@@ -18,7 +18,7 @@ from typing import Any
 from . import task
 from .wrapping import wrap_function
 
-SAID = (
+NOTICE = (
     "Saver(sharded=True) would leave each shard on the disk of its own parameter server, where "
     "nobody can put them "
     "together: the chief saves the whole checkpoint instead"
@@ -39,7 +39,7 @@ def patch_module(saver_module: Any) -> None:
             return build(self, *args, **kwargs)
         self._sharded = False
         if task.index() == 0 and not getattr(ours, "default", False):
-            task.print_once(SAID)
+            task.print_once(NOTICE)
         # A sharded Saver ignores the device scope of the program, which may be a GPU. So the
         # unsharded Saver, which replaces it, must ignore the device scope too.
         with saver_module.ops.device(None):

@@ -98,14 +98,14 @@ class _StripeEvaluator:
         self._children = Counter(parent for _, parent, _ in forest.feeds())
         # A host that receives from a host with all data should reach the median rate.
         rates = [self._progress[child].rate for child in self._parents]
-        self._median_rate_by_stripe = median([rate for rate in rates if rate is not None] or [0.0])
+        self._median_rate = median([rate for rate in rates if rate is not None] or [0.0])
 
     def feeds_nobody(self, name: str) -> bool:
         return not self._children[name]
 
     def starved_feeds(self) -> Iterator[SuspectFeed]:
         """Yield the connection of each child that gets no data although its parent could send."""
-        usual = self._median_rate_by_stripe
+        usual = self._median_rate
         for child, parent in self._feeds():
             progress, move = self._progress[child], self._moves.get(child)
             since = move.starved_s if move and move.have_bytes == progress.have_bytes else 0.0
@@ -139,7 +139,7 @@ class _StripeEvaluator:
             if child in self._before.slow_hosts or self._crosses_slow_link(child, parent):
                 continue
             has_all = self._is_control_or_complete(parent)
-            rate = self._median_rate_by_stripe if has_all else self._rate(parent)
+            rate = self._median_rate if has_all else self._rate(parent)
             # A parent can serve as many children at its full rate as there are stripes. If it has
             # more children, each of them can expect only a part of this rate.
             stripes = self._forest.stripes
