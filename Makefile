@@ -1,12 +1,13 @@
-# Thin lines: each target says which tool does it.
+# Each target calls the tool that does the work.
 PY := .venv/bin/python
 TESTS := tests/lab tests/contract tests/agent tests/golden tests/unit
-# Most tests wait most of the time: five at once for two cores. Long files first, for a file is one worker's.
-# A worker that dies is not replaced, so a test that hangs ends the session (faulthandler_timeout).
+# Most tests wait most of the time, so two cores can run five tests at once. One worker runs all tests
+# of a file, so long files start first. A worker that dies is not replaced, so a test that hangs ends
+# the session (faulthandler_timeout).
 SIDE_BY_SIDE := -n 5 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
-# Where it is set, each of a suite's six hundred clients would compile itself again.
+# If this variable is set, each of the six hundred tfdeploy processes of a suite compiles all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup check test test-bounds test-fast faults soak demo bench lock
@@ -21,31 +22,35 @@ check: setup
 	.venv/bin/vermin --quiet --no-tips --violations --target=3.8- $(OLD_PYTHON_FLOOR)
 	$(PY) -m pytest tests/architecture
 
-# Exit code 10: only tests that start TensorFlow failed (tests/support/faults/second_try.py). They run once more, alone.
+# Exit code 10: only tests that start TensorFlow failed (tests/support/faults/second_try.py). These
+# tests then run a second time, one after the other.
 run_tests = $(PY) -m pytest -m "$(1)" $(SIDE_BY_SIDE) $(2) $(TESTS) || { [ $$? -eq 10 ] && \
   $(PY) -m pytest -m "$(1)" --last-failed --last-failed-no-failures none $(TESTS); }
 
-# Test files are compiled once: in a fresh clone each of the five processes would compile all of them.
+# In a fresh clone, each of the five workers would compile all test files. So they are compiled first.
 test: check
-	@ls tests/lab/__pycache__/*-pytest-* >/dev/null 2>&1 || $(PY) -m pytest --collect-only -qq $(TESTS) >/dev/null
+	@ls tests/lab/__pycache__/*-pytest-* >/dev/null 2>&1 || \
+	  $(PY) -m pytest --collect-only -qq $(TESTS) >/dev/null
 	$(call run_tests,not long and not soak,--durations=10)
 
 # The oldest releases of every dependency that pyproject.toml allows, and the newest.
 test-bounds: setup
 	sh scripts/test-bounds
 
-# What needs no lab and no TensorFlow.
+# The tests that need neither a lab nor TensorFlow.
 test-fast: setup
 	$(PY) -m pytest -m "not long and not soak and not tensorflow" -n 2 --dist loadfile \
 	  tests/architecture tests/unit tests/contract tests/golden
 
-# What users' machines, files and hands do wrong, one test each, or the shapes that `make test` has of it; ends with a table.
+# One test for each fault of users' machines, files and commands, with the variants that `make test`
+# runs too. A table of the faults comes last.
 faults: setup
 	$(call run_tests,fault and not soak)
 
-# Every shape of every fault, and all that a host may answer; what minders know, merged a million times; a million
-# mutated inventories and job files; a million texts of strangers to a terminal and to a browser; a thousand examples of
-# each property; then random misfortunes for so long, each walk from a seed that is printed.
+# All variants of all faults, and all answers that a host may give. The states of minders are merged a
+# million times. A million mutated inventories and job files are read, and a million hostile texts are
+# shown in a terminal and a browser. Each property is tried with a thousand examples. Then random
+# faults are injected for MINUTES; each sequence prints its seed.
 MINUTES := 10
 MERGES := 1000000
 FILES := 1000000
@@ -54,7 +59,8 @@ EXAMPLES := 1000
 soak: export PYTEST_ADDOPTS := -o faulthandler_timeout=0
 soak: setup
 	$(PY) -m pytest -m "soak or long" $(SIDE_BY_SIDE) $(TESTS)
-	TFDEPLOY_SOAK_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -m hypothesis $(SIDE_BY_SIDE) tests/agent tests/unit
+	TFDEPLOY_SOAK_EXAMPLES=$(EXAMPLES) \
+	  $(PY) -m pytest -m hypothesis $(SIDE_BY_SIDE) tests/agent tests/unit
 	TFDEPLOY_SOAK_MERGES=$(MERGES) $(PY) -m pytest tests/agent/mesh/test_merging.py
 	TFDEPLOY_SOAK_FILES=$(FILES) $(PY) -m pytest -s tests/unit/planning/test_fuzzed_files.py
 	TFDEPLOY_SOAK_TEXTS=$(TEXTS) $(PY) -m pytest -s tests/unit/ui/test_foreign_text.py
@@ -66,8 +72,8 @@ demo: setup
 bench: setup
 	@set -e; for each in benchmarks/bench_*.py; do [ ! -e "$$each" ] || $(PY) "$$each"; done
 
-COMPILE := $(PY) -m uv pip compile -q --universal --generate-hashes --python-version 3.10 --no-emit-index-url \
-  --no-annotate --custom-compile-command "make lock" pyproject.toml
+COMPILE := $(PY) -m uv pip compile -q --universal --generate-hashes --python-version 3.10 \
+  --no-emit-index-url --no-annotate --custom-compile-command "make lock" pyproject.toml
 lock: setup
 	$(COMPILE) --extra dev --extra tensorflow -o requirements-dev.lock
 	$(COMPILE) -c requirements-dev.lock -o requirements.lock
