@@ -39,7 +39,7 @@ def load_job(flags: CommonFlags) -> Job:
 
 
 def _suggest_project_folder(error: ConfigError) -> ConfigError:
-    """Return `error`, with a hint to another folder if the job file or the inventory is missing.
+    """Return `error`, with a hint to a project folder if the job file or the inventory is missing.
 
     The hint names a folder with a job file, in or beside the current folder, or else the folder of
     the last run. If the current folder has a job file, there is no hint.
@@ -201,7 +201,7 @@ def _print_file_used(flags: CommonFlags, text: str) -> None:
 
 
 def possibly_sent_project_secrets(flags: CommonFlags) -> SecretPathsByJob:
-    """Return the secret files that an older version may have sent for the job of the project.
+    """Return the secret files that an older tfdeploy may have sent for the job of the project.
 
     Return {} if there is no job or its files cannot be read.
     """

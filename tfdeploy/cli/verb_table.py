@@ -5,7 +5,7 @@ from __future__ import annotations
 VERBS = {
     "init": "write a commented tfdeploy.yaml and inventory",
     "inventory": "print the hosts, roles and settings that the inventory gives",
-    "trust": "show the host keys of hosts not yet known and record them",
+    "trust": "show the host keys that are not known yet, and record them",
     "check": "test every host and every pair of hosts, and print what to fix",
     "sync": "copy code and data to every host",
     "setup": "make the Python environment on every host",

@@ -125,7 +125,9 @@ def protection_remedy(host: str, facts: HostFacts, level: Level) -> str:
         return f"`protect: {level}` needs Linux 4.5 or newer, not a sandbox's kernel: {kernel}"
     if own.most_instructions < LONGEST_FILTER:
         return root_command_on_host(host, user, "sysctl", "-w", "net.core.optmem_max=131072")
-    return "launch on fewer hosts, or give the hosts consecutive addresses"
+    return (
+        "launch on fewer hosts, or give them consecutive addresses, so that the filter is shorter"
+    )
 
 
 def refuse_public_hosts(facts: FactsByHost, protection: Protection) -> None:
