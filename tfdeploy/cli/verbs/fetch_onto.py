@@ -43,6 +43,6 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
             if kept.host == host
             else f"the `keep` folders of {kept.host} are now on {host} too"
         )
-        use = f"a launch with the chief (without a chief: worker:0) on {host} continues from this copy"
+        use = f"a launch with the chief (without a chief: worker:0) on {host} uses these folders"
         print_message(f"{outcome} ({kept.description}): {use}")
     return 0
