@@ -71,7 +71,7 @@ def lines_of_first_death(
 def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     """Return (one host that knows that the run has ended, all hosts that do not know it).
 
-    Returns None if all hosts know it, or if no host does. If some do not know it, they are asked
+    Returns None if all hosts know it, or if no host does. If only some know it, all hosts are asked
     again after SETTLE_S seconds, because hosts tell each other.
     """
     uninformed_hosts = _find_uninformed_hosts(watch)

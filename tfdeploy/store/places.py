@@ -21,7 +21,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
         home = home_folder(environ)
         if home is None:
             raise Refused(
-                "HOME is no absolute path, and the password database has no home folder for you",
+                "HOME is unset or relative, and the password database has no home folder for you",
                 where="this machine",
                 next="`export HOME=FOLDER`, with a folder that only you can change",
             )

@@ -107,8 +107,9 @@ class Member:
         control_stripes: FrozenSet[int],
     ) -> None:
         """Set the hosts that send to this host from now on. `parent_by_host`: {name of such a host:
-        how to reach it}. Connections to hosts that continue to send stay open. `control_stripes`:
-        the numbers of the stripes (parts of the data) that the control machine sends."""
+        how to reach it, and what it sends}. If neither changes for a host, the connection to it
+        stays open. `control_stripes`: the numbers of the stripes (parts of the data) that the
+        control machine sends."""
         self.holdings.set_stripes(stripe_count)
         with self._lock:
             self._stripes, self._control_stripes = stripe_count, control_stripes

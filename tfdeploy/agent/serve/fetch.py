@@ -29,9 +29,9 @@ ROWS = 1000  # how many files one item of the answer lists
 
 @audited("fetch", "files listed")
 def list_files(call: Call) -> Answer:
-    """List files. TensorFlow's files named `checkpoint`, which record the newest checkpoint, come
-    first. If such a record changes meanwhile, the files are listed again, so that the record
-    matches the files that it names.
+    """List files. In each folder of `keep`, TensorFlow's file named `checkpoint`, which records the
+    newest checkpoint, comes first. If such a record changes meanwhile, the files are listed again,
+    so that the record matches the files that it names.
 
     Args: job, what ("keep" or "files"). For "keep" also: keep [paths]. For "files" also: run.
 

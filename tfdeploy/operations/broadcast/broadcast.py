@@ -228,7 +228,7 @@ class Broadcast:
             )
         elif kind == "differs" and not member.content_differs and not member.placing:
             member.content_differs = True
-            text = f"files of {member.name} differ from the source and are sent again"
+            text = f"files of {member.name} are sent again: same size and time, but other content"
             emit_note(self.emit, text, host=member.name)
         elif (
             parent in self.members
@@ -246,7 +246,11 @@ class Broadcast:
                 emit_note(self.emit, text, level="detail", host=member.name)
 
     def _reconnect_once_or_fail(self, member: MemberSession, error: TfdeployError) -> None:
-        """Reconnect to a member whose connection ended. The second time, fail the member."""
+        """Reconnect to a member whose connection ended. The second time, fail the member.
+
+        After a reconnect, the member resumes where it was. A member whose files are in place is
+        neither reconnected nor failed, unless it is the source or lends its files.
+        """
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
         )

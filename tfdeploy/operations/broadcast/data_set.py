@@ -18,8 +18,9 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, list_again
 
-# If a host already has the whole data set, and the files to send have at least this many bytes,
-# then that host sends them to the other hosts. Otherwise, this machine sends them.
+# This applies to a data set that is read from this machine. If a host already has the whole data
+# set, and the files to send have at least this many bytes, then that host sends them to the other
+# hosts. Otherwise, this machine sends them.
 LENT_BYTES = 64 << 20
 LISTING_TIMEOUT_S = 600.0
 
@@ -104,7 +105,7 @@ class DataSet:
         """Return whether rsync sends this stream. If not, the stream is broadcast.
 
         rsync can only send from this machine to a single host. Sparse files are broadcast even to a
-        single host, because rsync would send their holes too.
+        single host, because rsync would send their holes too. With `by_rsync`, rsync sends them.
         """
         rows = self.listing.rows
         return (

@@ -1,8 +1,9 @@
 """Find stalled hosts of a broadcast: hosts to which no further piece of the data arrives.
 
-A host may be stalled because another host sends wrong pieces to it. So after half of the timeout,
-only this machine sends to the stalled host. If no piece arrives even then, the stalled host itself
-is at fault.
+Only whole pieces count as progress, because a host may claim any number of received bytes. A host
+may be stalled because another host sends wrong pieces to it. So after half of the timeout, only
+this machine sends to the stalled host. If no piece arrives even then, the stalled host itself is at
+fault.
 """
 
 from __future__ import annotations

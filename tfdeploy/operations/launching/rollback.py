@@ -56,7 +56,7 @@ class PreparedRun:
             if not (failures or isinstance(error, TfdeployError)):
                 emit_note(
                     self.emit,
-                    "the launch was undone on all hosts, and no task is running",
+                    "all hosts undid the launch: no task is running; `tfdeploy launch` starts anew",
                     run=run,
                 )
             for host, failure in failures.items():

@@ -78,8 +78,8 @@ class FoundRun:
     def started(self) -> float | None:
         """Return the median of the times in `starts_by_host`; None if no host reports a start.
 
-        So a single host with a wrong clock does no harm. If the number of times is even, the
-        earlier of the two middle times is returned.
+        If the number of times is even, the earlier of the two middle times is returned. So the
+        result can be wrong only if at least half of the hosts report a wrong time.
         """
         return (
             sorted(self.starts_by_host.values())[(len(self.starts_by_host) - 1) // 2]

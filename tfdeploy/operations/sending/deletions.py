@@ -11,8 +11,9 @@ from tfdeploy.errors import Refused
 from tfdeploy.text.names import fold_names, group_equal
 
 A_FEW = 5  # up to this many files may be deleted without a question
-# Limit, in bytes, for the total length of the file names in a data set. If the names are longer,
-# they are not compared with the files on a host, and the data set is sent without a question.
+# Limit, in bytes, for the hashes of the file names in a data set (8 bytes for each name). If there
+# are more, the names are not compared with the files on a host, and the data set is sent without a
+# question.
 MOST_NAMES_BYTES = 32 << 20
 
 Confirm = Callable[[str], bool]  # asks the operator a question, and returns True if he answers yes

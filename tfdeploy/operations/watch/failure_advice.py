@@ -55,7 +55,7 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
         )
     if "stalled: " in cause:
         return (
-            f"; a task that showed no activity for {plan.stall_after_s:g} s was restarted. If it "
+            f"; a task that showed no activity for {plan.stall_after_s:g} s was ended. If it "
             f"only "
             "worked silently, raise `stall.after` in the job file"
         )

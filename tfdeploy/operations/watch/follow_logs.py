@@ -66,8 +66,8 @@ class LogFollower:
         """Wait until all threads have ended, `stop` is set, or `timeout_s` seconds have passed.
 
         Return whether all threads have ended. A thread ends when its task has ended and all lines
-        are delivered, or when it gives up because of an error. If `timeout_s` is None, there is no
-        time limit.
+        are delivered, or when it gives up: after an error, or because the run was not resumed on a
+        host that had lost its processes. If `timeout_s` is None, there is no time limit.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self.threads:

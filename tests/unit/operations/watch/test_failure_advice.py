@@ -46,7 +46,7 @@ NOTED = replace(PLAN, notes=(OTHER, "workers: 2; write more", REMEDY))
         (PAIR, IN_USE, "ps:0, worker:1 on the same host may use the same port"),
         (PAIR, IN_USE, "such as --port=600{local_rank}"),
         (PLAN, IN_USE, ""),
-        (replace(PLAN, stall_after_s=4), STALLED, "for 4 s was restarted"),
+        (replace(PLAN, stall_after_s=4), STALLED, "for 4 s was ended"),
         (PLAN, "module 'queue' has no attribute 'SimpleQueue'", "has a file queue.py, rename it"),
         (PLAN, "cannot import name 'Queue' from 'queue' (/w/queue.py)", "has a file queue.py"),
         (PLAN, "module 'numpy' has no attribute 'bool'", ""),

@@ -119,7 +119,7 @@ def remove_record(folder: str) -> None:
 
 def is_valid_pin(name: Any, version: Any) -> bool:
     """Return whether the name follows PEP 503 and the version follows PEP 440. Other text must not
-    get into a file of requirements, because pip or uv could read it as an option or a URL."""
+    get into the file of constraints, because pip or uv could read it as an option or a URL."""
     are_texts = isinstance(name, str) and isinstance(version, str)
     is_short = are_texts and len(name) + len(version) < 256
     return bool(is_short and re.match(PACKAGE, name) and re.match(VERSION, version))

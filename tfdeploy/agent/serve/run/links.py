@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # In a run of more hosts than this, each host tries only some others, because a kernel's table of
 # neighbours holds 1024 entries, and the hosts of a test lab share one kernel.
 ALL_TO_ALL_HOSTS = 16
-# in larger runs, a host tries the ports of this many hosts that follow it in the plan
+# In larger runs, a host tries the ports of this many hosts that follow it in the plan
 NEXT_HOSTS = 3
 SERVING_HOSTS = 8  # in larger runs, a host also tries this many of the hosts with server tasks
 ANSWER_S = 5.0  # timeout of a connection to a minder (the run's daemon on a host)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 OVER = ("ended", "lost")
-# One answer lists at most this many ended tasks and leftover files, of all past runs together. An
-# answer of this length has about 4 MiB.
+# One answer lists at most this many ended tasks and leftover files of the newest past runs, and at
+# most as many deciding tasks of older runs. A list of this length has about 4 MiB.
 MOST_ENDINGS = 20_000
 NOBODY = "no process manages the task: its minder and its supervisor died"
 
@@ -159,8 +159,8 @@ def describe_run(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> 
 
 def list_runs(call: Call) -> List[Answer]:
     """List the runs on this host, newest first. The field `ended_tasks` of a run lists its ended
-    tasks. All past runs together list at most about 20,000 tasks. Once that number is reached,
-    older runs list only the tasks that decide the run's outcome.
+    tasks. The newest past runs list all of them, up to 20,000 tasks and left files in all. Older
+    runs list only the tasks that decide the run's outcome (again up to 20,000), and no left files.
 
     Args: job?.
     """
