@@ -1,6 +1,6 @@
 """Define the format of a task's log, and write it. reader.py reads it.
 
-A log has one or two segments. The names of the older segment's files end in `.1`. A segment is a
+A log has at most two segments. The names of the older segment's files end in `.1`. A segment is a
 pair of files:
 
 - out.log has the raw bytes of standard output and standard error.
@@ -28,7 +28,8 @@ from tfdeploy.agent.annotations import List, Optional, Tuple
 from tfdeploy.agent.record import NamedTuple
 
 RECORD = struct.Struct("!QdBxH")
-MERGE_S = 0.010  # output of one stream that arrives within this many seconds shares one record
+# Output of one stream and one attempt that arrives within this many seconds shares one record.
+MERGE_S = 0.010
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
 LEAST_SEGMENT_BYTES = 4096  # a segment may have this size even if `max_bytes` is smaller

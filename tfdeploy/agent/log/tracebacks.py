@@ -118,7 +118,8 @@ def short_name(name: str) -> str:
 
 
 def _program_lines(text: str) -> List[str]:
-    """Return the lines without colours. Lines written by TensorFlow's C++ code are left out."""
+    """Return the lines without colours and without messages of TensorFlow's C++ code. Lines that
+    contain nothing but such a message are left out."""
     lines = [ESCAPE.sub("", last_progress_state(line)) for line in text.split("\n")[-MOST_LINES:]]
     stripped = zip(lines, map(strip_cpp_message, lines))  # noqa: B905 - Python 3.8 knows no strict
     return [stripped_line for line, stripped_line in stripped if stripped_line or not line]

@@ -13,7 +13,7 @@ from tfdeploy.agent.annotations import List, Optional
 
 _SEQUENCES = (
     rb"(?:\x1b\[|\xc2\x9b)[0-?]*[ -/]*[@-~]"  # sequences of the type CSI, such as colours
-    # The other types of escape sequences: OSC, DCS, SOS, PM and APC.
+    # Sequences of the types OSC, DCS, SOS, PM and APC. The last pattern finds all other sequences.
     rb"|(?:\x1b[\]PX^_]|\xc2[\x90\x98\x9d-\x9f])[^\x07\x1b\n\xc2]*(?:\x07|\x1b\\|\xc2\x9c)"
     rb"|\x1b[ -/]*[0-~]"
 )

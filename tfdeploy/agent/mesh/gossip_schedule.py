@@ -17,8 +17,8 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Dict, List, Optional
 
 # With at most FEW peers, a minder sends a change to all of them immediately. With more peers, it
-# sends the change immediately to FANOUT of them, and then to one more peer after each pause of
-# LATER_INTERVAL_S.
+# sends the change immediately to FANOUT of them, and then to one more peer after each pause (see
+# LATER_INTERVAL_S).
 FEW = 8
 FANOUT = 4
 # If a change is not sent to all peers immediately, this is the pause between the first two of the
@@ -76,7 +76,7 @@ class GossipSchedule:
 
     def schedule_state_sending(self, is_after_run_end: bool, now: float) -> None:
         """Schedule the sending of the changed state. `is_after_run_end`: True if the run was
-        already over before this change, so that the change only adds how a task has ended."""
+        already over before this change, and the change only adds how tasks have ended."""
         is_after_run_end = is_after_run_end and not self._are_few
         self._at_once = max(self._at_once, 1 if is_after_run_end else self.fanout)
         self._slow_s = LATER_INTERVAL_S
@@ -104,8 +104,8 @@ class GossipSchedule:
         self, running_peers: List[PeerContactState], digest: str, now: float
     ) -> List[PeerContactState]:
         """Return the peers to which the minder must connect now. `running_peers`: the peers with
-        running tasks. `digest`: the digest of this minder's state. A peer with another digest lacks
-        something."""
+        running tasks. `digest`: the digest of this minder's state. A peer with another digest may
+        lack something."""
         free_connections = AT_ONCE - self._count_busy_peers()
         free = [peer for peer in running_peers if not peer.busy]
         random.shuffle(free)
@@ -148,8 +148,8 @@ class GossipSchedule:
         return max(0.01, min(due) - now)
 
     def record_failure(self, peer: PeerContactState, refused: bool, now: float) -> None:
-        """Record that an exchange with the peer has failed, and set the time before which it is not
-        tried again. `refused`: True if the peer's host refused the connection."""
+        """Record that an exchange with the peer has failed, and set the time before which a change
+        is not sent to it again. `refused`: True if the peer's host refused the connection."""
         peer.failures += 1
         peer.refused, peer.refused_until = ((peer.refused or now), now) if refused else (None, 0.0)
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)

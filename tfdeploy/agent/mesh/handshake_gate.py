@@ -32,16 +32,16 @@ MOST_WAITING = 256
 HELLO_TIMEOUT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-# The pause after a poll in which connections were refused or waited. More connections arrive in the
-# pause, so the next poll handles many at once.
+# The pause after a poll in which a connection was refused, or sent more bytes of a message that is
+# still not complete. More connections arrive in the pause, so the next poll handles many at once.
 _PAUSE_S = 0.01
 _AT_ONCE = 256  # at most this many connections are accepted after one poll
 
 
 def server_name_token(ca_pem: str, host: str) -> str:
     """Return the server name (SNI) that members of the run use to connect to `host`. `ca_pem`: the
-    certificate of the run's CA in PEM. This certificate is never sent over the network, so
-    strangers cannot compute the name."""
+    certificate of the run's CA in PEM. TLS never sends this certificate, so strangers cannot
+    compute the name."""
     return "m" + hashlib.sha256(("mesh %s %s" % (host, ca_pem)).encode("utf-8")).hexdigest()[:40]
 
 

@@ -222,8 +222,8 @@ def make_ending(
     status: wire.TaskStatus, is_final: bool = True, would_restart: bool = False
 ) -> Ending:
     """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
-    task restarts. `would_restart`: True if only the end of the run has prevented a restart. The
-    task's death then does not make the run fail."""
+    task restarts. `would_restart`: True if the task restarts, or if only the end of the run has
+    prevented that. The task's death then does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,

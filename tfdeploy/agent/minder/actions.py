@@ -42,8 +42,10 @@ class HostRunView(NamedTuple):
 
     `now` and the values of `time_by_event` are monotonic seconds.
     `time_by_event` has these keys: "prepared" and "started" (when the run reached this state on
-    this host), "decided" (when the deciding task had succeeded), "again TASK" (the task must not
-    restart earlier), "round N" (round N of the gang must not start earlier).
+    this host, or when the launcher last gave a sign of life in this state), "decided" (when this
+    host learned that the run has succeeded), "back" (when this minder began, if `rejoining`),
+    "unminded HOST" (when this host learned that HOST has no minder), "again TASK" (the task must
+    not restart earlier), "round N" (round N of the gang must not start earlier).
     `orders`: {name: content} of the orders for the minder that exist as files.
     """
 

@@ -3,9 +3,9 @@ of the run. It stays because hosts that are cut off from the network do not know
 ended.
 
 During this time the minder listens on the mesh's port, so that a host that is no longer cut off can
-connect to it. The minder itself seldom connects to other hosts. The minder ends when each of the
-other hosts either knows how the run ended, or refuses connections to the mesh's port (for example
-after a reboot). It ends after a day at the latest.
+connect to it. The minder itself seldom connects to other hosts. The minder ends when each host on
+which a task may still run either knows how the run ended, or refuses connections to the mesh's port
+(for example after a reboot). It ends after a day at the latest.
 """
 
 from __future__ import annotations

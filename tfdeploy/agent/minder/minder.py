@@ -355,7 +355,8 @@ class Minder:
     # --- after the end of the run
 
     def _stay_until_peers_know(self, fifo: int) -> None:
-        """Keep the minder alive until the other hosts know how the run has ended. See linger.py."""
+        """Keep the minder alive until the hosts with unfinished tasks know how the run has ended.
+        See linger.py."""
         if self.mesh is None:
             return
         started = self.state.started is not None

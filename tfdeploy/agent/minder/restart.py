@@ -4,15 +4,16 @@ the time. The output is actions. The functions have no side effects.
 
 `decide_restart` alone decides whether and when a task restarts.
 
-A task that is in no gang restarts alone on its host after a pause. The tasks of a gang restart
-together, in a new round, which is a start of the gang:
+A task restarts alone on its host after a pause, unless its death restarts the gang. That is so if
+the plan says it of this task (`Peer.on_death`), or if another task of its gang has finished for
+good. All tasks of the gang then restart together, in a new round, which is a start of the gang:
 
 1. One minder (the agent's daemon on a host) announces the round.
 2. Every host ends its tasks of the old round and reports the stage CLEARED.
 3. After all hosts have reported CLEARED, each of them fetches the `keep` folders of the chief's
    host and reports SUPPLIED.
-4. The servers start.
-5. After all servers are up (SERVED), the other tasks start.
+4. After a pause, the servers of this host start.
+5. After all hosts have reported that their servers are up (SERVED), the other tasks start.
 
 So no process of the new round meets a process of the old round.
 """
@@ -369,8 +370,8 @@ def _decide_next_gang_restart_actions(view: HostRunView) -> List[Action]:
         return [ReportStage(number, SERVED)]
     if view.now < view.time_by_event.get("round %d" % number, 0.0):
         return []
-    # Servers start as soon as all hosts are CLEARED. The other tasks start after all hosts have
-    # reported SERVED.
+    # Servers start now: all hosts are CLEARED, and this host is SUPPLIED. The other tasks start
+    # after all hosts have reported SERVED.
     return [
         StartTask(peer.task, own.status.attempt + 1, number)
         for peer, own in members

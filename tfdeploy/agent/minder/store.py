@@ -53,8 +53,8 @@ class StateStore:
         remove_partial_files(self.paths)
         mismatch = check_files.find_invalid_field(wire.HostRunState, wire.to_wire(self.state))
         if mismatch is not None:
-            # The file is invalid, so its fields are reset. The other hosts will send the facts that
-            # they share. The counts of restarts begin again at zero.
+            # The file is invalid, so the following fields are reset. The other hosts will send the
+            # facts that they share. The counts of restarts begin again at zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
@@ -64,7 +64,7 @@ class StateStore:
             return
         try:
             self.known = shared_state.from_json(stored, self.part)
-        except ValueError as error:  # nothing is lost: the other hosts will send these facts
+        except ValueError as error:  # the other hosts will send what they know of the shared state
             self.journal("forgot", why=str(error))
 
     def replace_shared_state(self, known: KnownRunState) -> None:

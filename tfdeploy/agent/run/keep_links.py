@@ -44,7 +44,7 @@ def restore_keep_links(paths: RunPaths, keep: List[str]) -> List[str]:
         return []
     with acquire_keep_lock(paths.workdir, paths.job) as lock:
         if not lock.is_held():
-            # Another process holds the lock. The links stay replaced until the next task ends.
+            # The lock could not be acquired. The links are restored when the next task ends.
             return []
         return [_restore_link(paths, path) for path in paths.replaced_keep_links(keep)]
 
@@ -124,8 +124,9 @@ def _make_parents(cwd: str, path: str) -> None:
 
 def _move_into_keep(source: str, target: str) -> str:
     """Move what the program has put at `source` into `keep`. A folder takes the place of `target`,
-    unless it is older than `target`. Anything else is moved to a path beside `target`, under a name
-    with the date. Return a text that says what was at `source` and where it is now."""
+    unless it is older than `target`. An empty folder is removed if `target` has files. Anything
+    else is moved to a path beside `target`, under a name with the date. Return a text that says
+    what was at `source` and where it is now."""
     try:
         kind = os.lstat(source).st_mode
     except FileNotFoundError:

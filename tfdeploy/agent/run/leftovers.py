@@ -100,8 +100,8 @@ def remove_run(paths: RunPaths) -> None:
         if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         remove_uncommitted_marks(paths)
-    # The minder ends because its folder is gone, but may still write to the renamed folder. So
-    # removing the folder may fail and is repeated.
+    # A minder that ends because of this removal may still write to the folder. So removing the
+    # folder may fail and is repeated.
     for _ in range(_TRIES):
         shutil.rmtree(gone, ignore_errors=True)
         if not os.path.lexists(gone):
@@ -113,8 +113,8 @@ def acquire_folders_lock(paths: RunPaths) -> FileLock:
     share the workdir use the same lock.
 
     The lock is returned even if it could not be acquired, because its file cannot be opened or
-    another host has held it for _FOLDERS_S seconds. The caller then continues without the lock,
-    because that host may be dead.
+    another host, which may be dead, has held it for _FOLDERS_S seconds. A caller that must not
+    continue without the lock asks `is_held()`.
     """
     lock = FileLock(layout.folders_lock_file(paths.workdir, paths.job))
     try:

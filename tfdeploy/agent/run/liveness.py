@@ -29,5 +29,5 @@ def was_committed(paths: RunPaths) -> bool:
 
 def is_committed_without_live_process(paths: RunPaths) -> bool:
     """Return True if the run was committed and has not ended on this host, but its minder and all
-    its supervisors are dead, for example after a reboot."""
+    its supervisors are dead, for example after a reboot. See serve/run/minder_start.py."""
     return paths.state().phase != "ended" and not is_live(paths) and was_committed(paths)

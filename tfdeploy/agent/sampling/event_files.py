@@ -52,7 +52,7 @@ WINDOW_BYTES = 1 << 14
 # block.
 SEARCH_BYTES, BLOCK_BYTES, TRIES = 1 << 22, 1 << 16, 16
 MOST_REPORTED = 8  # at most this many damaged files are reported
-# A record begins with its length in 8 bytes. The last five are zero in all but huge records.
+# A record begins with its length in 8 bytes. The last five are zero if it is below 16 MiB.
 _ZEROS = re.compile(rb"\0\0\0\0\0+")
 
 

@@ -1,5 +1,5 @@
 """Find the TensorBoard event files of a run on this host. They are below the run's working
-directory and its `keep` folders.
+directory and its `keep` folders, which `tfdeploy tensorboard` shows too.
 
 A metric of an event file is named `FOLDER/TAG`: for example `train/epoch_loss`, which Keras writes,
 or `eval/loss` from the folder `ckpt/eval`. FOLDER is the last folder of the path. If this name is
@@ -88,7 +88,7 @@ class EventFolders:
 
     def _walk_step_by_step(self) -> Iterator[None]:
         """Walk through the folders and record their event files. This is a generator, which yields
-        before each folder and after each entry of a folder, so that the caller can stop the walk
+        before each folder and before each entry of a folder, so that the caller can stop the walk
         there. Links are not followed."""
         if not self._since:
             self._since = self._prepared_time()

@@ -15,11 +15,11 @@ from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_p
 
 # One call reads at most this many bytes, from the end of the log.
 READ_BYTES = 1 << 16
-# After an attempt has ended, one call reads this many bytes. They are more than READ_BYTES, because
-# a long traceback may follow the last step in the log.
+# After an attempt has ended, one call reads at most this many bytes. They are more than READ_BYTES,
+# because a long traceback may follow the last step in the log.
 ENDED_BYTES = 4 * READ_BYTES
-# This many lines are searched together. Usually only the newest MOST_LINES lines are searched.
-# After an attempt has ended, older lines are searched too, until a step is found.
+# At most this many lines are searched together. Usually only the newest MOST_LINES lines are
+# searched. After an attempt has ended, older lines are searched too, until a step is found.
 MOST_LINES = 256
 # A task has at most MOST_METRICS metrics. Metrics with longer names than MOST_NAME_CHARS characters
 # are ignored.

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 WHOLE_S = 3600.0  # all samples that are younger than this many seconds are kept
 THIN_AFTER = 360  # after each THIN_AFTER new samples, some of the old ones are removed
-# The older a sample is, the larger its distance to the next newer sample must be. It is kept if the
-# distance is at least this fraction of the wanted one. The fraction is less than 1, because the
-# times of samples are not quite regular.
+# The older a sample is, the larger its distance to the next newer sample that is kept must be. It
+# is kept if the distance is at least this fraction of the wanted one. The fraction is less than 1,
+# because the times of samples are not quite regular.
 _SLACK = 0.9
 
 

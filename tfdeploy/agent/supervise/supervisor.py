@@ -202,9 +202,9 @@ class Supervisor:
             self._end_task_within(LEFTOVER_GRACE_S)
 
     def _name_leftovers(self) -> None:
-        """Wait until the helpers of the successful program have ended. If other processes of the
-        task are left, name them in the status: they will be ended, although they may be the
-        training."""
+        """Wait _LEFTOVER_PAUSE_S seconds, in which helpers of the successful program may end. If
+        processes of the task are left after that, name them in the status: they will be ended,
+        although they may be the training."""
         time.sleep(_LEFTOVER_PAUSE_S)
         pids, table = self._find_processes()
         if pids:
