@@ -76,7 +76,7 @@ _INTERNAL = {
     "TFDEPLOY_TASK_COMPAT": "whether a program of TensorFlow 1 runs on TensorFlow 2",
     "TFDEPLOY_TASK_CLUSTER": "whether the plan's cluster replaces the one in the program's source",
     "TFDEPLOY_TASK_TF_CONFIG": "the planned TF_CONFIG",
-    "TFDEPLOY_TASK_WRITTEN_HOST": "the host name that the program's source gives to this task",
+    "TFDEPLOY_TASK_WRITTEN_HOST": "the task's host name or address in the program's source",
     "TFDEPLOY_TASK_LOG": "the task's log",
     "TFDEPLOY_TASK_FOLDER": "the folder of the run on the host",
     "TFDEPLOY_TENSORBOARD_PATH": "the secret path of TensorBoard",

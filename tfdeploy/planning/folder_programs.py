@@ -74,8 +74,9 @@ class FolderProgram:
     """A program of the folder, with the values of its job file.
 
     `reason` names the code that shows the mode, such as "train.py:12 uses tf.train.Server". If the
-    code shows several modes, `mode` is None and `reason` names the code for each of them. If the
-    code shows no mode, `reason` is empty, and `mode` is "local" or None.
+    code has signs that do not decide the mode, such as signs of several modes or an import of ray,
+    `mode` is None and `reason` names these signs. If the code has no sign, `reason` is empty, and
+    `mode` is "local" or None.
     """
 
     path: str

@@ -95,7 +95,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     if programs and not (flags.quiet or flags.json):
         reason = program.reason or "the program names no other machine"
         if program.mode is None:
-            shown = f"the program has signs of several modes: {program.reason}"
+            shown = f"these lines do not decide the mode: {program.reason}"
             reason = shown if program.reason else "the program shows no mode"
             reason = f"a guess, because {reason}. --mode changes it"
         others = ", ".join(each.path for each in programs[1:])

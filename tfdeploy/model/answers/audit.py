@@ -60,7 +60,8 @@ class AuditEntry(Answer, rename={"client": "from"}):
     """One line of an audit log, with the fields that agent/shapes.py defines. `client`: the line's
     field "from". Every text of a line may come from a hostile host.
 
-    Lines of older versions have one more field, a hash of the previous line. The field is ignored.
+    Lines of older versions have more fields, such as a hash of the previous line. These fields are
+    ignored.
     """
 
     time: Seconds

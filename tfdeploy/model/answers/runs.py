@@ -82,7 +82,8 @@ class UnreachablePort(Answer):
 
 
 class UnreachablePorts(Answer):
-    """`asked`: the hosts whose ports were tried. `shut`: the ports that this host cannot reach."""
+    """`asked`: the hosts whose ports were tried. `shut`: the ports that this host cannot reach, or
+    at which a wrong host or program answers."""
 
     asked: Names
     shut: Annotated[list[UnreachablePort], Meta(max_length=MOST_ROWS)]

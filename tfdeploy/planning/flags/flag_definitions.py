@@ -234,7 +234,7 @@ def _unrolled(call: ast.Call) -> list[ast.Call]:
 def _rounds_of_loops(node: ast.AST) -> Iterator[dict[str, str]]:
     """Yield {loop variable: its text} for each round of each `for` around the node.
 
-    Only loops over a literal list or tuple count.
+    Only loops over a literal list, tuple or set count.
     """
     for loop in enclosing_nodes(node):
         if isinstance(loop, ast.For):

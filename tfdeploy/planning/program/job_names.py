@@ -68,9 +68,9 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
 def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
     """Return the names of the roles for TF_CONFIG.
 
-    The job file may set the names. If the program uses tf.estimator and the plan has no chief,
-    worker:0 gets the name of a chief. If the program looks for `master` in TF_CONFIG and does not
-    contain the text "chief", the chief is called `master`.
+    The job file may set the names. If the program calls tf.estimator.train_and_evaluate and the
+    plan has no chief, worker:0 gets the name of a chief. If the program looks for `master` in
+    TF_CONFIG and does not contain the text "chief", the chief is called `master`.
     """
     mode, names = rules_of(job.mode), _names_from_job(job)
     if "one_client" in mode.traits:

@@ -105,7 +105,7 @@ class _ReachedCollector:
         ends = [self._walk_block(node.body if result else node.orelse, scope) for result in taken]
         # The condition tests the job name or index, and some task certainly takes each branch in
         # `taken`. Another branch may end the program, but only for other tasks: the tasks that take
-        # a branch in `taken` continue after the `if`.
+        # a branch in `taken` continue after the `if`, unless this branch itself ends the program.
         if taken:
             return any(ends)
         return any(map(_may_do_work_before_end, (node.body, node.orelse)))

@@ -27,7 +27,8 @@ class Meaning:
     name stands for a method, the class or instance through which the method was found.
     """
 
-    scope: Scope  # the scope that defines the name; for a module, the module's own scope
+    # The scope in which `node` is defined; for a module, the module's own scope.
+    scope: Scope
     node: Function | ast.ClassDef | None = None
     is_instance: bool = False
     owner: Meaning | None = None

@@ -49,8 +49,8 @@ class Program:
     unparsed: tuple[Unparsed, ...] = ()
     # Places with Python 2 syntax, such as ("train.py:3", "the print statement").
     python2: tuple[tuple[str, str], ...] = ()
-    # The files that the command can start: several if the program's path contains a placeholder, as
-    # in `{job_name}.py`.
+    # The files that the commands can start: several if the program's path contains a placeholder,
+    # as in `{job_name}.py`, or if roles have commands of their own (`merge_programs`).
     entry_files: tuple[str, ...] = ()
     import_folder: str = ""  # the folder in which imports are looked up
 
@@ -234,9 +234,9 @@ def _with_parse_errors(
 ) -> Program:
     """Return the program with descriptions of its files that could not be parsed.
 
-    A file is listed in `python2` if it contains Python 2 syntax, otherwise in `unparsed`. A program
-    without modules gets an `unread_reason`, because the file that the command starts is then among
-    the files that could not be parsed.
+    A file with a SyntaxError is listed in `python2` if it contains Python 2 syntax, otherwise in
+    `unparsed`. A program without modules gets an `unread_reason`, because the file that the command
+    starts is then among the files that could not be parsed.
     """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []

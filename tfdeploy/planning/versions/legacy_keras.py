@@ -2,8 +2,8 @@
 
 Keras 3 cannot do `fit` on several workers, has dropped some names, and does not work in graphs. The
 decision depends on the program's syntax trees and the hosts' facts, but not on the job's `compat`.
-The planner cannot read a program that a command such as `bash train.sh` starts. If such a program
-is for TensorFlow 1, the runtime selects Keras 2 on the host (runtime/old_names/version1.py).
+If the planner cannot read a program of TensorFlow 1, for example because a shell script starts it,
+the runtime selects Keras 2 on the host (runtime/old_names/version1.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Names are written without the leading `tf.`: "train.Supervisor", "contrib.slim". A use is marked as
 guarded if the program itself handles the case that the name is missing. A module of the program may
-import TensorFlow from another module of the program: `from common import tf`.
+get TensorFlow from another module of the program: `from common import tf`, or `import common` and
+then `common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tfdeploy.runtime.old_names import removed_names
 _EXPORT_DEPTH = 4  # limits the length of a chain of modules that import a name from each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 _CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
-# {name in a module of the program, such as "tf" or "slim": the TensorFlow name of the same object,
-# such as "" or "contrib.slim"}
+# {name in a module of the program, such as "tf", "common.tf" or "slim": the TensorFlow name of the
+# same object, such as "", "" or "contrib.slim"}
 Names = dict[str, str]
 
 
@@ -110,7 +111,7 @@ def _tensorflow_names(program: Program) -> dict[str, Names]:
 
 
 def _binding_statements(module: ParsedFile) -> list[ast.stmt]:
-    """Return the imports and assignments that may give a name to a part of TensorFlow.
+    """Return the imports and assignments that may give a name to TensorFlow or a part of it.
 
     An example is `slim = tf.contrib.slim`.
     """
@@ -187,10 +188,10 @@ def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     """Yield (new name, its meaning, used name) for each name that this statement defines.
 
-    The statement is an import or an assignment. Only names for a part of TensorFlow count. The
-    meaning is the TensorFlow name of this part. The used name is the TensorFlow name that the
-    statement itself uses, or "". For example, `slim = tf.contrib.slim` yields ("slim",
-    "contrib.slim", "contrib.slim"). `names`: the names that are defined so far.
+    The statement is an import or an assignment. Only names for TensorFlow or a part of it count.
+    The meaning is the TensorFlow name of the part, "" for TensorFlow itself. The used name is the
+    TensorFlow name that the statement itself uses, or "". For example, `slim = tf.contrib.slim`
+    yields ("slim", "contrib.slim", "contrib.slim"). `names`: the names that are defined so far.
     """
     match node:
         case ast.Import(aliases):
