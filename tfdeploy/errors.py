@@ -11,7 +11,7 @@
      |    +-- BadAnswer      1    the host's answer is invalid or does not fit the request
      +-- RunFailed           1    the run failed, or did not start completely
      +-- SurvivorsLeft       5    stop could not end all processes
-     +-- Interrupted       130    Ctrl-C ended a transfer of files
+     +-- Interrupted       130    the command, for example by Ctrl-C, ended a transfer of files
 
 Any other exception that reaches the command line is a bug: exit code 70, with its traceback.
 `worst_exit_code` reduces several results to one exit code. This module also runs on hosts, so it
@@ -78,8 +78,8 @@ class HostUnreachable(TfdeployError):
         next: Optional[str] = None,
         retries: int = 3,
     ) -> None:
-        """Create the error. `where`: the host's name. If `next` is None, the error tells the user
-        how to test the connection to the host, and how to run the command without the host.
+        """Create the error. `where`: the host's name. If it is given and `next` is None, the error
+        tells the user how to test the connection to the host, and how to leave the host out.
 
         `retries`: how many more attempts to connect may help. Only some verbs retry.
         """

@@ -117,7 +117,10 @@ def checked_name(value: object, key: str = "") -> str:
     """Return the value, which must be a name that is safe in a path. `key`: the name of the
     argument, for the error message. Raises VerbError bad_name."""
     if not is_safe_name(value):
-        what = "%s %.200r is not a valid name: use letters, digits, _ . and -" % (key, value)
+        what = (
+            "%s %.200r is not a valid name: use at most 128 letters, digits, _ . -, no . or - first"
+            % (key, value)
+        )
         raise VerbError("bad_name", what.lstrip())
     return str(value)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RATE = "/sec"  # the suffix of rates, for example in global_step/sec
 LOSS, ACCURACY = "loss", "accuracy"
-# While a program trains, TensorFlow 1 writes its tags at least every 120 s. So if a tag was not
+# While a program trains, TensorFlow 1 by default writes its tags every 120 s. So if a tag was not
 # written for this many seconds, an earlier attempt has written it.
 STALE_AFTER_S = 300.0
 _LOSS = re.compile(
@@ -88,9 +88,10 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
 
 
 def select_progress(scalars: Scalars) -> EventProgress:
-    """Return step, loss and accuracy from the event files of one folder: the folder to which the
-    training writes, or the only folder. If the training writes to several folders, the folder with
-    the highest step is used. The folders of an evaluation are ignored."""
+    """Return step, loss and accuracy from the event files of the folder to which the training
+    writes. If it writes to several folders, the one with the highest step is used. The folder of an
+    evaluation is used only if there is no other folder. If there are several such folders and no
+    other folder, the result has no values."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _EVALUATION.search(folder)]
     if not trains and len(folders) != 1:

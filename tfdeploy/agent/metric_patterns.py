@@ -3,7 +3,7 @@ hosts and the control machine use the same expressions.
 
 A wrong number is worse than no number, so an expression matches only if the line is unambiguous. It
 does not match a part of another number (`step 1.5`, `2026-11-23`), a time (`step 250 ms`), a
-setting (`max step 1000`, `--step=5`), or the loss of a validation (`validation loss 0.3`). But
+setting (`max step 1000`, `--step=5`), or a loss of other data (`validation loss 0.3`). But
 `step 100.0` is a step, because `get_variable("global_step", [])` makes a float. If a line contains
 a step and a global step, the global step is used.
 

@@ -115,8 +115,8 @@ def has_agent(workdir: str, name: str) -> bool:
     if is_agent_unchanged(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    # The stamps (one line of inode, size and time for each file, see seen.read_file_stamps) are
-    # read before the files. If a file changes after that, its stamp will differ at the next start.
+    # The stamps (path, inode, size and ctime of each file, see seen.read_file_stamps) are read
+    # before the files. If a file changes after that, its stamp will differ at the next start.
     stamps = _reliable_stamps(folder)
     try:
         content = _read_agent(workdir, name)
@@ -139,7 +139,7 @@ def check_agent(folder: str) -> None:
 
 def check_owner(file_stat: os.stat_result, path: str, workdir: str) -> None:
     """Check that `path` belongs to this user or root, and that no other user may write to it.
-    `path` may be a file, a folder or a link. Raises UntrustedPath."""
+    `path` may be a file, a folder, a link or of any other type. Raises UntrustedPath."""
     _check_entry(file_stat, path, workdir, stat.S_IFMT(file_stat.st_mode), "names")
 
 

@@ -143,7 +143,8 @@ class Lab(ABC):
         """Start hosts and networks, and record their first processes in the lab's state.
 
         The processes that did start are recorded even if others did not. Then HostFailed is raised
-        for the first host or network that did not start. The error quotes the end of console.log.
+        for the first host or network that did not start. The error quotes the end of console.log of
+        a host; a network has none.
         """
         order: Order = {
             "root": str(self.root),

@@ -32,7 +32,7 @@ class NetworkOrder(TypedDict, total=False):
 class DiskOrder(TypedDict):
     """The root file system of one host, an overlay over `rootfs`.
 
-    All paths are paths of this machine, except the keys of `files`.
+    All paths are paths of this machine, except `shell` and the keys of `files`.
     """
 
     rootfs: str
@@ -61,7 +61,9 @@ class HostOrder(TypedDict):
 class Order(TypedDict):
     root: str
     networks: dict[str, NetworkOrder]
-    switch: int | None  # pid of the switch's process; None: this order starts the switch
+    # The pid of the switch's process. None: this order starts the switch, or the lab is a loopback
+    # lab, which has no switch.
+    switch: int | None
     hosts: list[HostOrder]
 
 

@@ -55,7 +55,8 @@ def group_by_key(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
 
 
 def group_equal(content_by_name: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
-    """Return a pair (all names that have this content, the content) for each different content."""
+    """Return a pair (all names that have this content, the content) for each different content, in
+    order of first appearance."""
     names_by_content = group_by_key((content, name) for name, content in content_by_name.items())
     return [(tuple(names), content) for content, names in names_by_content.items()]
 

@@ -98,7 +98,8 @@ def parse_moment(text: str, now: float | None = None) -> float:
     """Return the point in time in UTC seconds. `now`: the clock's time by default.
 
     `text`: a duration, which means so long before `now`; or a date, with or without a time. A time
-    without an offset is local time. A date without a time means midnight. Raises ValueError.
+    without an offset is local time. A date without a time means midnight, local time. Raises
+    ValueError.
     """
     match = _TIME.fullmatch(text)
     try:

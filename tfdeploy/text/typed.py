@@ -8,7 +8,7 @@ A record of `agent.wire` inside an answer is checked against a type that is buil
 own fields, so this type and the record always have the same fields. The records themselves have no
 checks, because every process of the agent loads them, and hosts do not have msgspec.
 
-No other module converts JSON from a host. A lock protects every call of msgspec: msgspec 0.22
+No other module converts JSON from a host. A lock protects every conversion here: msgspec 0.22
 crashes the process if two threads use a class for the first time at the same moment.
 pyproject.toml also allows older releases, in which the errors of msgspec are not ValueErrors.
 """
@@ -66,7 +66,7 @@ BigCount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
 Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-# UTC seconds. The limits are times in the years 69 and 5138, so that datetime can represent every
+# UTC seconds. The limits are times in the years 68 and 5138, so that datetime can represent every
 # allowed time. NaN and infinity are refused too.
 Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
 

@@ -20,7 +20,7 @@ _DURATION = re.compile(
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # (shortest duration that is shown in this unit, length of the unit, name of the unit), in seconds.
-# A duration of less than 2 days is shown in hours, because "47 h" is more precise than "1 d".
+# Between 1 and 2 days, a duration is shown in hours: "47 h" is more precise than "1 d".
 _PARTS = ((172800, 86400, "d"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s"))
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 

@@ -112,7 +112,7 @@ class Monitor:
                 try:
                     self.check_tasks(time.monotonic(), self._known)
                 except Exception:  # noqa: BLE001 - the run continues after any error
-                    # The check has failed, so it is unknown which tasks are stalled. None is
+                    # The check has failed, so it is unknown which tasks are stalled. So no task is
                     # reported.
                     threads.print_error_once("checking for stalled tasks")
                     self._publish({})

@@ -22,7 +22,7 @@ MOST_HOSTS = 32
 # Limits the time to connect, do the handshake and receive the answer, all together.
 WITHIN_S = 3 * listener.TIMEOUT_S
 _MOST_BYTES = 1 << 18  # the largest size of an answer, in bytes
-_MOST_WAITS = 64  # the longest list of awaited tasks that is accepted in an answer about one task
+_MOST_WAITS = 64  # an answer's list of the tasks for which one task waits is cut to this length
 
 
 class PeerSigns(NamedTuple):

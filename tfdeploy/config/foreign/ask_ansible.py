@@ -37,7 +37,8 @@ def run_ansible_inventory(path: Path) -> Node:
         ) from error
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise at.error(
-            f"ansible-inventory gave no answer: {error}", "run `ansible-inventory --list` by hand"
+            f"ansible-inventory gave no answer: {error}",
+            f"run `ansible-inventory -i {at.file} --list` by hand",
         ) from error
     return make_inventory(_groups_from_json(answer, at))
 

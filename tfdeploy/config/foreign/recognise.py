@@ -25,7 +25,8 @@ def read_inventory_tree(path: Path) -> Node:
     if tree is not None:
         return tree
     root = parse_yaml(text, path)
-    # Readers of other formats are imported only if the inventory is not in tfdeploy's own format.
+    # A YAML file in tfdeploy's own format needs no reader of Ansible's format, so `ansible_yaml` is
+    # not imported for it.
     if "hosts" in root.keys:
         return root
     from tfdeploy.config.foreign import ansible_yaml

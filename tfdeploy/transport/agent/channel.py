@@ -162,8 +162,8 @@ class FramedChannel:
         fence_number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if fence_number is None else {"fence": fence_number}
         if fence:
-            # An agent that receives the lock's number acquires the lock again. So the agent of
-            # this channel holds the lock from now on, even if the channel is new.
+            # An agent that receives the lock's number acquires the lock again if the verb needs it.
+            # So the agent of this channel may hold the lock from now on, even if the channel is new.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 

@@ -1,8 +1,9 @@
 """Build PROGRAM, which a host runs before it has the agent, on any Python 3.8 or newer.
 
-PROGRAM trusts no existing folder on the host. It runs an agent only after ownership.py has found
-that the folder has the right owner, and that its files are those of this version. A missing or
-damaged agent is installed first.
+PROGRAM trusts no existing folder on the host. It runs an agent only if ownership.py finds that no
+other user can change the folder, and that the hash of its files is the folder's name, so that they
+are those of this version. If seen.py finds that the files are the same as at the last such check,
+they are not read again. A missing or damaged agent is installed first.
 """
 
 from __future__ import annotations

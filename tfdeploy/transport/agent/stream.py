@@ -47,8 +47,8 @@ I = TypeVar("I")  # noqa: E741 - an item
 class Reply:
     """The frames of one answer that the caller has not taken yet.
 
-    `wait_for_room(is_full)`: waits until `is_full()` is False, which means that the backlog is
-    small again. The reader thread calls it.
+    `wait_for_room(is_full)`: a function in which the reader thread waits while `is_full()` is True,
+    which means that the backlog is too large. The function may return earlier.
     """
 
     def __init__(

@@ -138,7 +138,8 @@ class RsyncProcess:
     ) -> None:
         """Read all output. At the first output, close `until_connected`, because ssh is connected.
 
-        `until_connected` holds the slot that limits how many ssh connections are opened at once.
+        If the target has a jump host, `until_connected` holds a slot, which limits how many ssh
+        connections are opened at once through this jump host.
         """
         threads = [start_thread(work, process) for work in (self._send_names, self._read_stderr)]
         assert process.stdout is not None

@@ -31,9 +31,9 @@ class EarlyClosing:
 _RETRIES = "tfdeploy retries for up to {patience:g} s"
 
 
-# OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. After six
-# failed logins, the penalty is 30 s, so retries for 40 s succeed in the end. Retries do not make
-# the penalty longer.
+# OpenSSH 9.8 and newer send the same text for PerSourcePenalties and for MaxStartups. sshd enforces
+# only penalties of more than 15 s. After six failed logins, the penalty is 30 s, and retries for
+# 40 s last longer than that. Retries do not make the penalty longer.
 HELD_OFF = EarlyClosing(
     sentence=b"Not allowed at this time",
     patience_s=40.0,

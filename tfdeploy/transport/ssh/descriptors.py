@@ -39,7 +39,8 @@ def count_free() -> int:
 
 
 def descriptor_limit_error(error: BaseException) -> Refused | None:
-    """If `error` means that this process has too many open files, return an error that says so."""
+    """Return an error that says that this process has too many open files. Return None if `error`
+    has another cause."""
     if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
         return None
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
