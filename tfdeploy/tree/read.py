@@ -29,7 +29,7 @@ TRIES = 3  # a changing file is read at most this many times
 _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # number of files that a thread hashes at a time
 FileWithStat = tuple[str, os.stat_result]  # (path, its lstat)
-# (entry, line number of the first private key in the file's content or 0).
+# (entry, line number of the first private key in the file's content or 0, see key_blocks.py)
 HashedEntry = tuple[ManifestEntry, int]
 # If tfdeploy itself wrote a file (a report or a table), the hash cache stores the file's sha256
 # with this prefix.
