@@ -163,7 +163,7 @@ class FramedChannel:
         fence = {} if fence_number is None else {"fence": fence_number}
         if fence:
             # An agent that receives the lock's number acquires the lock again if the verb needs it.
-            # So the agent of this channel may hold the lock from now on, even if the channel is new.
+            # So this channel's agent may hold the lock from now on, even if the channel is new.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
