@@ -15,7 +15,7 @@ from tfdeploy.cli.state import open_run_store, remember_inventory
 from tfdeploy.config.foreign.setting_names import SETTING, translate_settings
 from tfdeploy.config.job import FILE
 from tfdeploy.errors import ConfigError, Refused, TfdeployError, UsageError
-from tfdeploy.machine.ownership import find_exposure
+from tfdeploy.machine.ownership import find_tamper_risk
 from tfdeploy.model.inventory import select_hosts
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def refuse_file_others_control(file: FoundFile, naming_flags: str) -> None:
     If the operator named the file, only a warning is printed. `naming_flags`: the flags that name
     the file. The error suggests repeating the command with these flags.
     """
-    exposure = find_exposure(file.path)
+    exposure = find_tamper_risk(file.path)
     if exposure is None:
         return
     itself = Path(exposure.path) == file.path
@@ -185,7 +185,7 @@ def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
         file = config.find_inventory(None, {}, None, Path.cwd(), job_file)
     except UsageError:
         return ""
-    return f" -i {_quote_relative(file.path)}" if find_exposure(file.path) else ""
+    return f" -i {_quote_relative(file.path)}" if find_tamper_risk(file.path) else ""
 
 
 def _quote_relative(path: Path) -> str:

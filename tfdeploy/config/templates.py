@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.config import reference
 from tfdeploy.config.schema import Key, LocatedValue
 from tfdeploy.model.inventory import Host
-from tfdeploy.text.names import fold_names, split_list
+from tfdeploy.text.names import fold_names, split_outside_brackets
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./@-]*\Z", re.ASCII)
 _NOT_PLAIN = ("yes", "no", "true", "false", "on", "off", "null")
@@ -62,7 +62,7 @@ def settings_as_yaml(host: Host, given: Mapping[str, LocatedValue]) -> dict[str,
 def roles_text(hosts_by_role: Mapping[str, Iterable[str]]) -> str:
     """Return the key `roles:` as YAML, with host names folded to ranges such as n[1-3]."""
     rows = [
-        f"\n  {role}: [{', '.join(map(quoted, split_list(fold_names(names))))}]"
+        f"\n  {role}: [{', '.join(map(quoted, split_outside_brackets(fold_names(names))))}]"
         for role, names in hosts_by_role.items()
     ]
     return f"roles:{''.join(rows)}"

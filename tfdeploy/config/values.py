@@ -23,7 +23,7 @@ from tfdeploy.text.allowed import (
     is_ip,
     is_printable_text,
 )
-from tfdeploy.text.names import MAX_NAMES, expand_ranges, split_list
+from tfdeploy.text.names import MAX_NAMES, expand_ranges, split_outside_brackets
 from tfdeploy.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, parse_rate
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63 characters, not beginning with - or ."
@@ -296,7 +296,7 @@ def _number_with_unit(
 def unfold_name_list(node: Node) -> list[tuple[str, Node]]:
     """Return (host name, location) for each name in the node. The node is a name, a range such as
     n[01-16], or a list of names and ranges."""
-    words = split_list(node.text.replace(" ", ","))
+    words = split_outside_brackets(node.text.replace(" ", ","))
     if len(words) > 1:
         shown = ", ".join(f'"{word}"' if "[" in word else word for word in words)
         raise node.wrong_value("a list of hosts", f"write it as {node.key}: [{shown}]")

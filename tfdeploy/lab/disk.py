@@ -104,7 +104,7 @@ def _write_accounts(etc: Path, spec: DiskOrder) -> None:
     )
 
 
-def _write_hostname_files(etc: Path, name: str, spec: DiskOrder) -> None:
+def _write_name_resolution_files(etc: Path, name: str, spec: DiskOrder) -> None:
     """Write /etc/hosts, /etc/hostname and /etc/resolv.conf of the host `name`."""
     for file in ("hosts", "hostname", "resolv.conf"):
         (etc / file).unlink(missing_ok=True)
@@ -166,7 +166,7 @@ def enter_new_root(name: str, spec: DiskOrder) -> None:
     _set_new_boot_id(root)
     mount("sysfs", root / "sys", "sysfs", READ_ONLY)
     _write_accounts(root / "etc", spec)
-    _write_hostname_files(root / "etc", name, spec)
+    _write_name_resolution_files(root / "etc", name, spec)
     for target, source in spec["files"].items():
         inside = root / target.lstrip("/")
         inside.parent.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ def _refuse_invalid_settings(wanted_lab: LabState, host_count: int) -> None:
         capabilities.require_isolated(host_count)
 
 
-def _create(root: Path, wanted_lab: LabState, host_count: int) -> LabState:
+def _initialize_lab(root: Path, wanted_lab: LabState, host_count: int) -> LabState:
     """Plan the hosts of a new lab, make its folder, and return its state.
 
     If the hosts boot from this machine's root file system, raises Refused if the interpreter does
@@ -157,7 +157,7 @@ def create_or_revive(
         if lab_state:
             _refuse_other_settings(lab_state, wanted, count)
         else:
-            lab_state = _create(root, wanted, count)
+            lab_state = _initialize_lab(root, wanted, count)
             state.save(root, lab_state)
         lab = _open_lab(root, lab_state)
         lab.write_files()

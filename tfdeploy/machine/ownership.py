@@ -16,7 +16,7 @@ from tfdeploy.agent.seen import OTHERS_WRITE, can_others_replace_entries, lstat_
 _ACL = "system.posix_acl_access"
 
 
-class Exposure(NamedTuple):
+class TamperRisk(NamedTuple):
     """A file, folder or link (`path`) that another user can change.
 
     `what`: a sentence that names the owner of `path`, or who may write to it.
@@ -30,7 +30,7 @@ class Exposure(NamedTuple):
     is_foreign: bool
 
 
-def find_exposure(path: Path) -> Exposure | None:
+def find_tamper_risk(path: Path) -> TamperRisk | None:
     """Return the first folder, link or file on the absolute path that another user can change.
 
     Return None if there is none, or if the path does not exist. Both a link and the path that it
@@ -39,20 +39,20 @@ def find_exposure(path: Path) -> Exposure | None:
     """
     with contextlib.suppress(OSError):
         for component, file_stat in lstat_ancestors_from_root(f"{Path.cwd() / path}/x"):
-            exposure = _find_path_exposure(component, file_stat)
+            exposure = _find_path_tamper_risk(component, file_stat)
             if exposure is not None:
                 return exposure
     return None
 
 
-def find_folder_exposure(folder: Path) -> Exposure | None:
+def find_folder_tamper_risk(folder: Path) -> TamperRisk | None:
     """Return the first thing that lets other users change a folder that must be private, or None.
 
     The folder, the folders directly in it, and the path to it are checked. Another user must not
     even be able to add files to the folder. So the folder counts as exposed if it is like /tmp:
     everybody may add files, but the sticky bit protects the files of others.
     """
-    exposure = find_exposure(folder)
+    exposure = find_tamper_risk(folder)
     if exposure is not None:
         return exposure
     with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
             file_stat = os.stat(path)
             exposure = _find_foreign_owner(path, file_stat) or _find_other_writers(path, file_stat)
             if exposure is None and os.path.islink(path):
-                exposure = find_exposure(Path(path))
+                exposure = find_tamper_risk(Path(path))
             if exposure is not None:
                 return exposure
     return None
@@ -85,10 +85,10 @@ def _trusted_users() -> tuple[int, ...]:
     return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
 
 
-def _find_path_exposure(path: str, file_stat: os.stat_result) -> Exposure | None:
-    """Return an Exposure if another user can change `path`, else None.
+def _find_path_tamper_risk(path: str, file_stat: os.stat_result) -> TamperRisk | None:
+    """Return a TamperRisk if another user can change `path`, else None.
 
-    `path` is one step of the path that `find_exposure` checks: a folder, a link or a file.
+    `path` is one step of the path that `find_tamper_risk` checks: a folder, a link or a file.
     """
     exposure = _find_foreign_owner(path, file_stat)
     if exposure is not None or stat.S_ISLNK(file_stat.st_mode):
@@ -98,8 +98,8 @@ def _find_path_exposure(path: str, file_stat: os.stat_result) -> Exposure | None
     return _find_other_writers(path, file_stat)
 
 
-def _find_foreign_owner(path: str, file_stat: os.stat_result) -> Exposure | None:
-    """Return an Exposure if the owner of `path` is not trusted, else None."""
+def _find_foreign_owner(path: str, file_stat: os.stat_result) -> TamperRisk | None:
+    """Return a TamperRisk if the owner of `path` is not trusted, else None."""
     trusted = _trusted_users()
     if file_stat.st_uid in trusted:
         return None
@@ -109,7 +109,7 @@ def _find_foreign_owner(path: str, file_stat: os.stat_result) -> Exposure | None
     if stat.S_ISDIR(file_stat.st_mode) and is_outside_container(file_stat.st_uid):
         return None
     flag = "-h " if stat.S_ISLNK(file_stat.st_mode) else ""
-    return Exposure(
+    return TamperRisk(
         path,
         f"{path} belongs to user {_account_name(pwd.getpwuid, file_stat.st_uid)}",
         f"sudo chown {flag}{_account_name(pwd.getpwuid, trusted[0])} {shlex.quote(path)}",
@@ -117,8 +117,8 @@ def _find_foreign_owner(path: str, file_stat: os.stat_result) -> Exposure | None
     )
 
 
-def _find_other_writers(path: str, file_stat: os.stat_result) -> Exposure | None:
-    """Return an Exposure if the mode of `path` lets other users write to it, else None."""
+def _find_other_writers(path: str, file_stat: os.stat_result) -> TamperRisk | None:
+    """Return a TamperRisk if the mode of `path` lets other users write to it, else None."""
     if not file_stat.st_mode & OTHERS_WRITE:
         return None
     bits = ""
@@ -135,7 +135,7 @@ def _find_other_writers(path: str, file_stat: os.stat_result) -> Exposure | None
         if "o" in bits
         else f"the group {_account_name(grp.getgrgid, file_stat.st_gid)}"
     )
-    return Exposure(
+    return TamperRisk(
         path,
         f"{path} may be written to by {who}",
         f"chmod {bits}-w {shlex.quote(path)}",

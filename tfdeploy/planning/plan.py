@@ -46,7 +46,7 @@ from tfdeploy.planning.program import (
     task_identity,
 )
 from tfdeploy.planning.program.compat import Compat
-from tfdeploy.planning.seats import probed_hosts, requested_roles
+from tfdeploy.planning.seats import requested_roles, require_probed_hosts
 from tfdeploy.planning.source import source, syntax
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import SharedByTasks, host_plan, task_plan
@@ -164,7 +164,7 @@ def make_plan(
 def _place_tasks(inputs: _Inputs) -> _PlacedTasks:
     """Decide which host and GPUs each task gets, and on which host training resumes."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
-    hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
+    hosts = require_probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
     seats, resume_point = keep.seat_tasks_and_find_resume_point(
         requested, hosts, inputs.facts, inputs.job, inputs.options
     )

@@ -44,7 +44,7 @@ def seats_if_gpus_free(inventory: Inventory, job: Job, facts: FactsByHost) -> Se
         name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus))
         for name, each in facts.items()
     }
-    hosts = probed_hosts(inventory, checks.require_mode(job), idle)
+    hosts = require_probed_hosts(inventory, checks.require_mode(job), idle)
     seats, _ = keep.seat_tasks_and_find_resume_point(
         requested, hosts, idle, job, Options(ignore_keep=True)
     )
@@ -61,7 +61,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
     return tuple(host.name for host in inventory.hosts if host.name in names)
 
 
-def probed_hosts(inventory: Inventory, mode: Mode, facts: FactsByHost) -> dict[str, Host]:
+def require_probed_hosts(inventory: Inventory, mode: Mode, facts: FactsByHost) -> dict[str, Host]:
     """Return {name: host} for the hosts to probe. Raises Refused if `facts` lacks one of them."""
     asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}

@@ -23,7 +23,7 @@ def patch_module(socket_module: Any) -> None:
     """Patch the module socket. If a file of the program asks for the host name, it gets the host
     name that the plan assigns."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
-    if not written or not task.is_cluster_planned():
+    if not written or not task.replaces_program_cluster():
         return
     folder, real = os.path.realpath(os.getcwd()) + os.sep, socket_module.gethostname()
     is_address = bool(_ADDRESS.fullmatch(written))

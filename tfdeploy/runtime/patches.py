@@ -54,7 +54,7 @@ def patches_by_module() -> Dict[str, Tuple[str, ...]]:
     """Return a mapping from module names to the names of the patches that this task needs."""
     tables = [
         _ALWAYS,
-        *([_PLANNED_CLUSTER] if task.is_cluster_planned() else []),
+        *([_PLANNED_CLUSTER] if task.replaces_program_cluster() else []),
         *([_VERSION1] if task.is_version1() else []),
     ]
     patches_by_name: Dict[str, Tuple[str, ...]] = {}

@@ -12,7 +12,7 @@ from .wrapping import wrap_function
 def patch_module(session_module: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that sessions connect to the cluster of
     the plan."""
-    if not task.is_cluster_planned():
+    if not task.replaces_program_cluster():
         return
 
     @wrap_function(session_module.BaseSession, "__init__")

@@ -55,7 +55,7 @@ def is_version1() -> bool:
     return os.environ.get("TFDEPLOY_TASK_COMPAT") == "v1"
 
 
-def is_cluster_planned() -> bool:
+def replaces_program_cluster() -> bool:
     """Return True if the cluster of the plan replaces a cluster that is written in the program."""
     return os.environ.get("TFDEPLOY_TASK_CLUSTER") == "planned"
 
@@ -63,7 +63,7 @@ def is_cluster_planned() -> bool:
 def save_tf_config() -> None:
     """Save the TF_CONFIG of the plan, so that this process and its child processes can still read
     it after the program has overwritten TF_CONFIG."""
-    if is_cluster_planned() and "TF_CONFIG" in os.environ:
+    if replaces_program_cluster() and "TF_CONFIG" in os.environ:
         os.environ.setdefault(_PLANNED, os.environ["TF_CONFIG"])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfdeploy.errors import Refused
 from tfdeploy.machine.folders import home_folder
-from tfdeploy.machine.ownership import find_folder_exposure
+from tfdeploy.machine.ownership import find_folder_tamper_risk
 
 
 def state_root(environ: Mapping[str, str]) -> Path:
@@ -34,7 +34,7 @@ def refuse_exposed_state_root(root: Path) -> None:
 
     By changing the stored plans, that user could make tfdeploy start other programs on the hosts.
     """
-    exposure = find_folder_exposure(root)
+    exposure = find_folder_tamper_risk(root)
     if exposure is None:
         return
     exposed_path, name = Path(exposure.path), shlex.quote(str(root))

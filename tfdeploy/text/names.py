@@ -158,7 +158,7 @@ def _parse_spans(inner: str, text: str) -> list[tuple[int, int, int]]:
     return spans
 
 
-def split_list(text: str) -> tuple[str, ...]:
+def split_outside_brackets(text: str) -> tuple[str, ...]:
     """Split at commas, except those inside brackets, and strip blanks."""
     parts = re.findall(r"(?:\[[^\[\]]*\]|[^,])+", text)
     return tuple(part.strip() for part in parts if part.strip())
@@ -182,7 +182,7 @@ def match_names(
     `flag`, `kind` ("host" or "task") and `of` (" of RUN") are only for error messages. Raises
     UsageError if a pattern is malformed or matches nothing.
     """
-    parts = split_list(patterns)
+    parts = split_outside_brackets(patterns)
     if not parts:
         raise UsageError(
             "an empty pattern", where=f"{flag} {patterns!r}", next=f"{flag} {EXAMPLES[kind]}"

@@ -255,7 +255,7 @@ class SshFleet:
             entry = self._entry(host)
             if not retries and (error := self._recent_timeout(entry)):
                 return error
-            with entry.use():
+            with entry.count_user():
                 session = self.session(host)
                 with slots.slot():
                     if slots.closed:
@@ -319,7 +319,7 @@ class _HostEntry:
         self._counting = threading.Lock()
 
     @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
+    def count_user(self) -> Iterator[None]:
         """Count this thread as a user of the session during the `with` block."""
         with self._counting:
             self.users += 1

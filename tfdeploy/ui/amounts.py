@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.text.units import format_bytes, format_count, format_roughly, list_first
 
 if TYPE_CHECKING:
-    from tfdeploy.model.progress.task_progress import TransferTotals
+    from tfdeploy.model.progress.task_progress import CombinedTransfers
 
 __all__ = [
     "format_bytes",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-def format_transfer(totals: TransferTotals, after_total: str = "") -> str:
+def format_transfer(totals: CombinedTransfers, after_total: str = "") -> str:
     """Return the progress of a transfer as text: '12 MB of 60 MB, 5.0 MB/s, 9.6 s left'.
     `after_total`: a text to insert after the total number of bytes."""
     parts = [

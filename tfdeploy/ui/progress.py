@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.task_progress import HostProgress, TransferTotals, sum_transfers
+from tfdeploy.model.progress.task_progress import CombinedTransfers, HostProgress, sum_transfers
 from tfdeploy.text.names import fold_names
 from tfdeploy.ui.amounts import format_bytes, format_count, format_transfer
 from tfdeploy.ui.cells import Row, Span, fit_row, pad_or_cut
@@ -234,7 +234,7 @@ def _hidden_hosts_row(hosts: list[HostProgress], width: int) -> Row:
     return fit_row([head, Span(f" {', '.join(parts)}", "dim")], width)
 
 
-def _bar_row(name: str, totals: TransferTotals, width: int, details: str, mark: str = "") -> Row:
+def _bar_row(name: str, totals: CombinedTransfers, width: int, details: str, mark: str = "") -> Row:
     """Return a row with a bar, cut to `width` columns: 'n2   ######...... 12 MB of 60 MB, 5.0 MB/s,
     9.6 s left  code'. A narrow row has a percentage in place of the bar."""
     sent, total = totals[:2]

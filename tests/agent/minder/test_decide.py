@@ -11,7 +11,7 @@ import pytest
 from tfdeploy.agent.mesh.shared_state import MAX_ROUND, KnownRunState, next_attempt
 from tfdeploy.agent.minder.actions import (
     AbortRun,
-    CommitRun,
+    AnnounceCommit,
     EndTask,
     EnterPhase,
     HostRunView,
@@ -106,11 +106,11 @@ CASES = {
     "started, waiting": (view("started"), []),
     "started, commit": (
         view("started", words={"commit": {}}),
-        [CommitRun(), EnterPhase("committed")],
+        [AnnounceCommit(), EnterPhase("committed")],
     ),
     "started, another host was told": (
         view("started", KnownRunState(committed=True)),
-        [CommitRun(), EnterPhase("committed")],
+        [AnnounceCommit(), EnterPhase("committed")],
     ),
     "prepared, another host was told": (
         view("prepared", KnownRunState(committed=True), ps=NEW, w1=NEW),

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.machine.ownership import find_exposure, find_folder_exposure, is_writable_by_others
+from tfdeploy.machine.ownership import (
+    find_folder_tamper_risk,
+    find_tamper_risk,
+    is_writable_by_others,
+)
 
 STRANGER = 64001
 
@@ -78,13 +82,13 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("change", CHANGES)
 def test_path_writable_by_other_user_is_named_with_command(file: Path, change: str) -> None:
-    assert find_exposure(file) is None
+    assert find_tamper_risk(file) is None
     do, message, fix = CHANGES[change]
     do(file)
-    exposure = find_exposure(file)
+    exposure = find_tamper_risk(file)
     assert exposure is not None and message in exposure.what and exposure.fix.startswith(fix)
     subprocess.run(["sh", "-c", exposure.fix.removeprefix("sudo ")], check=True)
-    assert find_exposure(file) is None
+    assert find_tamper_risk(file) is None
 
 
 @pytest.mark.needs("other accounts")
@@ -94,17 +98,17 @@ def test_file_in_sticky_folder_of_root_is_safe_but_folder_is_not_private(
 ) -> None:
     os.chown(file.parent, -1, STRANGER)
     file.parent.chmod(mode)
-    assert find_exposure(file) is None and is_writable_by_others(file.parent)
-    exposure = find_folder_exposure(file.parent)
+    assert find_tamper_risk(file) is None and is_writable_by_others(file.parent)
+    exposure = find_folder_tamper_risk(file.parent)
     assert exposure is not None and not exposure.is_foreign
 
 
 @pytest.mark.needs("other accounts")
 def test_subfolder_is_checked(tmp_path: Path) -> None:
     (tmp_path / "state/runs").mkdir(parents=True)
-    assert find_folder_exposure(tmp_path / "state") is None
+    assert find_folder_tamper_risk(tmp_path / "state") is None
     os.chown(tmp_path / "state/runs", STRANGER, -1)
-    exposure = find_folder_exposure(tmp_path / "state")
+    exposure = find_folder_tamper_risk(tmp_path / "state")
     assert exposure is not None and exposure.is_foreign and exposure.path.endswith("/runs")
 
 
@@ -114,20 +118,20 @@ def test_private_group_of_trusted_user_is_trusted(
 ) -> None:
     # The file belongs to a user and to the user's own group, such as root:root.
     file.chmod(0o664)
-    assert find_exposure(file) is None
+    assert find_tamper_risk(file) is None
     # In a container, it is possible that neither the uid nor the gid has a name.
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
     os.chown(file, STRANGER, STRANGER)
-    assert find_exposure(file) is None
+    assert find_tamper_risk(file) is None
     os.chown(file, STRANGER, STRANGER + 1)
-    assert find_exposure(file) is not None
+    assert find_tamper_risk(file) is not None
 
 
 @pytest.mark.needs("other accounts")
 def test_access_list_is_checked_in_private_group(file: Path) -> None:
     file.chmod(0o664)
     _list_a_stranger(file)
-    exposure = find_exposure(file)
+    exposure = find_tamper_risk(file)
     assert exposure is not None and "chmod g-w" in exposure.fix
 
 
@@ -137,12 +141,12 @@ def test_sudo_trusts_files_of_caller_only_for_caller(
 ) -> None:
     os.chown(file, STRANGER, -1)
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
-    assert find_exposure(file) is None
+    assert find_tamper_risk(file) is None
     monkeypatch.setattr(os, "geteuid", lambda: STRANGER + 1)
-    assert find_exposure(file) is not None
+    assert find_tamper_risk(file) is not None
 
 
 def test_missing_file_is_no_exposure(tmp_path: Path) -> None:
-    assert find_exposure(tmp_path / "none/at/all") is None
+    assert find_tamper_risk(tmp_path / "none/at/all") is None
     (tmp_path / "loop").symlink_to("loop")
-    assert find_exposure(tmp_path / "loop") is None
+    assert find_tamper_risk(tmp_path / "loop") is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.errors import UsageError
-from tfdeploy.text.names import expand_ranges, fold_names, split_list
+from tfdeploy.text.names import expand_ranges, fold_names, split_outside_brackets
 
 UNFOLDED = {
     "n1": "n1",
@@ -86,9 +86,11 @@ NAMES = st.from_regex(r"[a-c]{0,2}(0{0,2}[0-9]{1,3})?[a-c]?", fullmatch=True).fi
 
 @given(st.lists(NAMES, unique=True, max_size=30))
 def test_folded_names_unfold_to_same_names(names):
-    unfolded = [name for part in split_list(fold_names(names)) for name in expand_ranges(part)]
+    unfolded = [
+        name for part in split_outside_brackets(fold_names(names)) for name in expand_ranges(part)
+    ]
     assert sorted(unfolded) == sorted(names)
 
 
 def test_lists_are_split_outside_brackets():
-    assert split_list("n1, gpu[03-10,12],,w*") == ("n1", "gpu[03-10,12]", "w*")
+    assert split_outside_brackets("n1, gpu[03-10,12],,w*") == ("n1", "gpu[03-10,12]", "w*")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.text.allowed import NAME
-from tfdeploy.text.names import expand_ranges, fold_names, split_list
+from tfdeploy.text.names import expand_ranges, fold_names, split_outside_brackets
 from tfdeploy.text.nexts import merge_next_commands
 
 
@@ -78,7 +78,9 @@ def test_folded_commands_name_same_hosts(hosts: list[str]) -> None:
     if hosts:
         (line,) = lines
         *_, pattern = shlex.split(line)
-        assert {name for part in split_list(pattern) for name in expand_ranges(part)} == set(hosts)
+        assert {
+            name for part in split_outside_brackets(pattern) for name in expand_ranges(part)
+        } == set(hosts)
         assert pattern == fold_names(hosts)
     else:
         assert lines == []

@@ -55,7 +55,7 @@ class SecretMask:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
         text = held + chunk if held else chunk
-        visible = unseen.find_visible_text(text)
+        visible = unseen.strip_invisible_bytes(text)
         return self._mask_until(
             stream, text, masked, self._incomplete_secret_start(text, visible), visible
         )
@@ -64,7 +64,7 @@ class SecretMask:
         """Return the bytes that were held back, with secrets masked. Called at the end of the
         stream."""
         held, masked = self._held.pop(stream, (b"", 0))
-        return self._mask_until(stream, held, masked, len(held), unseen.find_visible_text(held))
+        return self._mask_until(stream, held, masked, len(held), unseen.strip_invisible_bytes(held))
 
     def _mask_until(
         self, stream: int, text: bytes, masked: int, cut: int, visible: Optional[VisibleText]

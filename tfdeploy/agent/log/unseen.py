@@ -77,7 +77,7 @@ class VisibleText:
         return self._shifts[bisect.bisect_right(self._begins, position) - 1]
 
 
-def find_visible_text(whole: bytes) -> Optional[VisibleText]:
+def strip_invisible_bytes(whole: bytes) -> Optional[VisibleText]:
     """Return the visible part of the bytes, or None if a terminal shows all of them.
 
     An incomplete escape sequence at the end counts as invisible, because the next bytes may

@@ -160,7 +160,7 @@ class EnterPhase(NamedTuple):
     phase: str
 
 
-class CommitRun(NamedTuple):
+class AnnounceCommit(NamedTuple):
     """Tell all hosts that the run is committed: from now on, it continues even if the control
     machine cannot be reached."""
 
@@ -178,7 +178,7 @@ Action = Union[
     EndTask,
     ReapTask,
     EnterPhase,
-    CommitRun,
+    AnnounceCommit,
     AbortRun,
     GiveUpTask,
     AnnounceRound,

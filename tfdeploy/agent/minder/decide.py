@@ -21,7 +21,7 @@ from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.minder.actions import (
     AbortRun,
     Action,
-    CommitRun,
+    AnnounceCommit,
     EndTask,
     EnterPhase,
     HostRunView,
@@ -115,7 +115,7 @@ def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
         ]
     if view.phase == "started":
         if known.committed or "commit" in orders:
-            return [CommitRun(), EnterPhase("committed")]
+            return [AnnounceCommit(), EnterPhase("committed")]
         if _seconds_since(view, "started") >= part.commit_within_s:
             return [
                 AbortRun(

@@ -56,7 +56,7 @@ class ActionExecutor:
             actions.ReportMinderChange: self._share_host_report,
             actions.ReportTasksLost: self._share_host_report,
             actions.EnterPhase: self._enter_phase,
-            actions.CommitRun: self._commit,
+            actions.AnnounceCommit: self._commit,
             actions.AbortRun: self._abort,
         }
 
@@ -164,7 +164,7 @@ class ActionExecutor:
         )
         return True
 
-    def _commit(self, action: actions.CommitRun) -> bool:
+    def _commit(self, action: actions.AnnounceCommit) -> bool:
         self.replace_and_share_state(self._store.known._replace(committed=True))
         return True
 

@@ -108,7 +108,7 @@ class Firewall:
     def create_table_if_missing(self) -> None:
         """Create the table, unless an earlier minder has created it, and return once it exists.
         Raises FirewallRefused, OSError."""
-        if self._is_nft_reading() and not self._check_nft_command() and self._has_table():
+        if self._is_nft_reading() and not self._find_nft_command() and self._has_table():
             return
         self._create_table(WITHIN_S)
 
@@ -147,7 +147,7 @@ class Firewall:
 
     def _create_table(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        problem = self._check_nft_command()
+        problem = self._find_nft_command()
         if problem:
             raise FirewallRefused(problem)
         for _ in range(_TRIES):
@@ -169,7 +169,7 @@ class Firewall:
                 time.sleep(_POLL_S)
         raise FirewallRefused("nft: " + problem)
 
-    def _check_nft_command(self) -> str:
+    def _find_nft_command(self) -> str:
         """Find a command line that starts nft, unless an earlier call has found one. Return "" if
         nft can be started. Otherwise return why it cannot be started."""
         refused = ""

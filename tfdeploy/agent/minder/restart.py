@@ -138,7 +138,7 @@ def decide_restart(
         same = "attempts %d and %d failed with the same error before their first step: %s%s"
         reason = same % (status.attempt - 1, status.attempt, how, before)
         return RestartDecision(GIVE_UP, reason)
-    if peer.on_death == "gang" or _has_gang_member_finished(part, known, peer):
+    if peer.on_death == "gang" or _has_other_gang_member_succeeded(part, known, peer):
         if number >= MAX_ROUND:
             return RestartDecision(
                 GIVE_UP,
@@ -170,7 +170,9 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
     return part.restart_max > 0 and peer.on_death != ""
 
 
-def _has_gang_member_finished(part: wire.HostPart, known: KnownRunState, peer: wire.Peer) -> bool:
+def _has_other_gang_member_succeeded(
+    part: wire.HostPart, known: KnownRunState, peer: wire.Peer
+) -> bool:
     """Return True if another task of the gang has succeeded and will not run again. `peer` then
     cannot restart alone, because its TensorFlow session would wait for that other task for ever.
     Return False if `peer` is in no gang."""

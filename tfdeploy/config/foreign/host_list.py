@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.config import values
 from tfdeploy.config.node import Node
 from tfdeploy.errors import ConfigError
-from tfdeploy.text.names import split_list
+from tfdeploy.text.names import split_outside_brackets
 
 SLURM = "@slurm"
 _IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"
@@ -48,7 +48,7 @@ def split_hosts(node: Node) -> list[Node]:
 
     Raises ConfigError.
     """
-    return [host for word in split_list(node.text) for host in expand_host(word, node)]
+    return [host for word in split_outside_brackets(node.text) for host in expand_host(word, node)]
 
 
 def expand_host(word: str, node: Node) -> list[Node]:

@@ -161,7 +161,7 @@ class Transfer:
         return (self.total_bytes - self.sent_bytes) / rate
 
 
-class TransferTotals(NamedTuple):
+class CombinedTransfers(NamedTuple):
     """The totals of several transfers. `remaining_s`: seconds until the last of them ends."""
 
     sent_bytes: int
@@ -170,7 +170,7 @@ class TransferTotals(NamedTuple):
     remaining_s: float | None
 
 
-def sum_transfers(transfers: Iterable[Transfer]) -> TransferTotals:
+def sum_transfers(transfers: Iterable[Transfer]) -> CombinedTransfers:
     """Return the totals of transfers that run in parallel. The remaining time is not less than that
     of the slowest transfer."""
     every = list(transfers)
@@ -178,7 +178,7 @@ def sum_transfers(transfers: Iterable[Transfer]) -> TransferTotals:
     rates = [t.bytes_per_s for t in every if t.is_active and t.bytes_per_s]
     rate = sum(rates) if rates else None
     left_s = [t.remaining_s for t in every if t.remaining_s is not None]
-    return TransferTotals(
+    return CombinedTransfers(
         sent, total, rate, max([(total - sent) / rate, *left_s]) if rate else None
     )
 

@@ -85,7 +85,7 @@ def make_stop_plan(fleet: Fleet, request: PlanRequest, silent_hosts: Hosts) -> P
     """
     groups = _group_equal_plans(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
-    plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
+    plan, holders = groups[0] if len(groups) == 1 else (_stand_in_plan(request), [])
     plan = _with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.inventory_hosts)
     return add_missing_hosts(
         plan, request.holders if len(holders) > 1 else (*request.holders, *silent_hosts)
@@ -184,7 +184,7 @@ def _different_plans_error(run: str, groups: list[list[str]]) -> DifferentPlans:
     )
 
 
-def _empty_plan(request: PlanRequest) -> Plan:
+def _stand_in_plan(request: PlanRequest) -> Plan:
     """Return a plan without hosts and tasks, for a run whose plan is unreadable or ambiguous."""
     return Plan(
         run=request.run,

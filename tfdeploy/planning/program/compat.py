@@ -176,7 +176,7 @@ def _shows_version1(use: NameUse, run: Reached, *, uses_compat_v1: bool) -> bool
     TensorFlow 2 lacks counts only if every run of the program executes this use.
     """
     of_version0 = removed_names.is_of_version0(use.name)
-    absent = of_version0 or removed_names.replacement(use.name) is not None
+    absent = of_version0 or removed_names.replacement_hint(use.name) is not None
     if not absent or absent_names.is_recent(use):
         return of_version0 or has_name_or_parent(use.name, VERSION1)
     return not uses_compat_v1 or (id(use.node) in run.nodes and not use.binds)

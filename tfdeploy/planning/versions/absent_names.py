@@ -48,7 +48,7 @@ def find_missing_names(
     it.
     """
     for use in uses:
-        instead = removed_names.replacement(use.bare_name)
+        instead = removed_names.replacement_hint(use.bare_name)
         package = removed_names.supplying_package(use.bare_name)
         since = removed_names.removed_since(use.bare_name)
         present = since and all(version_numbers(each.tensorflow) < since for each in hosts.values())

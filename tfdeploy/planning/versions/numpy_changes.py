@@ -79,7 +79,7 @@ def _where_array_is_number(program: Program) -> str:
         single = {
             name
             for node in assigned
-            if _has_one_element(node.value)
+            if _makes_one_element_variable(node.value)
             for name in target_names(node.targets)
         }
         fetched = {name for node in assigned for name in _one_element_names(node, single)}
@@ -93,7 +93,7 @@ def _where_array_is_number(program: Program) -> str:
     return ""
 
 
-def _has_one_element(value: ast.expr) -> bool:
+def _makes_one_element_variable(value: ast.expr) -> bool:
     """Return whether the expression makes a TensorFlow variable that has a single element.
 
     Examples: `tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`.

@@ -43,7 +43,7 @@ def handle_missing_names(module: Any, prefix: str) -> None:
             if prefix.startswith("contrib.") or full in removed_names.RENAMED:
                 setattr(module, name, supply.resolve_name(full))
                 return getattr(module, name)
-            if removed_names.replacement(full) is not None:
+            if removed_names.replacement_hint(full) is not None:
                 raise AttributeError(format_error(full))
         if before is not None:
             return before(name)
@@ -59,7 +59,7 @@ class StandInModuleFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         full = name[len(_PREFIX) :]
         if not name.startswith(_PREFIX) or not (
-            supply.is_module(full) or removed_names.replacement(full)
+            supply.is_module(full) or removed_names.replacement_hint(full)
         ):
             return None
         if not _can_import_stand_in(full):

@@ -27,7 +27,7 @@ _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 def format_error(name: str) -> str:
     """Return the error message for a missing name. `name`: the name without the leading `tf.`."""
-    where, instead = find_call_site(), removed_names.replacement(name) or "nothing"
+    where, instead = find_call_site(), removed_names.replacement_hint(name) or "nothing"
     return "%stf.%s is not in TensorFlow 2; in its place: %s" % (
         where + ": " if where else "",
         name,

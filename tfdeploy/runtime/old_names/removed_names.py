@@ -290,10 +290,13 @@ def supplying_package(name: str) -> Optional[str]:
 def has_stand_in(name: str) -> bool:
     """Return True if an import of `name` returns a stand-in, an object that raises an error only
     when the program uses the object."""
-    return name.split(".")[0] in ("contrib", "examples", "models") and replacement(name) is not None
+    return (
+        name.split(".")[0] in ("contrib", "examples", "models")
+        and replacement_hint(name) is not None
+    )
 
 
-def replacement(name: str) -> Optional[str]:
+def replacement_hint(name: str) -> Optional[str]:
     """Return what to write instead of `name`. Return None for a name that tfdeploy supplies, and
     for a name that TensorFlow 2 may still have."""
     if is_supplied(name):

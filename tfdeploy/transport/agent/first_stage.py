@@ -138,7 +138,7 @@ def install_if_missing(workdir, name):
 """
 
 
-def _read_agent_source(module: str) -> bytes:
+def _source_without_agent_imports(module: str) -> bytes:
     """Return the source of `tfdeploy.agent.MODULE` without its imports of other agent modules.
 
     These imports can be left out. PROGRAM already contains the modules that its code uses. The
@@ -149,14 +149,14 @@ def _read_agent_source(module: str) -> bytes:
 
 _REST = (
     _FUTURE
-    + _read_agent_source("ownership")
+    + _source_without_agent_imports("ownership")
     + _INSTALL
-    + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_read_agent_source('mending')!r}\n".encode()
+    + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_source_without_agent_imports('mending')!r}\n".encode()
 )
 PROGRAM = (
     _FUTURE
     + _BEGIN
-    + _read_agent_source("seen")
+    + _source_without_agent_imports("seen")
     + b"REST = "
     + repr(_REST).encode()
     + b"\n"

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tfdeploy.errors import ConfigError
-from tfdeploy.machine.ownership import find_exposure
+from tfdeploy.machine.ownership import find_tamper_risk
 
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
 # These keywords change no value that tfdeploy uses.
@@ -170,7 +170,7 @@ def _config_option() -> list[str]:
         return []
     # ssh checks who may write its default configuration file, but does not check a file that -F
     # names.
-    exposure = find_exposure(Path(config))
+    exposure = find_tamper_risk(Path(config))
     if exposure is not None:
         raise ConfigError(
             f"{exposure.what}, and {config} decides what runs under your account",

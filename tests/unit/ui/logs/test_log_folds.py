@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.text.names import expand_ranges, split_list
+from tfdeploy.text.names import expand_ranges, split_outside_brackets
 from tfdeploy.ui.logs.log_folds import MOST_LINES, WINDOW_S, LineFolder
 
 
@@ -88,7 +88,7 @@ def test_unfolded_lines_of_each_task_are_in_order(
         lines_of_worker = [
             log_line.line
             for log_line in shown
-            for part in split_list(log_line.task)
+            for part in split_outside_brackets(log_line.task)
             if f"worker:{worker}" in expand_ranges(part)
         ]
         assert lines_of_worker == [

@@ -226,7 +226,7 @@ class GuardedPorts:
         if order is not None:
             agent_index, task_index = order
             addresses = (*self._planned, *self.host_by_ip)
-            steering.attach_filter(
+            steering.attach_reuseport_filter(
                 self._held[port], peer_filter.build_filter(addresses, task_index, agent_index)
             )
 

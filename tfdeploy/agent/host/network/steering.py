@@ -26,7 +26,7 @@ _CONNECTIONS = 8
 _TIMEOUT_S = 1.0  # limits the time of each test connection
 
 
-def attach_filter(
+def attach_reuseport_filter(
     listener: socket.socket, instructions: "Iterable[peer_filter.Instruction]"
 ) -> None:
     """Attach a BPF program to the socket `listener` and to all other sockets that listen on the
@@ -46,7 +46,7 @@ def find_filter_problem() -> str:
     try:
         with sockets.hold_port(0) as holder:
             port = holder.getsockname()[1]
-            attach_filter(holder, peer_filter.build_filter((), 1, 0))
+            attach_reuseport_filter(holder, peer_filter.build_filter((), 1, 0))
             holder.listen(8)
             with sockets.hold_port(port, may_be_bound=True) as server:
                 server.listen(8)
@@ -78,7 +78,7 @@ def most_instructions() -> int:
     for length in _LENGTHS:
         try:
             with sockets.hold_port(0) as holder:
-                attach_filter(holder, [(0x06, 0, 0, 0)] * length)
+                attach_reuseport_filter(holder, [(0x06, 0, 0, 0)] * length)
             return length
         except OSError:
             continue

@@ -68,7 +68,7 @@ def abort_run(call: Call) -> Answer:
         reason = call.text("reason", "rolled back")
         if read_phase(paths) != "ended" or _has_minder(paths):
             _write_end_order(paths, "abort", reason=reason)
-        survivors = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
+        survivors = _ensure_ended(paths, paths.part().stop_grace_s, reason)
     except (VerbError, HostPartMissing) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
@@ -121,7 +121,7 @@ def stop_run(call: Call) -> Answer:
             before = paths.minder_order("stop")
             if before is None or before.get("grace_s", grace_s) > grace_s:
                 _write_end_order(paths, "stop", grace_s=grace_s)
-        survivors = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
+        survivors = _ensure_ended(paths, grace_s, STOPPED_BY_OPERATOR)
         if not survivors and read_phase(paths) == "ended":
             # A disk error may have prevented the removal of the secrets when the run ended.
             leftovers.remove_secret_files(paths)
@@ -155,7 +155,7 @@ def _has_minder(paths: RunPaths) -> bool:
     return is_locked(paths.minder_lock)
 
 
-def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
+def _ensure_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
     """Wait until the minder has ended the run. If the run has no minder, end the run here. Return
     the processes of the run that are still alive."""
     tasks = paths.tasks()
