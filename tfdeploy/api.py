@@ -355,9 +355,7 @@ class Run:
 
     @_log_printed_messages()
     def stop(self, *, grace: float | str | None = None, now: bool = False) -> StopAnswer:
-        """Stop the run: send SIGTERM, and SIGKILL after `grace`. Check that no process is left.
-
-        `grace`: seconds, or a text such as "20s". `now`: the same as `grace=0`.
+        """Stop the run: send SIGTERM, and SIGKILL after `grace`. `now`: the same as `grace=0`.
 
         Raises SurvivorsLeft if processes are left, and the error of hosts that did not answer.
         """
@@ -402,10 +400,9 @@ class Run:
         return answer
 
     def watch(self, every: float = 2.0) -> None:
-        """Draw the table of tasks, and again every `every` seconds until the run ends.
+        """Draw the table of tasks, and replace it every `every` seconds until the run ends.
 
-        Each table replaces the one before, in the notebook's cell or on the terminal. Ctrl-C ends
-        only `watch`, not the run.
+        A notebook shows the table in the cell. Ctrl-C ends only `watch`, not the run.
         """
         from tfdeploy.ui.status_table import draw_tables
 
