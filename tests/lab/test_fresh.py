@@ -58,7 +58,7 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
     assert "tfdeploy launch --fresh" in operator.run("launch", "--dry-run", exit_code=3).stderr
     shown = operator.run("launch", "--fresh", "--dry-run", "--name", "two", exit_code=0).stdout
     assert (
-        "--fresh renames to NAME.before-two, and deletes nothing: "
+        "--fresh deletes nothing, but renames these folders to NAME.before-two: "
         "keep/checkpoints (1 file, 2 B) on n2 (docs/" in shown
     )
     assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}

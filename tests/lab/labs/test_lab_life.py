@@ -247,8 +247,8 @@ def test_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("../up", "loopback", 3), "not a valid lab name"),
-        (("-x", "loopback", 3), "not a valid lab name"),
+        (("../up", "loopback", 3), "is not a lab name"),
+        (("-x", "loopback", 3), "is not a lab name"),
         (("ok", "cloud", 3), "unknown kind of lab"),
         (("ok", "loopback", 0), "1 to 250 hosts"),
         (("ok", "loopback", 251), "1 to 250 hosts"),
