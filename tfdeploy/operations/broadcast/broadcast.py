@@ -174,8 +174,7 @@ class Broadcast:
         """Process reports for `within_s` seconds.
 
         Return early after a report that is more than plain progress, such as a failure. The caller
-        makes a new plan after each return. To plan after every progress report would use a sixth
-        of a core with 32 hosts, and a whole core with 200 hosts.
+        plans anew after each return. Planning after every report would take a core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
