@@ -113,8 +113,8 @@ class HostLocks(JobLock):
     def acquire_all(self, hosts: Hosts, *, all_or_none: bool) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return {host: its error, or None}.
 
-        If another operation holds one of the locks, that lock and the locks of all later hosts, in
-        the order of host names, are acquired one by one. `all_or_none`: stop at the first error.
+        If another operation holds one of the locks, wait for it. From that host on, in the order of
+        host names, locks are acquired one by one. `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
         outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire_on_host(session, 0.0))

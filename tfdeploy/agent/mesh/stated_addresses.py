@@ -2,8 +2,8 @@
 its own inside TLS.
 
 TLS proves which member connects. It does not prove that the source address belongs to this member,
-because the address may be that of a relay or a NAT. A member can state false addresses. But a false
-address passes the comparison only if the member's connections really come from it.
+because the address may be that of a relay or a NAT. A member can state an address that is not its
+own. But this address passes the comparison only if the member's connections come from it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MOST_PORTS = 64
 MOST_LINKS = 20_000
 _HEX = re.compile(r"[0-9a-f]{32}\Z")
 _ADDRESS = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.:%-]{0,254}\Z|::[0-9A-Fa-f:.]*\Z")
-KEY_BYTES = 32  # length of the key in hexadecimal digits
+KEY_BYTES = 32  # the key is sent as 32 hexadecimal digits
 # At most this many connections stay open; one more closes the oldest. So a stranger can neither use
 # up the file descriptors nor keep out hosts.
 _MAX_CONNECTIONS = 256

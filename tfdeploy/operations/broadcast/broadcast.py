@@ -236,7 +236,7 @@ class Broadcast:
         ):
             self._unreachable_pairs.add((member.name, parent))
             if kind == "wrong":
-                self.members[parent].accused.add(member.name)
+                self.members[parent].accusers.add(member.name)
                 text = f"{parent} sent {member.name} a wrong piece; another host sends this piece"
                 emit_note(self.emit, text, level="warning")
             elif not self.members[parent].error:

@@ -58,7 +58,7 @@ class MemberSession:
     # True if files of the member have the right size and time but other content.
     content_differs: bool = False
     error: TfdeployError | None = None
-    accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
+    accusers: set[str] = field(default_factory=set)  # hosts that this member sent a wrong piece
     # All hosts that were ever told to send to this member. If the member reports a failure of any
     # other host, the report is ignored.
     parents: set[str] = field(default_factory=set)
@@ -265,7 +265,7 @@ class MemberSession:
             site=self.site,
             serves=(self.port is not None or is_expected)
             and self.address is not None
-            and len(self.accused) < 2,
+            and len(self.accusers) < 2,
             have_bytes=self.total_bytes if self.is_complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
             rate=self._received.bytes_per_s,

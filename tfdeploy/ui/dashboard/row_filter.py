@@ -2,9 +2,9 @@
 
 A filter is a list of terms separated by spaces; all terms must match. `worker` and `worker:[0-2]`
 select tasks; `@n[3-5]` and `n3` select the tasks of hosts; `stalled` selects the tasks in that
-state. Any other word, a quoted phrase, or a state that no task has now is searched for in the log
-and the events, as a regular expression if it is a valid one. `!` before a term selects everything
-that the term does not select.
+state. The log and the events are searched for any other word, for a quoted phrase, and for the name
+of a state that no task has now. If such a term is a valid regular expression, it is used as one.
+`!` before a term selects everything that the term does not select.
 """
 
 from __future__ import annotations

@@ -73,10 +73,11 @@ class Staging:
         """Make the folders, hard links and symbolic links of the release. Removes what is not in
         the manifest, except partially received files.
 
-        If the path of a missing file holds a hard link that an older release shares, that link is
-        removed, because rsync would otherwise change the mode of the shared file. Returns a copy of
-        `plan`, in which a file whose link source (a file of an older release) is gone counts as
-        missing.
+        A file that is still to be sent may have a hard link at its path that an older release
+        shares. That link is removed, because rsync would change the mode of the shared file.
+
+        Returns a copy of `plan`. In the copy, a file counts as missing if its link source (a file
+        of an older release) is gone.
         """
         inodes: Dict[str, int] = {}
         if plan.is_new:
