@@ -261,5 +261,5 @@ def test_nobody_knocks_at_it_while_the_program_runs(
     facts = diagnose.StallFacts(
         host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={}
     )
-    assert rounds._extend_facts(facts, set(), 1.0).port_answers == {"worker:1": "open"}
+    assert rounds._add_peer_facts(facts, set(), 1.0).port_answers == {"worker:1": "open"}
     assert asked == addresses[1:]

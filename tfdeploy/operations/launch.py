@@ -248,7 +248,7 @@ class LaunchSteps:
         """
         with step_events(self.emit, "plan", self.request.run):
             plan = plan_launch(self.request, shipment, facts_by_host)
-            plan, shipment = self._split_data(plan, shipment)
+            plan, shipment = self._shard_data_sets(plan, shipment)
             preflight(
                 launch_needs(self.request, shipment, plan),
                 self.request.inventory,
@@ -268,7 +268,7 @@ class LaunchSteps:
                 emit_warning(self.emit, warning, run=plan.run)
         return plan, shipment
 
-    def _split_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
+    def _shard_data_sets(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
         """Divide split data sets into parts, and add the sizes of the parts to the plan.
 
         Does nothing if no data set is split or the launch sends no data.

@@ -253,7 +253,7 @@ def show_forecast(
             h["host"],
             format_bytes(h["bytes_sent"]),
             _sent_parts(sent_bytes_by_host.get(h["host"], {})),
-            _sender_name(h["from"]) or "here",
+            _sender_host_or_blank(h["from"]) or "here",
             "",
         )
         for h in hosts
@@ -267,7 +267,9 @@ def show_forecast(
         _write_line(terminal, f"{clean(each['what'])}: ", text)
         for stripe in range(each["stripes"]):
             feeds = [
-                (_sender_name(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe
+                (_sender_host_or_blank(f["from"]), f["to"])
+                for f in each["feeds"]
+                if f["stripe"] == stripe
             ]
             for line in draw_feed_tree(
                 feeds, width=(terminal.width or 100) - 2, max_lines=MOST_FEED_LINES
@@ -295,7 +297,7 @@ def _sent_parts(sent_bytes_by_item: Mapping[str, int]) -> str:
     return ", ".join(parts if len(parts) < 2 else parts.values())
 
 
-def _sender_name(name: str | None) -> str:
+def _sender_host_or_blank(name: str | None) -> str:
     """Return the name of the sending host; "" for this machine."""
     return "" if name in (None, "control") else str(name)
 

@@ -251,7 +251,8 @@ def test_a_killed_supervisor_takes_its_task_along(hosts: NewCluster) -> None:
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
     cluster.wait_state("r1", "worker:0", "running")
     assert processes.send_signal(
-        task_processes.read_supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL
+        task_processes.find_live_supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"),
+        signal.SIGKILL,
     )
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
@@ -312,7 +313,9 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     cluster.wait_state("r1", "ps:0", "running")
     away = cluster.hosts["n3"].paths("r1")
     state = away.state()
-    assert processes.send_signal(task_processes.read_supervisor(away, "worker:1"), signal.SIGSTOP)
+    assert processes.send_signal(
+        task_processes.find_live_supervisor(away, "worker:1"), signal.SIGSTOP
+    )
     assert processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGSTOP,
@@ -320,7 +323,7 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1", "n1", "n2")
     assert cluster.status("r1", "ps:0").outcome == "stopped"
-    processes.send_signal(task_processes.read_supervisor(away, "worker:1"), signal.SIGCONT)
+    processes.send_signal(task_processes.find_live_supervisor(away, "worker:1"), signal.SIGCONT)
     processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGCONT,

@@ -113,7 +113,7 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
     at = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: Path(at.cwd, "wiped").exists())
     killed = [
-        task_processes.read_supervisor(at, "worker:0"),
+        task_processes.find_live_supervisor(at, "worker:0"),
         *([task_processes.read_minder(at)] if who == "all" else []),
     ]
     for one in killed:

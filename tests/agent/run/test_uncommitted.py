@@ -210,15 +210,15 @@ def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host:
     session.call("run.start", run="r1", job=host.cluster.job)
     paths = host.cluster.hosts["n1"].paths("r1")
     for who in (
-        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.find_live_supervisor(paths, "worker:0"),
         task_processes.read_minder(paths),
-        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.find_live_supervisor(paths, "worker:0"),
     ):
         if who is not None:
             processes.send_signal(who, signal.SIGSTOP)
     for who in (
         task_processes.read_minder(paths),
-        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.find_live_supervisor(paths, "worker:0"),
     ):
         assert who is not None and processes.send_signal(who, signal.SIGKILL)
     host.session()

@@ -134,7 +134,7 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     cluster.launch("r1", TASKS, secrets=SECRETS)
     paths = cluster.hosts["n1"].paths("r1")
     supervisor, minder = (
-        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.find_live_supervisor(paths, "worker:0"),
         task_processes.read_minder(paths),
     )
     assert supervisor is not None and minder is not None

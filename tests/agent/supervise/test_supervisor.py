@@ -332,7 +332,7 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
     processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9
     )
-    processes.send_signal(task_processes.read_supervisor(paths, "worker:0"), 9)
+    processes.send_signal(task_processes.find_live_supervisor(paths, "worker:0"), 9)
     items: list[Any] = []
     run_follow.VERBS["run.watch"](
         Call(

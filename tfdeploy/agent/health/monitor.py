@@ -148,7 +148,7 @@ class Monitor:
                 ASK_INTERVAL_S, max(self._part.stall_after_s / 3, CHECK_INTERVALS_S[0])
             )
             self._publish(
-                self._make_stalls(signs, diagnose.diagnose(self._extend_facts(facts, late, now)))
+                self._make_stalls(signs, diagnose.diagnose(self._add_peer_facts(facts, late, now)))
             )
         else:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
@@ -171,7 +171,7 @@ class Monitor:
                 )
         return signs
 
-    def _extend_facts(self, facts: StallFacts, late_tasks: Set[str], now: float) -> StallFacts:
+    def _add_peer_facts(self, facts: StallFacts, late_tasks: Set[str], now: float) -> StallFacts:
         """Return the facts, extended by the signs of life from other hosts and by problems in the
         connections to these hosts."""
         # The order in which to ask about the tasks of other hosts: first the tasks for which a

@@ -141,6 +141,6 @@ def tell_supervisor_to_stop(
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
             pass  # the disk is full, but SIGTERM makes the supervisor end the task anyway
-    supervisor = task_processes.read_supervisor(paths, task)
+    supervisor = task_processes.find_live_supervisor(paths, task)
     if supervisor is not None:
         processes.send_signal(supervisor, signal.SIGTERM)

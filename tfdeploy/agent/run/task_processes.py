@@ -47,7 +47,7 @@ def environment_markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str
     return variables
 
 
-def read_supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
+def find_live_supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
     """Return the identity of a task's supervisor, or None if the supervisor is not alive. The
     supervisor writes its identity to its lock file. If a full disk prevented that, the pid in the
     task's status is used."""
@@ -98,7 +98,9 @@ def find_task_processes(paths: RunPaths, tasks: Iterable[str]) -> FoundProcesses
     """Return the ids of the live processes of these tasks, and the process table in which they were
     found."""
     names = list(tasks)
-    supervisors = {each.pid for each in [read_supervisor(paths, task) for task in names] if each}
+    supervisors = {
+        each.pid for each in [find_live_supervisor(paths, task) for task in names] if each
+    }
     mains = [find_main_process(paths.status(task)) for task in names]
     roots = {each.pid for each in mains if each}
     table = processes.all_processes()

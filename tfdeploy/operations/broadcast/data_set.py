@@ -39,7 +39,7 @@ class DataSet:
     split: DataSplit | None = None
     by_rsync: bool = False
 
-    def wanted_on(self, host: str) -> WantedFiles | None:
+    def expected_on(self, host: str) -> WantedFiles | None:
         """Return what a host should have; None if it should have nothing of the data set."""
         return (
             all_wanted_files(self.listing)

@@ -44,14 +44,14 @@ def send_data_sets(
         host.name: name
         for name, each in data.items()
         for host in hosts
-        if each.wanted_on(host.name) is not None
+        if each.expected_on(host.name) is not None
     }
     for name, each in data.items():
         live = tuple(
             host
             for host in hosts
             if isinstance(outcomes[host.name], ReceivedFiles)
-            and each.wanted_on(host.name) is not None
+            and each.expected_on(host.name) is not None
         )
         if live:
             finishing_hosts = frozenset(host for host in last if last[host] == name)

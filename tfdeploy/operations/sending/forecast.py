@@ -128,7 +128,9 @@ class _Forecast:
         """
         subject, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
-            self._sessions[host].host for host in self.expected if data.wanted_on(host) is not None
+            self._sessions[host].host
+            for host in self.expected
+            if data.expected_on(host) is not None
         )
         outcomes, failed = split_outcomes(
             self._fleet.each(
@@ -212,7 +214,7 @@ def _forecast_code(session: Session, shipment: Shipment) -> ExpectedTransfer:
 def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
     """Return the files of the data set that the host lacks; None if it has all files."""
     host, data_args = session.host.name, {"job": job, "name": name}
-    wanted_data = data.wanted_on(host)
+    wanted_data = data.expected_on(host)
     assert wanted_data is not None
     if has_data_set(session, data_args, wanted_data):
         return None

@@ -168,10 +168,10 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
     # The supervisor (the task's parent process) is stopped first, because it would end the task.
-    os.kill(task_processes.read_supervisor(paths, "worker:0").pid, signal.SIGSTOP)
+    os.kill(task_processes.find_live_supervisor(paths, "worker:0").pid, signal.SIGSTOP)
     for who in (
         task_processes.read_minder(paths),
-        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.find_live_supervisor(paths, "worker:0"),
     ):
         processes.send_signal(who, signal.SIGKILL)
     held = is_held(host, source, "second one")

@@ -59,7 +59,7 @@ def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
     cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
     cluster.wait_until(lambda: len(all_of(cluster, run)) >= 5)
-    return int(task_processes.read_supervisor(cluster.hosts["n1"].paths(run), "worker:0").pid)
+    return int(task_processes.find_live_supervisor(cluster.hosts["n1"].paths(run), "worker:0").pid)
 
 
 def all_of(cluster: Cluster, run: str) -> list[processes.Identity]:
@@ -123,7 +123,7 @@ def test_stop_works_with_its_helpers_dead(
     paths = cluster.hosts["n1"].paths("r1")
     everyone = all_of(cluster, "r1")
     state = paths.state()
-    supervisor = task_processes.read_supervisor(paths, "worker:0")
+    supervisor = task_processes.find_live_supervisor(paths, "worker:0")
     processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGKILL,
@@ -274,7 +274,7 @@ def test_an_identity_that_is_not_ours_is_not_touched(hosts: NewCluster, bystande
     paths = cluster.hosts["n1"].paths("r1")
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=1.0)
     status, state = paths.status("worker:0"), paths.state()
-    cluster.wait_until(lambda: task_processes.read_supervisor(paths, "worker:0") is None)
+    cluster.wait_until(lambda: task_processes.find_live_supervisor(paths, "worker:0") is None)
     status.state, status.pid, status.supervisor_pid = "running", bystander.pid, bystander.pid
     paths.write_status(status)
     state.phase, state.boot_id = "committed", "another-boot"
@@ -326,7 +326,7 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
     )
     for path in (partial, other):
         path.write_text("{")
-    os.kill(task_processes.read_supervisor(paths, "worker:0").pid, signal.SIGKILL)
+    os.kill(task_processes.find_live_supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
     # `partial` is removed. `other` stays, because another process may still be writing it.
     assert not partial.exists() and other.exists()
@@ -341,9 +341,9 @@ def test_a_supervisor_that_is_being_started_is_no_orphan(
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
-    supervisor = task_processes.read_supervisor(paths, "worker:0").pid
+    supervisor = task_processes.find_live_supervisor(paths, "worker:0").pid
     # The supervisor cannot be found by its status, as if it had not written a status yet.
-    monkeypatch.setattr(task_processes, "read_supervisor", lambda *_: None)
+    monkeypatch.setattr(task_processes, "find_live_supervisor", lambda *_: None)
     real, looks = processes.read_command_line, []
 
     def late_command_line(pid: int) -> bytes:

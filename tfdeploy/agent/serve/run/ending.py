@@ -195,7 +195,7 @@ def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_n
     """Send the signal to each suspended process (state T or t) among the run's minder and
     supervisors. SIGCONT resumes a suspended process. SIGKILL ends a process that SIGCONT did not
     resume, such as one that a debugger holds."""
-    supervisors = (task_processes.read_supervisor(paths, task) for task in tasks)
+    supervisors = (task_processes.find_live_supervisor(paths, task) for task in tasks)
     for agent in (task_processes.read_minder(paths), *supervisors):
         process = processes.read_process(agent.pid) if agent is not None else None
         if agent is not None and process is not None and process.state in "Tt":
