@@ -35,7 +35,7 @@ from tfdeploy.model.job import (
 )
 from tfdeploy.model.modes import ROLES
 from tfdeploy.text.allowed import NAME, VARIABLE, is_host_path
-from tfdeploy.text.patterns import compile_user_pattern
+from tfdeploy.text.user_regexes import compile_user_pattern
 
 MOST_KEPT = 1000  # at most this many `keep` folders; an answer of a host may list no more
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.

@@ -24,7 +24,7 @@ from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_batches
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.text.names import fold_names, group_by_key, match_names
-from tfdeploy.text.patterns import compile_user_pattern
+from tfdeploy.text.user_regexes import compile_user_pattern
 from tfdeploy.ui.amounts import format_bytes
 from tfdeploy.ui.logs.log_lines import LinePrinter
 from tfdeploy.ui.sanitise import clean

@@ -2,7 +2,7 @@
 
 A query selects lines by time, attempt, stream, errors and regular expressions. Call filters only in
 the main thread: a slow regular expression blocks all threads, and Ctrl-C interrupts a search only
-in the main thread. text/patterns.py makes the search in a long line interruptible.
+in the main thread. text/user_regexes.py makes the search in a long line interruptible.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
-from tfdeploy.text.patterns import search_interruptibly
 from tfdeploy.text.row_values import iso_z
+from tfdeploy.text.user_regexes import search_interruptibly
 
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery

@@ -26,12 +26,12 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.status.task_status import make_attempt_end_event
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_log_lines
-from tfdeploy.ui.dashboard.bell import WakePipe
 from tfdeploy.ui.dashboard.frame import compose_frame
 from tfdeploy.ui.dashboard.keyboard import Keyboard
 from tfdeploy.ui.dashboard.log_buffer import KEPT_CHARS, OURS, PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.scene import Scene
 from tfdeploy.ui.dashboard.view_state import Question, ViewState
+from tfdeploy.ui.dashboard.wake_pipe import WakePipe
 from tfdeploy.ui.screen import Screen
 from tfdeploy.ui.summary import LAST_LINES, show_summary
 from tfdeploy.ui.terminal import Terminal, terminal_of
@@ -113,7 +113,7 @@ class Dashboard:
         self._skipped = 0
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
-        self._bell = WakePipe()
+        self._wake_pipe = WakePipe()
         # Set while `draw_in_thread` draws in its own thread.
         self._may_draw_in_thread = threading.Event()
         # {task: (the number of its lines and steps, the time of `clock` when this number last
@@ -122,7 +122,7 @@ class Dashboard:
 
     def __call__(self, event: Event | _LineBatch) -> None:
         self._queue.append(event)
-        self._bell.wake()
+        self._wake_pipe.wake()
 
     def take_lines(self, batch: list[LogLine]) -> None:
         """Queue lines of one task that have the same time. Any thread may call this method. Lines
@@ -152,7 +152,7 @@ class Dashboard:
         """Record that no more events arrive, because the launch has failed or the run is no longer
         followed. `run` returns once it has drawn all queued events."""
         self._closed.set()
-        self._bell.wake()
+        self._wake_pipe.wake()
 
     @contextmanager
     def draw_in_thread(self) -> Iterator[None]:
@@ -166,7 +166,7 @@ class Dashboard:
             yield
         finally:
             self._may_draw_in_thread.clear()
-            self._bell.wake()
+            self._wake_pipe.wake()
             thread.join()
 
     def run(self) -> Literal["left", "ended"]:
@@ -197,7 +197,7 @@ class Dashboard:
     def apply_events(self) -> bool:
         """Apply the queued events. Return True if there were any events."""
         queue, ring, progress = self._queue, self.ring, self.progress
-        self._bell.drain()
+        self._wake_pipe.drain()
         with self._lines_lock:
             ring.count += self._skipped
             self._skipped = self._waiting = 0
@@ -279,7 +279,7 @@ class Dashboard:
                 if not fresh and clock - over_since >= (LINGER_S if self.progress.is_final else 0):
                     return "ended"
             wait_s = max(0.01, FRAME_S - (self._clock() - drawn)) if fresh else IDLE_S
-            for key in keyboard.read(wait_s, None if fresh else self._bell.fd):
+            for key in keyboard.read(wait_s, None if fresh else self._wake_pipe.fd):
                 self.view.handle_key(key)
                 fresh = True
             if self.view.quit or keyboard.gone:

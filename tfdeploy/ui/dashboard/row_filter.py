@@ -17,7 +17,7 @@ from tfdeploy.errors import UsageError
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import AGAIN, SLOW, TaskTrouble
 from tfdeploy.text.names import group_by_key, match_names
-from tfdeploy.text.patterns import compile_user_pattern
+from tfdeploy.text.user_regexes import compile_user_pattern
 
 STATES = frozenset(
     [

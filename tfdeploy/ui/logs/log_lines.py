@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from tfdeploy.model.loglines import HEAD, Batch, LineBlock, LogLine, format_more_bytes, lines_of
-from tfdeploy.text.patterns import search_interruptibly
 from tfdeploy.text.row_values import iso_z
+from tfdeploy.text.user_regexes import search_interruptibly
 from tfdeploy.ui.logs.log_blocks import TracebackBlocks
 from tfdeploy.ui.logs.log_folds import LineFolder
 from tfdeploy.ui.sanitise import are_printable_ascii, clean, clean_line, is_printable_ascii

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tfdeploy.text.patterns import compile_user_pattern
+from tfdeploy.text.user_regexes import compile_user_pattern
 
 FAULTS = {
     "an open bracket": "(",
