@@ -48,6 +48,7 @@ from tfdeploy.planning.program import (
 from tfdeploy.planning.program.compat import Compat
 from tfdeploy.planning.seats import requested_roles, require_probed_hosts
 from tfdeploy.planning.source import source, syntax
+from tfdeploy.planning.source.entry_point import chooses_python
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.task_plans import SharedByTasks, host_plan, task_plan
 from tfdeploy.planning.versions import legacy_keras, numpy_changes
@@ -374,7 +375,7 @@ def _notes(
         *(() if alone else addresses.notes(laid.advertised)),
         *notes.host_notes(laid.layout, placed.hosts, used, job.logs_max_bytes),
         *laid.address_notes,
-        *host_checks.tensorflow_notes(used),
+        *(() if chooses_python(job.command) else host_checks.tensorflow_notes(used)),
         *(() if alone else environment.proxy_notes(used)),
         *environment.preset_variable_notes(inputs.options.preset, used),
     )

@@ -15,9 +15,8 @@ SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _INTERPRETER = re.compile(r"~?/([^{}]*/)?python[\d.]*\Z")
 # Programs that choose the Python of the command after them.
 _CHOOSERS = ("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pixi", "pdm", "hatch")
-_IN_CODE = re.compile(
-    r"[^~/{}][^{}]*/python[\d.]*\Z"
-)  # a Python in the code, such as venv/bin/python
+# Matches a Python in the code folder, such as venv/bin/python.
+_IN_CODE = re.compile(r"[^~/{}][^{}]*/python[\d.]*\Z")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
