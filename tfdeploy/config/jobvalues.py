@@ -37,6 +37,8 @@ from tfdeploy.model.modes import ROLES
 from tfdeploy.text.allowed import NAME, VARIABLE, is_host_path
 from tfdeploy.text.user_regexes import compile_user_pattern
 
+# Endings of names of checkpoint files, which are not folders.
+_CHECKPOINT_FILES = (".pt", ".pth", ".npz", ".npy", ".pkl", ".h5", ".hdf5", ".safetensors")
 MOST_KEPT = 1000  # at most this many `keep` folders; an answer of a host may list no more
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.
 _CHIEF = "master"
@@ -246,6 +248,11 @@ def keep(node: Node) -> tuple[str, ...]:
         )
     for item in items:
         path = _path_inside_code(item, "[checkpoints]", ".")
+        if path.endswith(_CHECKPOINT_FILES):
+            raise item.error(
+                f"`keep` names folders, and {path} is the name of a file",
+                "let the program save in a folder, and name that: `keep: [checkpoints]`",
+            )
         for other, named in folders.items():
             if do_folders_overlap(path, other):
                 raise item.error(

@@ -414,6 +414,11 @@ def test_too_many_keep_folders_are_refused(load):
         load("keep: [" + "".join(f"d{number}, " for number in range(20_000)) + "]")
 
 
+def test_checkpoint_file_in_keep_is_refused(load):
+    with pytest.raises(ConfigError, match="`keep` names folders, and out/snapshot.pt is the name"):
+        load("keep: [out/snapshot.pt]")
+
+
 def test_warnings_of_re_are_not_shown(load):
     # In these tests a warning is an error, so the pattern must compile without a warning.
     assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"

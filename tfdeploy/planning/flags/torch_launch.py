@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -34,31 +35,38 @@ _MODULES = (
     "deepspeed.launcher.runner",
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
+# Matches an import of PyTorch's module for checkpoints in parts, but not of its submodules.
+_SHARDED = re.compile(r"torch\.distributed(\.| import )checkpoint\b(?!\.)")
 _ONE_EACH = (
     "let the program start no processes itself, or run one rank on each host "
     "(`roles: {worker: {per_host: 1}}`)"
 )
-# A command with one of these placeholders uses a launcher such as torchrun on purpose.
-_RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
+# A command with one of these placeholders gives the launcher its number.
+_RANK_PLACEHOLDERS = ("rank", "local_rank", "task_index")
+# With this rendezvous, torchrun ignores --node_rank and numbers the hosts anew at each start.
+_NUMBERS_HOSTS = "c10d"
 
 
 def refuse_launcher(job: Job) -> None:
-    """Raise ConfigError if the command contains a launcher such as torchrun.
+    """Raise ConfigError if the command contains a launcher such as torchrun that numbers the ranks
+    itself.
 
-    The error suggests a command without the launcher.
+    The checkpoint of rank 0 would then not be on the host of tfdeploy's rank 0. The error suggests
+    a command without the launcher.
     """
     launcher = _launcher_name(job.command)
     used = {name for word in job.command for name in placeholders.placeholder_names(word)}
-    if launcher is None or used & {*_RANK_PLACEHOLDERS}:
+    numbers_hosts = any(_NUMBERS_HOSTS in word for word in job.command)
+    if launcher is None or (used & {*_RANK_PLACEHOLDERS} and not numbers_hosts):
         return
     own = _without_launcher(job.command)
     raise ConfigError(
         f"`{launcher}` starts processes and numbers them itself, and mode {job.mode} starts one "
         "process for each rank",
         where=f"{job.source or 'job'}: command",
-        next=f"write `command: [{', '.join(own)}]`"
-        if own
-        else "write `command: [python, train.py]` with the program's own flags",
+        next=f"write `command: [{', '.join(own or ('python', 'train.py'))}]`; to keep torchrun, "
+        "give it `--node_rank={rank}`, `--master_addr={chief_host}` and "
+        "`--master_port={chief_port}`, and no c10d",
     )
 
 
@@ -84,6 +92,19 @@ def spawning_note(program: Program) -> str | None:
         if name.endswith(_SPAWNS):
             may_start = f"{place_of(call)} may start processes by itself ({name})"
             return f"{may_start}, and every rank would start such processes: {_ONE_EACH}"
+    return None
+
+
+def sharded_checkpoint_note(program: Program) -> str | None:
+    """Return a note if each rank writes a part of each checkpoint; None if the program does not
+    import the module for this."""
+    for node in program.imports:
+        if _SHARDED.search(ast.unparse(node)):
+            return (
+                f"{place_of(node)} imports torch.distributed.checkpoint: if each rank saves its "
+                "part of a checkpoint on its own host, no host has the whole checkpoint, and a "
+                "restart fails: let rank 0 save it, or use a folder that all hosts share"
+            )
     return None
 
 
