@@ -65,8 +65,8 @@ def refuse_launcher(job: Job) -> None:
         "process for each rank",
         where=f"{job.source or 'job'}: command",
         next=f"write `command: [{', '.join(own or ('python', 'train.py'))}]`; to keep torchrun, "
-        "give it `--node_rank={rank}`, `--master_addr={chief_host}` and "
-        "`--master_port={chief_port}`, and no c10d",
+        "give it --node_rank={rank}, --master_addr={chief_host} and --master_port={chief_port}, "
+        "and no c10d",
     )
 
 
