@@ -415,7 +415,9 @@ def test_too_many_keep_folders_are_refused(load):
 
 
 def test_checkpoint_file_in_keep_is_refused(load):
-    with pytest.raises(ConfigError, match="`keep` names folders, and out/snapshot.pt is the name"):
+    with pytest.raises(
+        ConfigError, match=r"`keep` names folders, and out/snapshot\.pt is the name"
+    ):
         load("keep: [out/snapshot.pt]")
 
 
