@@ -63,7 +63,7 @@ def refuse_launcher(job: Job) -> None:
     raise ConfigError(
         f"`{launcher}` starts processes and numbers them itself, and mode {job.mode} starts one "
         "process for each rank",
-        where=f"{job.source or 'job'}: command",
+        where=job.command_place,
         next=f"write `command: [{', '.join(own or ('python', 'train.py'))}]`; to keep torchrun, "
         "give it --node_rank={rank}, --master_addr={chief_host} and --master_port={chief_port}, "
         "and no c10d",
