@@ -63,10 +63,6 @@ class ParsedFile:
         return subtree_sizes
 
 
-# Python 3.14 also accepts `except A, e:`. In a program of Python 2, this has another meaning.
-SYNTAX = (3, 13)
-
-
 @lru_cache(maxsize=1024)
 def parse(path: str, text: str) -> ParsedFile:
     """Return the parsed file. Raises what `ast.parse` raises.
@@ -78,8 +74,7 @@ def parse(path: str, text: str) -> ParsedFile:
     with warnings.catch_warnings():
         # Python would print a warning about each invalid escape in the user's strings.
         warnings.simplefilter("ignore")
-        tree = ast.parse(text.removeprefix("\ufeff"), feature_version=SYNTAX)
-        return ParsedFile(path, tree, re.sub("#.*", "", text))
+        return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")), re.sub("#.*", "", text))
 
 
 def file_of(node: ast.AST) -> ParsedFile:
