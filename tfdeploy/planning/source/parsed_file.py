@@ -74,7 +74,23 @@ def parse(path: str, text: str) -> ParsedFile:
     with warnings.catch_warnings():
         # Python would print a warning about each invalid escape in the user's strings.
         warnings.simplefilter("ignore")
-        return ParsedFile(path, ast.parse(text.removeprefix("\ufeff")), re.sub("#.*", "", text))
+        return ParsedFile(path, parse_text(text), re.sub("#.*", "", text))
+
+
+def parse_text(text: str) -> ast.Module:
+    """Parse the text as Python 3.13 does. Raises what `ast.parse` raises.
+
+    Python 3.14 also accepts `except A, e:`, but in a program of Python 2 this has another meaning.
+    """
+    text = text.removeprefix("\ufeff")
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Tuple):
+            line = text.split("\n")[node.type.lineno - 1]
+            if line.encode()[node.type.col_offset : node.type.col_offset + 1] != b"(":
+                problem = "multiple exception types must be parenthesized"
+                raise SyntaxError(problem, ("", node.type.lineno, node.type.col_offset + 1, line))
+    return tree
 
 
 def file_of(node: ast.AST) -> ParsedFile:

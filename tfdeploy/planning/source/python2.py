@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
+
+from tfdeploy.planning.source import parsed_file
 
 # Syntax that Python 3 lacks: (description, pattern of one line).
 _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -55,7 +56,7 @@ def without_unparsable_lines(text: str) -> str:
     lines = text.splitlines()
     for _ in range(_MOST_BAD_LINES):
         try:
-            ast.parse("\n".join(lines))
+            parsed_file.parse_text("\n".join(lines))
         except SyntaxError as error:
             at = (error.lineno or 0) - 1
             if not 0 <= at < len(lines) or lines[at].strip() == "pass":
