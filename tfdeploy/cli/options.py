@@ -118,13 +118,16 @@ def _help_width() -> int:
 
 
 def unknown_choice_error(
-    choice: str, known: Sequence[str], where: str, prefix: str = ""
+    choice: str, known: Sequence[str], where: str, prefix: str = "", further: Iterable[str] = ()
 ) -> UsageError:
-    """Return the error for a choice that is not one of the known ones."""
+    """Return the error for a choice that is not one of the known ones.
+
+    `further`: more valid choices. They are too many for a list, but one of them may be suggested.
+    """
     # Imported only here, because few command lines need a hint.
     from tfdeploy.text.nexts import tfdeploy_term
 
-    near_choice = closest_name(tfdeploy_term(choice), known)
+    near_choice = closest_name(tfdeploy_term(choice), [*known, *further])
     hint = f"did you mean {near_choice}? " if near_choice else ""
     return UsageError(
         f"{prefix}there is no {choice!r}", where=where, next=f"{hint}one of: {', '.join(known)}"

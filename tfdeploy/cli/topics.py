@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.docs import TOPICS
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.cli.options import closest_name
+from tfdeploy.cli.options import unknown_choice_error
 from tfdeploy.config.reference import name_and_text_rows, reference_sections
-from tfdeploy.errors import EXIT_CODES, UsageError
+from tfdeploy.errors import EXIT_CODES
 from tfdeploy.model.modes import RULES, ModeRules
 
 if TYPE_CHECKING:
@@ -101,13 +101,8 @@ def topic_sections(topic: str) -> list[TopicSection]:
         if rows:
             chosen.append({"title": section["title"], "rows": rows})
     if not chosen:
-        near = closest_name(topic, [*TOPICS, *keys])
-        hint = f"did you mean {near}? " if near else ""
-        raise UsageError(
-            f"there is no topic or key {topic!r}",
-            where="tfdeploy docs",
-            next=f"{hint}one of: {', '.join(TOPICS)}, or a key, such as stall",
-        )
+        known = (*TOPICS, "or a key, such as stall")
+        raise unknown_choice_error(topic, known, "tfdeploy docs", further=keys)
     return chosen
 
 

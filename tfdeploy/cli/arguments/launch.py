@@ -24,7 +24,7 @@ class Flags(CommonFlags):
         "--ps",
         type=integer_reader("0 or more"),
         metavar="N",
-        help="start N parameter servers (0: mode async only)",
+        help="start N parameter servers (0: the workers hold the variables)",
     )
     workers: int | None = option("--workers", type=positive, metavar="N", help="start N workers")
     name: str | None = option(

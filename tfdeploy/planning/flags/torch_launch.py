@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import posixpath
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -35,8 +34,6 @@ _MODULES = (
     "deepspeed.launcher.runner",
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
-# Matches an import of PyTorch's module for checkpoints in parts, but not of its submodules.
-_SHARDED = re.compile(r"torch\.distributed(\.| import )checkpoint\b(?!\.)")
 _ONE_EACH = (
     "let the program start no processes itself, or run one rank on each host "
     "(`roles: {worker: {per_host: 1}}`)"
@@ -92,19 +89,6 @@ def spawning_note(program: Program) -> str | None:
         if name.endswith(_SPAWNS):
             may_start = f"{place_of(call)} may start processes by itself ({name})"
             return f"{may_start}, and every rank would start such processes: {_ONE_EACH}"
-    return None
-
-
-def sharded_checkpoint_note(program: Program) -> str | None:
-    """Return a note if each rank writes a part of each checkpoint; None if the program does not
-    import the module for this."""
-    for node in program.imports:
-        if _SHARDED.search(ast.unparse(node)):
-            return (
-                f"{place_of(node)} imports torch.distributed.checkpoint: if each rank saves its "
-                "part of a checkpoint on its own host, no host has the whole checkpoint, and a "
-                "restart fails: let rank 0 save it, or use a folder that all hosts share"
-            )
     return None
 
 

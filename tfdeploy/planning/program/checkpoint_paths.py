@@ -30,6 +30,8 @@ _CALLS = {
 }
 # The second argument of their `save` is an array, not a path.
 _ARRAY_LIBRARIES = ("np", "numpy", "jnp")
+# Matches an import of PyTorch's module for checkpoints in parts, but not of its submodules.
+_SHARDED = re.compile(r"torch\.distributed(\.| import )checkpoint\b(?!\.)")
 _TEMPORARY = re.compile(r"mkdtemp\(|temp_?dir\(")
 
 
@@ -62,7 +64,8 @@ def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
     """Return notes on checkpoints that are in no `keep` folder.
 
     There is a note on each absolute or temporary path to which the program saves. There also is a
-    note if a job without `keep` has workers on several hosts that restart together.
+    note if a job without `keep` has workers on several hosts that restart together, and if each of
+    them saves a part of a checkpoint.
     """
     where_by_folder: dict[str, str] = {}
     origins = Origins(program, ())
@@ -79,11 +82,23 @@ def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
         "save in a folder of its own, such as checkpoints, and write `keep: [checkpoints]`"
         for folder, where in where_by_folder.items()
     ]
-    restarts_together = job.restart_max and rules_of(job.mode).supplied and len(hosts) > 1
-    if restarts_together and not (job.keep or texts) and program.uses_any_name(*_CALLS, "savez"):
+    one_host_saves = rules_of(job.mode).supplied and len(hosts) > 1
+    if (
+        one_host_saves
+        and job.restart_max
+        and not (job.keep or texts)
+        and program.uses_any_name(*_CALLS, "savez")
+    ):
         texts.append(
             "the job has no `keep`: if one worker saves and all workers load, a restart finds the "
             "checkpoints on one host only; save them in a folder of the program, and name it, as "
             "in `keep: [checkpoints]`"
         )
+    for node in program.imports if one_host_saves else ():
+        if _SHARDED.search(ast.unparse(node)):
+            texts.append(
+                f"{place_of(node)} imports torch.distributed.checkpoint: if each rank saves its "
+                "part of a checkpoint on its own host, no host has the whole checkpoint, and a "
+                "restart fails: let rank 0 save it, or use a folder that all hosts share"
+            )
     return tuple(texts)

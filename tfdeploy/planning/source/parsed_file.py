@@ -77,6 +77,9 @@ def parse(path: str, text: str) -> ParsedFile:
         return ParsedFile(path, parse_text(text), re.sub("#.*", "", text))
 
 
+_EXCEPT_WITH_COMMA = re.compile(r"\bexcept\s[^(:]*,")
+
+
 def parse_text(text: str) -> ast.Module:
     """Parse the text as Python 3.13 does. Raises what `ast.parse` raises.
 
@@ -84,7 +87,7 @@ def parse_text(text: str) -> ast.Module:
     """
     text = text.removeprefix("\ufeff")
     tree = ast.parse(text)
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if _EXCEPT_WITH_COMMA.search(text) else ():
         if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Tuple):
             line = text.split("\n")[node.type.lineno - 1]
             if line.encode()[node.type.col_offset : node.type.col_offset + 1] != b"(":
