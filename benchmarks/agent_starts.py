@@ -24,7 +24,7 @@ from turns import interval
 
 HERE = Path(__file__).resolve().parent.parent
 PACKED = """
-import json, sys
+import hashlib, json, sys
 try:
     from tfdeploy.agent.serve import server
     from tfdeploy.transport.agent import archive, bootstrap
@@ -34,7 +34,13 @@ except ImportError:  # a checkout from before the modules had rooms
 told = "--host" in open(server.__file__).read()
 header = json.dumps([archive.agent_name(), len(bootstrap.PROGRAM), told])
 sys.stdout.buffer.write(header.encode() + b"\\n")
-sys.stdout.buffer.write(bootstrap.PROGRAM + archive.agent_zip())
+sys.stdout.buffer.write(bootstrap.PROGRAM)
+if hasattr(archive, "packed_agent"):
+    packed, checksum = archive.packed_agent(), b""
+else:  # a checkout that sends a zip
+    packed = archive.agent_zip()
+    checksum = hashlib.sha256(packed).hexdigest().encode() + b" "
+sys.stdout.buffer.write(checksum + b"%d\\n" % len(packed) + packed)
 """
 START = """
 import subprocess, sys
@@ -56,7 +62,7 @@ class Checkout:
         )
         head, _, rest = done.stdout.partition(b"\n")
         self.name, self.length, told = json.loads(head)
-        self.program, self.zip = rest[: self.length], rest[self.length :]
+        self.program, self.packed = rest[: self.length], rest[self.length :]
         self.line = f"{self.name} n1 {workdir}\n" if told else f"{self.name} {workdir}\n"
         self.folder = workdir / ".agent" / self.name
         self.host_dir = workdir / "job/runs/r1/hosts/n1"
@@ -79,11 +85,7 @@ class Checkout:
         process.stdin.flush()
         process.stdout.readline()
         if process.stdout.readline() == b"=tfdeploy-need=\n":
-            import hashlib
-
-            process.stdin.write(
-                f"{hashlib.sha256(self.zip).hexdigest()} {len(self.zip)}\n".encode() + self.zip
-            )
+            process.stdin.write(self.packed)
         process.stdin.close()
         said = process.stdout.read()
         assert b"=tfdeploy-agent=" in said, said

@@ -4,8 +4,6 @@ which the end was decided.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.agent.nearby import NearFleet
+from support.agent.unpacked import unpack_agent
 from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
@@ -29,7 +28,6 @@ from tfdeploy.operations.watch import relay
 from tfdeploy.operations.watch.relay import EndRelay
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.agent import archive
 
 PROGRAM = """
 import os, time
@@ -47,7 +45,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     The ps runs on n1. The worker, whose end decides the end of the run, runs on n2.
     """
     agent_dir = str(tmp_path / "agent")
-    zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
+    unpack_agent(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: make_certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}

@@ -4,10 +4,8 @@ is slow or unreachable.
 
 from __future__ import annotations
 
-import io
 import os
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.agent.nearby import NearFleet, held_until
+from support.agent.unpacked import unpack_agent
 from support.waiting import wait_for
 from tfdeploy.agent import frames
 from tfdeploy.agent.run import folder as run_folder
@@ -26,7 +25,6 @@ from tfdeploy.operations.launching import prepare_blobs, readiness, renewal
 from tfdeploy.operations.run_lookup.run_names import refuse_taken_run_name
 from tfdeploy.planning import host_parts as parts
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.agent import archive
 
 FOREVER = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)\n"
 
@@ -34,7 +32,7 @@ FOREVER = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)\n"
 @pytest.fixture(scope="module")
 def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("agent")
-    zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(folder)
+    unpack_agent(folder)
     return str(folder)
 
 

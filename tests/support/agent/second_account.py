@@ -7,7 +7,6 @@ In these tests, root is the user who owns the workdir.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from typing import Any
 from support.agent.interpreter import AGENT_PYTHON
 from tfdeploy.agent import main as agent_main
 from tfdeploy.agent.seen import SEEN, read_file_stamps
-from tfdeploy.transport.agent.archive import agent_name, agent_zip
+from tfdeploy.transport.agent.archive import agent_name, packed_agent
 from tfdeploy.transport.agent.first_stage import PROGRAM
 
 STRANGER = 4711
@@ -44,9 +43,9 @@ def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, 
 
     Returns what the agent reported: ("have" or "need", {}), or ("fail", the error text).
     """
-    packed = agent_zip()
+    packed = packed_agent()
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
-    after = f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed
+    after = b"%d\n" % len(packed) + packed
     command = [python, "-S", "-E", "-c", f"import sys;exec(sys.stdin.buffer.read({len(PROGRAM)}))"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **how) as process:
         assert process.stdin and process.stdout

@@ -6,23 +6,21 @@ Some of them lie: see `Lie`.
 from __future__ import annotations
 
 import contextlib
-import io
 import subprocess
 import sys
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from support.agent.unpacked import unpack_agent
 from support.faults.hostile import encode_frame
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.inventory import Host
-from tfdeploy.transport.agent.archive import agent_zip
 from tfdeploy.transport.agent.channel import FramedChannel
 from tfdeploy.transport.agent.frames import Frames
 from tfdeploy.transport.agent.stream import convert_value
@@ -148,7 +146,7 @@ class ServedFleet(SshFleet):
         self.hosts = tuple(
             Host(name=name, address="127.0.0.1", ports=(21000, 21999)) for name in names
         )
-        zipfile.ZipFile(io.BytesIO(agent_zip())).extractall(folder / "agent")
+        unpack_agent(folder / "agent")
         self._channels: dict[str, ServedChannel] = {}
         self._all: list[ServedChannel] = []
         self._fences: dict[str, dict[str, int]] = {name: {} for name in names}

@@ -8,7 +8,6 @@ Everything that the login shell prints before the program starts is ignored.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import time
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.failures import Failure, format_advice, quote_host_text
 from tfdeploy.text.typed import InvalidJsonValue, decode_untrusted
 from tfdeploy.text.units import format_binary_bytes
-from tfdeploy.transport.agent.archive import agent_name, agent_zip
+from tfdeploy.transport.agent.archive import agent_name, packed_agent
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import START_S, start_command
@@ -97,8 +96,8 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
     startup = _Startup(channel, host)
     startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
     if startup.wait_for_line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
-        packed = agent_zip()
-        startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
+        packed = packed_agent()
+        startup.send(b"%d\n" % len(packed) + packed)
     startup.wait_for_line(frames.GREETING)
     channel.settimeout(None)
     return StartedAgent(startup.reader, startup.unread, printable_line(startup.noise))
@@ -257,7 +256,7 @@ def _reported_failure_error(text: bytes, host: str) -> TfdeployError:
         )
     if failure.code == "disk":
         return Refused(
-            f"no space for the agent ({format_binary_bytes(len(agent_zip()))}): {reported}",
+            f"no space for the agent ({format_binary_bytes(len(packed_agent()))}): {reported}",
             where=host,
             next=f"free some space or inodes on {host}, or set its `workdir:` to a folder on "
             "another disk",

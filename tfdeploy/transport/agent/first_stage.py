@@ -24,22 +24,25 @@ sys.path[:] = [path for path in sys.path if path]
 """
 # The source that installs the agent. It is compiled only on hosts without the agent.
 _ARRIVAL = b"""
-def unpack(data, workdir, name):
-    import shutil
+def unpack(files, workdir, name):
     make_workdir(workdir)
     agents = os.path.join(workdir, AGENTS)
     os.makedirs(agents, 0o700, exist_ok=True)
     check_owners(workdir, AGENTS)
     for folder in abandoned_folders(agents):
-        shutil.rmtree(folder, True)
+        remove(folder)
     fresh = os.path.join(agents, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     try:
         os.mkdir(fresh, 0o700)
-        extract(fresh, data)
+        extract(fresh, files)
         move_into_place(fresh, workdir, name)
     finally:
-        shutil.rmtree(fresh, True)
-        shutil.rmtree(fresh + ".old", True)
+        remove(fresh)
+        remove(fresh + ".old")
+def remove(folder):
+    if os.path.lexists(folder):
+        import shutil
+        shutil.rmtree(folder, True)
 def abandoned_folders(agents): # of installations that were killed an hour ago or earlier
     import time
     for entry in os.scandir(agents):
@@ -50,14 +53,21 @@ def abandoned_folders(agents): # of installations that were killed an hour ago o
         if (entry.name.startswith("new-") and about.st_uid == os.getuid()
                 and time.time() - about.st_mtime > 3600):
             yield entry.path
-def extract(fresh, data):
-    import io, zipfile
-    # Nothing is flushed, because an agent that a power cut damages is installed again.
-    zipfile.ZipFile(io.BytesIO(data)).extractall(fresh)
-    for folder, inner, files in os.walk(fresh):
-        if folder != fresh:
-            # With a loose umask, a later program would let others write to this folder.
-            os.mkdir(os.path.join(folder, "__pycache__"), 0o700)
+def extract(fresh, files): # which archive.join_files has joined
+    made, position = {fresh}, 0
+    while position < len(files):
+        path, size, _ = files[position:position + 4096].split(b"\\0", 2)
+        position += len(path) + len(size) + 2
+        path = os.path.join(fresh, os.fsdecode(path))
+        folder = os.path.dirname(path)
+        if folder not in made:
+            # With a loose umask, a later program would let others write to __pycache__.
+            os.makedirs(os.path.join(folder, "__pycache__"), 0o700)
+            made.add(folder)
+        # Nothing is flushed, because an agent that a power cut damages is installed again.
+        with open(path, "wb") as file:
+            file.write(files[position:position + int(size)])
+        position += int(size)
 def move_into_place(fresh, workdir, name):
     folder = os.path.join(workdir, AGENTS, name)
     for again in (True, False):
@@ -128,13 +138,15 @@ def install_if_missing(workdir, name):
         return send("=tfdeploy-have=")
     send("=tfdeploy-need=")
     exec(ARRIVAL, globals())
-    import hashlib
-    digest, size = sys.stdin.buffer.readline().decode().split()
-    data = sys.stdin.buffer.read(int(size))
-    if hashlib.sha256(data).hexdigest() == digest:
-        unpack(data, workdir, name)
-    if not has_agent(workdir, name):
+    import zlib
+    data = sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
+    try:
+        files = zlib.decompress(data)
+    except zlib.error:
+        files = b""
+    if blake2b(files, digest_size=16).hexdigest() != name:
         fail("workdir", "the agent arrived damaged")
+    unpack(files, workdir, name)
 """
 
 
