@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from stat import S_ISREG
 
 from tfdeploy.errors import Refused
 
@@ -37,29 +36,13 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     """Return (paths of the code files relative to `root`, warnings).
 
     Git lists the paths. Python environments, caches, and paths that .tfdeployignore or `exclude`
-    names are left out, and so are files into which the shell redirects the output of this process,
-    because they change all the time. A file that git tracks is listed even if the file was deleted.
-    Raises Refused.
+    names are left out. A file that git tracks is listed even if the file was deleted. Raises
+    Refused.
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
     left_out = {path.rstrip("/") for path in exclude} | _find_python_environments(listed_paths)
-    left_out |= _find_own_outputs(root, listed_paths)
     return sorted(path for path in listed_paths if not _is_left_out(path, left_out)), warnings
-
-
-def _find_own_outputs(root: str, paths: Iterable[str]) -> set[str]:
-    """Return those of `paths` to which stdout or stderr of this process is redirected."""
-    outputs = {
-        (each.st_dev, each.st_ino) for each in map(os.fstat, (1, 2)) if S_ISREG(each.st_mode)
-    }
-    redirected = set()
-    for path in paths if outputs else ():
-        with contextlib.suppress(OSError):
-            file_stat = os.lstat(os.path.join(root, path))
-            if (file_stat.st_dev, file_stat.st_ino) in outputs:
-                redirected.add(path)
-    return redirected
 
 
 def git_tracked_paths(root: str, paths: list[str]) -> list[str]:

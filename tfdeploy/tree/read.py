@@ -96,13 +96,15 @@ def _classify_paths(
 ) -> tuple[list[ManifestEntry], list[FileWithStat], dict[str, WithheldFile]]:
     """Return (links that stay inside the tree, files to send, files that must not be sent).
 
-    Paths that are missing, below a link, or neither a file nor a link are left out. Adds texts to
-    `warnings`.
+    Paths that are missing, below a link, or neither a file nor a link are left out. So are files
+    into which the shell redirects the output of this process, because they change all the time.
+    Adds texts to `warnings`.
     """
     links: list[ManifestEntry] = []
     files: list[FileWithStat] = []
     withheld: dict[str, WithheldFile] = {}
     find_withheld = withheld_files.make_finder(top)
+    outputs = [(each.st_dev, each.st_ino) for each in map(os.fstat, (1, 2))]
     real_folders: dict[str, bool] = {"": True}
     for path in paths:
         if not _is_without_links(top, path.rpartition("/")[0], real_folders):
@@ -120,7 +122,7 @@ def _classify_paths(
         elif stat.S_ISREG(file_stat.st_mode):
             if (file := find_withheld(path, file_stat)) is not None:
                 withheld[path] = file
-            else:
+            elif (file_stat.st_dev, file_stat.st_ino) not in outputs:
                 files.append((path, file_stat))
         else:
             warnings.append(f"{path} is neither a file nor a link: left out")

@@ -66,12 +66,15 @@ def test_environments_and_caches_and_git_folder_are_left_out(root):
 def test_output_of_own_process_is_left_out(root):
     """The shell writes the output of tfdeploy to a file of the code, as nohup does."""
     put(root, "train.py")
-    code = f"from tfdeploy.tree.listing import list_code; print(list_code({str(root)!r}))"
+    code = (
+        "from pathlib import Path; from tfdeploy.tree import read_tree; "
+        f"print([entry.path for entry in read_tree(Path({str(root)!r})).entries])"
+    )
     with (root / "nohup.out").open("w") as output:
         subprocess.run(
             [sys.executable, "-c", code], stdout=output, stderr=subprocess.STDOUT, check=True
         )
-    assert (root / "nohup.out").read_text() == "(['train.py'], [])\n"
+    assert (root / "nohup.out").read_text() == "['train.py']\n"
 
 
 def test_excluded_path_is_whole_folder_or_file(root):

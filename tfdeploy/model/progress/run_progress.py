@@ -21,7 +21,6 @@ from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import NewestSamples, extra_metrics
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.progress.task_progress import HostProgress, TaskProgress, Transfer
 from tfdeploy.model.status.task_status import (
     FINAL_STATES,
@@ -35,6 +34,10 @@ from tfdeploy.model.status.task_status import (
 )
 from tfdeploy.text.row_values import stall_words
 from tfdeploy.text.typed import convert
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tfdeploy.model.plan import Plan
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
@@ -308,6 +311,9 @@ class RunProgress:
 
     def _apply_plan(self, event: Event) -> None:
         try:
+            # Imported only here, because a sync has no plan.
+            from tfdeploy.model.plan import plan_from_json
+
             self.set_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
             text = "a plan that this tfdeploy cannot read was left out"

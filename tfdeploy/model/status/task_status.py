@@ -24,7 +24,6 @@ from tfdeploy.model.answers.samples import (
     TaskSample,
 )
 from tfdeploy.model.events import Event
-from tfdeploy.model.plan import TaskPlan
 from tfdeploy.text.row_values import (
     Health,
     IsoTime,
@@ -36,6 +35,10 @@ from tfdeploy.text.row_values import (
     short_error,
     stall_words,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tfdeploy.model.plan import TaskPlan
 
 Metrics = Mapping[str, Mapping[str, float]]  # {task: {metric: its newest value}}
 

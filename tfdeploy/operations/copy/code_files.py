@@ -128,6 +128,6 @@ class CodeFiles:
         # An error is ignored here, because `check_unchanged` then reports the file as changed.
         with contextlib.suppress(OSError):
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb") as file:
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
                 return file.read(self._entries[path].size)
         return b""

@@ -8,11 +8,12 @@ a host lacks the agent.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import zlib
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from itertools import chain
 
 import tfdeploy
 
@@ -63,12 +64,15 @@ def name_of(joined_files: bytes) -> str:
 def agent_files() -> Iterator[tuple[str, bytes]]:
     """Yield the path and content of each file of the agent."""
     yield "__main__.py", _MAIN
-    package = Path(tfdeploy.__file__).parent
-    files = [package / "__init__.py", package / "errors.py"]
-    for folder in ("agent", "runtime"):
-        files += sorted((package / folder).rglob("*.py"))
-    for file in files:
-        yield "tfdeploy/" + file.relative_to(package).as_posix(), file.read_bytes()
+    package = os.path.dirname(tfdeploy.__file__)
+    paths = ["__init__.py", "errors.py"]
+    # With pathlib, this would take 25 ms instead of 4, and every connection waits for it.
+    for folder, _, names in chain(*(os.walk(f"{package}/{each}") for each in ("agent", "runtime"))):
+        inner = folder[len(package) + 1 :]
+        paths += [f"{inner}/{name}" for name in names if name.endswith(".py")]
+    for path in paths:
+        with open(f"{package}/{path}", "rb", buffering=0) as file:  # noqa: PTH123 - see above
+            yield f"tfdeploy/{path}", file.read()
 
 
 @cache
