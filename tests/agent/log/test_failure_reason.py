@@ -31,6 +31,24 @@ QUEUE = (
     "FIFOQueue '_1_batch/fifo_queue' is closed and has insufficient elements (requested 4, "
     "current size 0)"
 )
+# What torchrun of PyTorch 2.13 prints after its processes have ended.
+CHILD_FAILED = (
+    HEAD + '  File "/venv/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
+    '  File "/venv/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in '
+    "launch_agent\n    raise ChildFailedError(\n"
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    "============================================================\n"
+    "train.py FAILED\n"
+    "------------------------------------------------------------\n"
+    "Failures:\n[1]:\n  time      : 2026-11-29_17:20:48\n  host      : localhost\n"
+    "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 1399)  (SIGTERM)\n"
+    "  error_file: <N/A>\n  traceback : Signal 15 (SIGTERM) received by PID 1399\n"
+    "------------------------------------------------------------\n"
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-29_17:20:48\n"
+    "  host      : localhost\n  rank      : 1 (local_rank: 1)\n  exitcode  : {how}\n"
+    "  error_file: <N/A>\n"
+    "============================================================\n"
+)
 ROOT = "/job/cwd"
 
 TYPE_ERROR = "TypeError: only 0-dimensional arrays can be converted to Python scalars"
@@ -137,6 +155,16 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "".join(f"[rank1]: {line}\n" for line in (HEAD + MAIN + UNDEFINED).splitlines()),
         "NameError: name 'tf' is not defined (train.py:88)",
         "NameError (train.py:88)",
+    ),
+    "a process that torchrun has started": (
+        HEAD + MAIN + UNDEFINED + CHILD_FAILED.format(how="1 (pid: 30404) "),
+        "NameError: name 'tf' is not defined (train.py:88)",
+        "NameError (train.py:88)",
+    ),
+    "a process of torchrun that was killed": (
+        CHILD_FAILED.format(how="-9 (pid: 1400)  (SIGKILL)"),
+        "rank 1 ended with exit code -9 (SIGKILL)",
+        "",
     ),
     "a peer that is gone": (
         HEAD + MAIN +

@@ -43,6 +43,9 @@ def _split_names(names: str) -> FrozenSet[str]:
     return frozenset(names.split())
 
 
+# torchrun raises this if a process that it has started has failed. If that process has printed an
+# exception, this exception is the cause.
+_CHILD_FAILED = "ChildFailedError"
 # These exceptions are mere consequences of something that happened in another thread, task or
 # process. If an exception that is not listed here was printed too, it is the cause.
 _CONSEQUENCES = _split_names(
@@ -161,6 +164,10 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
+    of_children = [each for each in exceptions if each.kind != _CHILD_FAILED]
+    if not of_children:
+        return FailureReason(_shorten(exceptions[-1].message.strip()))
+    exceptions = of_children
     source = max(each.source for each in exceptions)
     last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:

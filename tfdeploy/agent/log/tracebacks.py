@@ -33,9 +33,13 @@ _SAYS_NOTHING = re.compile(
     r"\s*$|Graph execution error:|in user code:|Detected at node|Node: '|From /job:\S+:\s*$|\d+ "
     r"root error\(s\) found"
     r"|Exception encountered when calling"
-    r"|\s+File |\s{4,}|\t|-- Process \d+ terminated"
+    r"|={5,}$|\s+File |\s{4,}|\t|-- Process \d+ terminated"
 )
 _ROOT_ERROR = re.compile(r"\s+\(0\) (?:[A-Z][\w ]*: )?(.*)")
+# The end of the message with which torchrun reports that a process that it has started has failed.
+_ROOT_CAUSE = re.compile(
+    r"(?s)Root Cause .*?\n  rank +: (\d+).*?\n  exitcode +: (-?\d+) \(pid: \d+\) *(\(SIG\w+\))?"
+)
 _IN_USER_CODE = re.compile(r"\s{4,}([A-Za-z_][\w.]*(?:Error|Exception|Warning)): (.*)")
 _MESSAGE_ENDS = (
     "Original stack trace for",
@@ -169,6 +173,9 @@ def _read_message(first: str, lines: List[str]) -> Tuple[str, Frames]:
     if first.startswith("in user code:"):
         inner = [match.group(2) for match in map(_IN_USER_CODE.match, lines) if match]
         return (inner[-1] if inner else ""), parse_frames(lines)
+    cause = _ROOT_CAUSE.search("\n".join(lines))
+    if cause is not None:
+        return "rank %s ended with exit code %s %s" % cause.groups(""), []
     for line in lines:
         root = _ROOT_ERROR.match(line)
         if root is not None:
