@@ -121,6 +121,7 @@ def serve(control: socket.socket) -> None:
             sys.exit()
         pid = fork_sibling()
         if pid == 0:
+            gc.enable()
             control.close()
             become_client(json.loads(message), descriptors)
             return
@@ -136,6 +137,8 @@ if __name__ == "__main__":
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "an import has started a thread"
     gc.collect()
     gc.freeze()
+    # Python holds locks during a fork. A collection at that moment would wait for them forever.
+    gc.disable()
     serve(socket.socket(fileno=int(sys.argv[1])))
     from tfdeploy.cli.main import program
 
