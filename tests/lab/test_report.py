@@ -166,8 +166,9 @@ def test_metrics_are_noted_with_nobody_attached_and_a_live_page_has_them(
         (f"http://127.0.0.1:{match[1]}/", None),
         (url, "evil.example.org"),
     ):
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             ask(wrong, host)
+        refused.value.close()
     wait_for(lambda: "hosts: CPU" in ask(url) or ">CPU<" in ask(url), 60, "samples reach the page")
     if find_browser():
         shown, complaints = load_in_browser(url, tmp_path / "profile")

@@ -87,8 +87,9 @@ def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
     }
     for port in (*ports, str(urllib.parse.urlsplit(url).port)):
         for wrong in ("/", "/data/runs", "/" + "0" * 32 + "/data/runs", path[:-2] + "/data/runs"):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
+            with pytest.raises(urllib.error.HTTPError, match="404") as refused:
                 fetch(f"http://127.0.0.1:{port}{wrong}")
+            refused.value.close()
 
 
 def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(

@@ -6,6 +6,7 @@ reports that.
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,8 +19,17 @@ from support.waiting import wait_for
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
+@functools.cache
 def find_browser() -> str | None:
-    return next((program for name in NAMES if (program := shutil.which(name))), None)
+    """Return the first browser on PATH that starts. On Ubuntu, chromium-browser may be a script
+    that only advises to install another package.
+    """
+    programs = [program for name in NAMES if (program := shutil.which(name))]
+    return next((each for each in programs if _starts(each)), None)
+
+
+def _starts(browser: str) -> bool:
+    return subprocess.run([browser, "--version"], capture_output=True, timeout=120).returncode == 0
 
 
 def load_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:

@@ -42,8 +42,8 @@ def test_a_process_knows_itself() -> None:
 
 def test_a_name_with_parentheses_is_read_right(child: Any, tmp_path: Any) -> None:
     odd = tmp_path / "a) Z 1 (b"
-    os.symlink("/bin/sleep", odd)
-    one = processes.read_process(child(str(odd), "100").pid)
+    os.symlink(AGENT_PYTHON, odd)
+    one = processes.read_process(child(str(odd), "-c", "import time; time.sleep(100)").pid)
     assert one is not None and one.parent == os.getpid() and one.state != "Z"
 
 

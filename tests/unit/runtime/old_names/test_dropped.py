@@ -81,7 +81,7 @@ def test_without_compat_dropped_argument_is_error(run_python, fake_tensorflow):
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+    importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed"
 )
 def test_all_dropped_arguments_with_real_tensorflow(run_python):
     done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1")

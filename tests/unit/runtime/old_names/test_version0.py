@@ -13,7 +13,7 @@ import pytest
 pytestmark = [
     pytest.mark.tensorflow,
     pytest.mark.skipif(
-        importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+        importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed"
     ),
 ]
 

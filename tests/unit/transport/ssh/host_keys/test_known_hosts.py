@@ -54,8 +54,6 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (f"{hashed_name('n1', b'short')} {ED}", "n1", False),
         (f"n1 {ED}\r", "n1", True),
         (f"n1 {ED}\0", "n1", True),
-        # OpenSSH accepts this line too, by accident.
-        (f"n1\0 {ED}", "n1", True),
         (f"n\x001 {ED}", "n1", False),
         # Only spaces and tabs separate the words of a line.
         (f"n1\x0b{ED}", "n1", False),
