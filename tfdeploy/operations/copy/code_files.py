@@ -7,7 +7,6 @@ hashed again when they are packed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -95,13 +94,7 @@ class CodeFiles:
         with self._lock:
             if self._packed is None or self._packed[0] != paths:
                 times = json.dumps([self.mtime_ns(path) for path in paths]).encode("ascii")
-                contents = [self._read_file(path) for path in paths]
-                self.check_unchanged(paths)
-                sums = [hashlib.sha256(content).hexdigest() for content in contents]
-                if sums != [self._entries[path].sha256 for path in paths]:
-                    raise CodeChanged(
-                        "a file changed while it was sent", where=self.root, next=NEXT
-                    )
+                contents = self._read_files(paths)
                 self._packed = paths, zlib.compress(b"".join([times, b"\n", *contents]), 1)
             return self._packed[1]
 
@@ -124,10 +117,28 @@ class CodeFiles:
         except OSError:
             return False
 
-    def _read_file(self, path: str) -> bytes:
-        # An error is ignored here, because `check_unchanged` then reports the file as changed.
-        with contextlib.suppress(OSError):
+    def _read_files(self, paths: Iterable[str]) -> list[bytes]:
+        """Return the contents of these files. Raises CodeChanged."""
+        contents, changed = [], []
+        for path in paths:
+            content = self._read_file(path)
+            if content is None:
+                changed.append(path)
+            else:
+                contents.append(content)
+        if changed:
+            raise self.code_changed_error(changed)
+        return contents
+
+    def _read_file(self, path: str) -> bytes | None:
+        """Return the file's content, or None if it is not as it was when it was hashed."""
+        entry = self._entries[path]
+        try:
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb", buffering=0) as file:
-                return file.read(self._entries[path].size)
-        return b""
+                content = file.read(entry.size)
+                stamp = make_stamp(os.fstat(descriptor))
+        except OSError:
+            return None
+        is_same = stamp == entry.stamp and hashlib.sha256(content).hexdigest() == entry.sha256
+        return content if is_same else None
