@@ -94,6 +94,7 @@ class FramedChannel:
         self.hello = convert_value(self._wait_for_hello(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
         import os
+
         cap = int(os.environ.get("CAPW", "0"))
         if cap:
             with self._channel.lock:
