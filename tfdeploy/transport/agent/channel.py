@@ -93,12 +93,6 @@ class FramedChannel:
         self._frames = Frames(unread)
         self.hello = convert_value(self._wait_for_hello(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
-        import os
-
-        cap = int(os.environ.get("CAPW", "0"))
-        if cap:
-            with self._channel.lock:
-                self._channel.out_window_size = min(self._channel.out_window_size, cap)
         start_thread(self._read, name=f"agent-{self._host}")
 
     @property
