@@ -33,7 +33,7 @@ _LOCK = threading.Lock()
 def agent_name() -> str:
     """Return the agent's name: 32 hex digits, a hash of its files."""
     with _LOCK:
-        return name_of(_joined_agent_files())
+        return _agent_name()
 
 
 def packed_agent() -> bytes:
@@ -78,6 +78,11 @@ def agent_files() -> Iterator[tuple[str, bytes]]:
 @cache
 def _joined_agent_files() -> bytes:
     return join_files(dict(agent_files()))
+
+
+@cache
+def _agent_name() -> str:
+    return name_of(_joined_agent_files())
 
 
 @cache
