@@ -44,10 +44,11 @@ class StagingPlan(NamedTuple):
 
 class BegunRelease(NamedTuple):
     """A release that is being received in this session. `missing`: paths of the files that this
-    host lacks."""
+    host lacks. `is_new`: True if this session has made the staging folder."""
 
     entries: List[ManifestEntry]
     missing: List[str]
+    is_new: bool
 
 
 class Staging:
@@ -86,7 +87,7 @@ class Staging:
             # The folder gets a new time, because another host that shares the workdir removes
             # folders that have not changed for long.
             os.utime(self.folder)
-            inodes = self._remove_unlisted_files(keep_partial=True)
+            inodes = self.remove_unlisted_files(keep_partial=True)
             for entry in plan.missing:
                 if _has_other_links(self._path_of(entry)):
                     os.unlink(self._path_of(entry))
@@ -133,7 +134,7 @@ class Staging:
     def remove_partial_files(self, missing: List[ManifestEntry]) -> None:
         """Remove what an interrupted sync was writing: partially received files, and files at the
         paths of the missing entries."""
-        self._remove_unlisted_files(keep_partial=False)
+        self.remove_unlisted_files(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._path_of(entry)):
                 os.unlink(self._path_of(entry))
@@ -150,7 +151,7 @@ class Staging:
             if done is None:
                 wrong.append(entry.path)
         if not wrong:
-            self._remove_unlisted_files(keep_partial=False)
+            self.remove_unlisted_files(keep_partial=False)
         return entries, wrong
 
     def _set_mode_and_read_time(self, entry: ManifestEntry, umask: int) -> Optional[ManifestEntry]:
@@ -227,7 +228,7 @@ class Staging:
                     link_sources.setdefault(path, link_source)
         return link_sources
 
-    def _remove_unlisted_files(self, keep_partial: bool) -> Dict[str, int]:
+    def remove_unlisted_files(self, keep_partial: bool) -> Dict[str, int]:
         """Remove what is not in the manifest. Return {path: inode} of what stays."""
         leaves = {entry.path: entry for entry in self.entries}
         folders = release_store.parent_folders(leaves)

@@ -76,7 +76,7 @@ def begin_release(call: Call) -> Answer:
         _ensure_space(staging, plan)
         plan = staging.fill_with_links(plan)
         begun = BegunRelease(
-            staging.entries_with_times(plan), [entry.path for entry in plan.missing]
+            staging.entries_with_times(plan), [entry.path for entry in plan.missing], plan.is_new
         )
     except (VerbError, OSError):
         if plan.is_new:
@@ -108,14 +108,16 @@ def commit_release(call: Call) -> Answer:
     workdir, job, release = call.workdir, call.job, call.name("release")
     folder, final = checked_staging_path(call), layout.release_dir(workdir, job, release)
     if not is_intact(workdir, job, release):
-        entries, missing = find_release_begun_in_session(call)
-        unchecked = set(missing)
+        begun = find_release_begun_in_session(call)
+        staging = Staging(folder, begun.entries)
         if call.blob:
-            entries = write_missing_files(folder, entries, missing, call.blob)
-            unchecked = set()
-        entries, changed = Staging(folder, entries).finish_received(unchecked)
-        if changed:
-            return {"changed": changed}
+            entries = write_missing_files(folder, begun.entries, begun.missing, call.blob)
+            if not begun.is_new:
+                staging.remove_unlisted_files(keep_partial=False)
+        else:
+            entries, changed = staging.finish_received(set(begun.missing))
+            if changed:
+                return {"changed": changed}
         path = release_store.manifest_path(final)
         release_store.save_manifest(
             path, entries, release=release, time=time.time(), boot=boot_id()
@@ -240,11 +242,9 @@ def write_missing_files(
         raise
     finally:
         os.close(root)
-    new_times = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
-    return [
-        entry._replace(mtime_ns=new_times[entry.path]) if entry.path in new_times else entry
-        for entry in entries
-    ]
+    for entry, mtime_ns in zip(wanted, times):  # noqa: B905
+        by_path[entry.path] = ManifestEntry(*entry[:-1], mtime_ns)
+    return list(by_path.values())
 
 
 def _unpack_contents(blob: bytes, entries: List[ManifestEntry]) -> Tuple[List[int], memoryview]:
