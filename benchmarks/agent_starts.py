@@ -36,11 +36,11 @@ header = json.dumps([archive.agent_name(), len(bootstrap.PROGRAM), told])
 sys.stdout.buffer.write(header.encode() + b"\\n")
 sys.stdout.buffer.write(bootstrap.PROGRAM)
 if hasattr(archive, "packed_agent"):
-    packed, checksum = archive.packed_agent(), b""
+    packed, checksum_field = archive.packed_agent(), b""
 else:  # a checkout that sends a zip
     packed = archive.agent_zip()
-    checksum = hashlib.sha256(packed).hexdigest().encode() + b" "
-sys.stdout.buffer.write(checksum + b"%d\\n" % len(packed) + packed)
+    checksum_field = hashlib.sha256(packed).hexdigest().encode() + b" "
+sys.stdout.buffer.write(checksum_field + b"%d\\n" % len(packed) + packed)
 """
 START = """
 import subprocess, sys
@@ -62,7 +62,7 @@ class Checkout:
         )
         head, _, rest = done.stdout.partition(b"\n")
         self.name, self.length, told = json.loads(head)
-        self.program, self.packed = rest[: self.length], rest[self.length :]
+        self.program, self.upload = rest[: self.length], rest[self.length :]
         self.line = f"{self.name} n1 {workdir}\n" if told else f"{self.name} {workdir}\n"
         self.folder = workdir / ".agent" / self.name
         self.host_dir = workdir / "job/runs/r1/hosts/n1"
@@ -85,7 +85,7 @@ class Checkout:
         process.stdin.flush()
         process.stdout.readline()
         if process.stdout.readline() == b"=tfdeploy-need=\n":
-            process.stdin.write(self.packed)
+            process.stdin.write(self.upload)
         process.stdin.close()
         said = process.stdout.read()
         assert b"=tfdeploy-agent=" in said, said

@@ -49,7 +49,7 @@ def test_agent_is_uploaded_once_and_answers(ssh_hosts: Any, fleet: SshFleet) -> 
     assert folder.stat().st_mtime_ns == before or (folder / "__main__.py").exists()
 
 
-@pytest.mark.parametrize("trap", ["hashlib", "json", "shutil"])
+@pytest.mark.parametrize("trap", ["fcntl", "hashlib", "json", "shutil"])
 def test_agent_does_not_import_users_module_with_library_name(
     ssh_hosts: Any, tmp_path: Path, trap: str
 ) -> None:

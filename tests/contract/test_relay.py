@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agent.nearby import NearFleet
-from support.agent.unpacked import unpack_agent
+from support.agent.unpacked import write_agent_files
 from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
@@ -45,7 +45,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     The ps runs on n1. The worker, whose end decides the end of the run, runs on n2.
     """
     agent_dir = str(tmp_path / "agent")
-    unpack_agent(agent_dir)
+    write_agent_files(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: make_certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}

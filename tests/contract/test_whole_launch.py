@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.agent.nearby import NearFleet, held_until
-from support.agent.unpacked import unpack_agent
+from support.agent.unpacked import write_agent_files
 from support.waiting import wait_for
 from tfdeploy.agent import frames
 from tfdeploy.agent.run import folder as run_folder
@@ -32,7 +32,7 @@ FOREVER = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)\n"
 @pytest.fixture(scope="module")
 def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("agent")
-    unpack_agent(folder)
+    write_agent_files(folder)
     return str(folder)
 
 

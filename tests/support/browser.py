@@ -1,7 +1,7 @@
 """Show a page in headless Chromium, or record which file a browser is asked to open.
 
-Any Chromium on PATH is used. Without Chromium the test is skipped, and the end of the test session
-reports that.
+The first Chromium on PATH that starts is used. Without Chromium the test is skipped, and the end of
+the test session reports that.
 """
 
 from __future__ import annotations
@@ -21,15 +21,21 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 @functools.cache
 def find_browser() -> str | None:
-    """Return the first browser on PATH that starts. On Ubuntu, chromium-browser may be a script
-    that only advises to install another package.
+    """Return the first browser on PATH that starts, or None.
+
+    On Ubuntu, chromium-browser may be a script that only advises to install another package.
     """
     programs = [program for name in NAMES if (program := shutil.which(name))]
-    return next((each for each in programs if _starts(each)), None)
+    return next((each for each in programs if _can_start(each)), None)
 
 
-def _starts(browser: str) -> bool:
-    return subprocess.run([browser, "--version"], capture_output=True, timeout=120).returncode == 0
+def _can_start(browser: str) -> bool:
+    try:
+        return not subprocess.run(
+            [browser, "--version"], capture_output=True, timeout=60
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def load_in_browser(url: str, profile: Path, *args: str) -> tuple[str, str]:

@@ -103,7 +103,7 @@ def test_a_minder_that_cannot_start_a_thread_asks_what_its_peers_know(
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setattr(two, "_send_to_due_peers", lambda: threading.Event().wait(0.05))
     two.join_and_send(KnownRunState(committed=True))
-    # By itself, n1 exchanges states with only one peer in 10 s, and chooses this peer at random.
+    # By default, n1 exchanges states with one randomly chosen peer every 10 s.
     one.set_connect_interval(0.1)
     three.wait_until(lambda: one.current_state().committed, 20.0)
 

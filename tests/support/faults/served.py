@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from support.agent.unpacked import unpack_agent
+from support.agent.unpacked import write_agent_files
 from support.faults.hostile import encode_frame
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
@@ -146,7 +146,7 @@ class ServedFleet(SshFleet):
         self.hosts = tuple(
             Host(name=name, address="127.0.0.1", ports=(21000, 21999)) for name in names
         )
-        unpack_agent(folder / "agent")
+        write_agent_files(folder / "agent")
         self._channels: dict[str, ServedChannel] = {}
         self._all: list[ServedChannel] = []
         self._fences: dict[str, dict[str, int]] = {name: {} for name in names}

@@ -212,7 +212,7 @@ def test_equal_agents_have_equal_names_and_others_have_other_names() -> None:
         {"a": b"", "b": b"1"},
         {"a": b"1", "c": b""},
     ]
-    names = {archive.name_of(archive.join_files(each)) for each in [files, *others]}
+    names = {archive.hash_joined_files(archive.join_files(each)) for each in [files, *others]}
     assert len(names) == len(others) + 1
     assert archive.agent_name() == archive.agent_name()
 

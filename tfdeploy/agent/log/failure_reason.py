@@ -43,8 +43,8 @@ def _split_names(names: str) -> FrozenSet[str]:
     return frozenset(names.split())
 
 
-# torchrun raises this if a process that it has started has failed. If that process has printed an
-# exception, this exception is the cause.
+# torchrun raises ChildFailedError if a process that it started fails. If the log has another
+# exception, that one is the cause.
 _CHILD_FAILED = "ChildFailedError"
 # These exceptions are mere consequences of something that happened in another thread, task or
 # process. If an exception that is not listed here was printed too, it is the cause.
@@ -164,10 +164,11 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
-    of_children = [each for each in exceptions if each.kind != _CHILD_FAILED]
-    if not of_children:
-        return FailureReason(_shorten(exceptions[-1].message.strip()))
-    exceptions = of_children
+    other_exceptions = [each for each in exceptions if each.kind != _CHILD_FAILED]
+    if not other_exceptions:
+        message = exceptions[-1].message
+        return FailureReason(_shorten(message)) if message else None
+    exceptions = other_exceptions
     source = max(each.source for each in exceptions)
     last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:

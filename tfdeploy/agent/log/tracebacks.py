@@ -16,8 +16,8 @@ from tfdeploy.agent.record import NamedTuple
 
 MOST_LINES = 2000  # how many lines at the end of a log are read
 # At most this many lines of an exception's message are read. The limit is high, because a message
-# may contain stacks of operations.
-_MESSAGE_LINES = 300
+# may contain stacks of operations, or seven lines for each process of torchrun.
+_MESSAGE_LINES = 1000
 _TRACEBACK_HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
@@ -36,7 +36,8 @@ _SAYS_NOTHING = re.compile(
     r"|={5,}$|\s+File |\s{4,}|\t|-- Process \d+ terminated"
 )
 _ROOT_ERROR = re.compile(r"\s+\(0\) (?:[A-Z][\w ]*: )?(.*)")
-# The end of the message with which torchrun reports that a process that it has started has failed.
+# The section of torchrun's message about the process that failed first. The groups are its rank,
+# exit code and signal.
 _ROOT_CAUSE = re.compile(
     r"(?s)Root Cause .*?\n  rank +: (\d+).*?\n  exitcode +: (-?\d+) \(pid: \d+\) *(\(SIG\w+\))?"
 )
@@ -175,7 +176,7 @@ def _read_message(first: str, lines: List[str]) -> Tuple[str, Frames]:
         return (inner[-1] if inner else ""), parse_frames(lines)
     cause = _ROOT_CAUSE.search("\n".join(lines))
     if cause is not None:
-        return "rank %s ended with exit code %s %s" % cause.groups(""), []
+        return ("rank %s ended with exit code %s %s" % cause.groups("")).rstrip(), []
     for line in lines:
         root = _ROOT_ERROR.match(line)
         if root is not None:

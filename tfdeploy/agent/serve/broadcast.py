@@ -309,6 +309,8 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
     )
 
     folder, begun = checked_staging_path(call), find_release_begun_in_session(call)
+    # If the broadcast fails, it may leave partial files in the folder.
+    call.context.begun_releases[folder] = begun._replace(is_new=False)
     before = release_store.newest_release(os.path.dirname(folder)) or folder
     missing = set(begun.missing)
     sizes = {entry.path: entry.size for entry in begun.entries if entry.path in missing}

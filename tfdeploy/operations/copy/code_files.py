@@ -135,7 +135,7 @@ class CodeFiles:
         entry = self._entries[path]
         try:
             descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(descriptor, "rb", buffering=0) as file:
+            with os.fdopen(descriptor, "rb") as file:
                 content = file.read(entry.size)
                 stamp = make_stamp(os.fstat(descriptor))
         except OSError:

@@ -1,8 +1,8 @@
 """Pack the files of the agent (the program that runs on hosts), and name them by their hash.
 
-The files are `tfdeploy/agent`, `tfdeploy/runtime`, `tfdeploy/errors.py` and a `__main__.py`. Equal
-sources give equal bytes. The files are read and packed at most once per process, and packed only if
-a host lacks the agent.
+The files are `tfdeploy/agent`, `tfdeploy/runtime`, `tfdeploy/__init__.py`, `tfdeploy/errors.py` and
+a `__main__.py`. Equal sources give equal bytes. The files are read and packed at most once per
+process, and packed only if a host lacks the agent.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-# Threads of several hosts may ask at the same time. With this lock, only one of them reads and
-# packs the files.
+# Threads of several hosts may need the files at the same time. With this lock, only one of them
+# reads and packs the files.
 _LOCK = threading.Lock()
 
 
@@ -36,16 +36,21 @@ def agent_name() -> str:
         return _agent_name()
 
 
+def agent_bytes() -> int:
+    """Return the total size of the agent's files."""
+    return sum(len(content) for _, content in agent_files())
+
+
 def packed_agent() -> bytes:
-    """Return the agent's files as a host unpacks them: the zlib of `join_files`."""
+    """Return the agent's files, joined by `join_files` and compressed by zlib."""
     with _LOCK:
         return _packed_agent()
 
 
 def join_files(content_by_path: dict[str, bytes]) -> bytes:
-    """Join files to one byte string: of each file its path, NUL, length, NUL and content.
+    """Join files into one byte string. Each file is: path, NUL, length, NUL, content.
 
-    Equal files give equal bytes, and different files give different bytes.
+    The files are sorted by path. Equal files give equal bytes, and different files give different bytes.
     """
     parts = []
     for path in sorted(content_by_path):
@@ -53,7 +58,7 @@ def join_files(content_by_path: dict[str, bytes]) -> bytes:
     return b"".join(parts)
 
 
-def name_of(joined_files: bytes) -> str:
+def hash_joined_files(joined_files: bytes) -> str:
     """Return the name of an agent with these files.
 
     The host computes the same name from the installed files, see agent/ownership.py.
@@ -66,7 +71,8 @@ def agent_files() -> Iterator[tuple[str, bytes]]:
     yield "__main__.py", _MAIN
     package = os.path.dirname(tfdeploy.__file__)
     paths = ["__init__.py", "errors.py"]
-    # With pathlib, this would take 25 ms instead of 4, and every connection waits for it.
+    # With pathlib, finding and reading the files would take 25 ms instead of 4, and the first
+    # connection of a process waits for it.
     for folder, _, names in chain(*(os.walk(f"{package}/{each}") for each in ("agent", "runtime"))):
         inner = folder[len(package) + 1 :]
         paths += [f"{inner}/{name}" for name in names if name.endswith(".py")]
@@ -82,7 +88,7 @@ def _joined_agent_files() -> bytes:
 
 @cache
 def _agent_name() -> str:
-    return name_of(_joined_agent_files())
+    return hash_joined_files(_joined_agent_files())
 
 
 @cache

@@ -19,7 +19,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.answers.failures import Failure, format_advice, quote_host_text
 from tfdeploy.text.typed import InvalidJsonValue, decode_untrusted
 from tfdeploy.text.units import format_binary_bytes
-from tfdeploy.transport.agent.archive import agent_name, packed_agent
+from tfdeploy.transport.agent.archive import agent_bytes, agent_name, packed_agent
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
 from tfdeploy.transport.ssh.command import START_S, start_command
@@ -256,7 +256,7 @@ def _reported_failure_error(text: bytes, host: str) -> TfdeployError:
         )
     if failure.code == "disk":
         return Refused(
-            f"no space for the agent ({format_binary_bytes(len(packed_agent()))}): {reported}",
+            f"no space for the agent ({format_binary_bytes(agent_bytes())}): {reported}",
             where=host,
             next=f"free some space or inodes on {host}, or set its `workdir:` to a folder on "
             "another disk",

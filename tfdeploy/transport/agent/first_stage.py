@@ -1,9 +1,10 @@
 """Build PROGRAM, which a host runs before it has the agent, on any Python 3.8 or newer.
 
-PROGRAM trusts no existing folder on the host. It runs an agent only if ownership.py finds that no
-other user can change the folder, and that the hash of its files is the folder's name, so that they
-are those of this version. If seen.py finds that the files are the same as at the last such check,
-they are not read again. A missing or damaged agent is installed first.
+PROGRAM trusts no existing folder on the host. It runs an agent that it finds there only if
+ownership.py has checked that no other user can change the folder, and that the hash of the files is
+the folder's name. If seen.py finds that the files are the same as at the last such check, they are
+not read again. A missing or damaged agent is installed first. The received files are compared with
+the same hash before they are written.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ _OWN_IMPORT = re.compile(
     rb"^from (?:__future__|tfdeploy\.agent\.\w+) import (?:\([^)]*\)|.*)\n", re.M
 )
 _BEGIN = b"""
-import fcntl, sys
+import sys
 # Leave out the home folder, which may have a json.py.
 sys.path[:] = [path for path in sys.path if path]
+import fcntl
 """
 # The source that installs the agent. It is compiled only on hosts without the agent.
 _ARRIVAL = b"""
-def unpack(files, workdir, name):
+def unpack(joined_files, workdir, name):
     make_workdir(workdir)
     agents = os.path.join(workdir, AGENTS)
     os.makedirs(agents, 0o700, exist_ok=True)
@@ -34,7 +36,7 @@ def unpack(files, workdir, name):
     fresh = os.path.join(agents, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     try:
         os.mkdir(fresh, 0o700)
-        extract(fresh, files)
+        extract(fresh, joined_files)
         move_into_place(fresh, workdir, name)
     finally:
         remove(fresh)
@@ -53,20 +55,22 @@ def abandoned_folders(agents): # of installations that were killed an hour ago o
         if (entry.name.startswith("new-") and about.st_uid == os.getuid()
                 and time.time() - about.st_mtime > 3600):
             yield entry.path
-def extract(fresh, files): # which archive.join_files has joined
-    made, position = {fresh}, 0
-    while position < len(files):
-        path, size, _ = files[position:position + 4096].split(b"\\0", 2)
+def extract(fresh, joined_files): # the format of archive.join_files
+    made_folders, position = {fresh}, 0
+    while position < len(joined_files):
+        # A path and a length need less than 4096 bytes.
+        path, size, _ = joined_files[position:position + 4096].split(b"\\0", 2)
         position += len(path) + len(size) + 2
         path = os.path.join(fresh, os.fsdecode(path))
         folder = os.path.dirname(path)
-        if folder not in made:
-            # With a loose umask, a later program would let others write to __pycache__.
+        if folder not in made_folders:
+            # Otherwise Python would make __pycache__ later, perhaps with a umask that lets others
+            # write to it.
             os.makedirs(os.path.join(folder, "__pycache__"), 0o700)
-            made.add(folder)
+            made_folders.add(folder)
         # Nothing is flushed, because an agent that a power cut damages is installed again.
         with open(path, "wb") as file:
-            file.write(files[position:position + int(size)])
+            file.write(joined_files[position:position + int(size)])
         position += int(size)
 def move_into_place(fresh, workdir, name):
     folder = os.path.join(workdir, AGENTS, name)
@@ -76,8 +80,10 @@ def move_into_place(fresh, workdir, name):
         except OSError:
             if not os.path.isdir(folder):
                 raise
-            if has_agent(workdir, name) or not again: # another host with the same workdir was first
+            if has_agent(workdir, name): # another host with the same workdir was first
                 return
+            if not again:
+                raise
         try:
             # This agent is damaged. Processes that run it have loaded it.
             os.rename(folder, fresh + ".old")
@@ -96,8 +102,8 @@ def serve(folder, workdir, host): # in this process, because starting a second i
     from tfdeploy.agent.main import main
     sys.exit(main(["serve", "--workdir", workdir, "--host", host]))
 def enlarge_input_pipe():
-    # What the agent has not read yet, sshd keeps in a buffer, and copies it whenever the buffer
-    # grows. With a pipe of 1 MiB, receiving 3 MB takes a host 23 ms less CPU time.
+    # sshd buffers what the agent has not read yet, and copies the buffer whenever it grows. With a
+    # pipe of 1 MiB, receiving 3 MB takes a host 23 ms less CPU time.
     try:
         fcntl.fcntl(0, 1031, 1 << 20) # F_SETPIPE_SZ
     except OSError: # the input is no pipe, or this user has too many large pipes
@@ -149,12 +155,12 @@ def install_if_missing(workdir, name):
     import zlib
     data = sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
     try:
-        files = zlib.decompress(data)
+        joined_files = zlib.decompress(data)
     except zlib.error:
-        files = b""
-    if blake2b(files, digest_size=16).hexdigest() != name:
+        joined_files = b""
+    if blake2b(joined_files, digest_size=16).hexdigest() != name:
         fail("workdir", "the agent arrived damaged")
-    unpack(files, workdir, name)
+    unpack(joined_files, workdir, name)
 """
 
 

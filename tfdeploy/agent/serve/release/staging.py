@@ -44,7 +44,8 @@ class StagingPlan(NamedTuple):
 
 class BegunRelease(NamedTuple):
     """A release that is being received in this session. `missing`: paths of the files that this
-    host lacks. `is_new`: True if this session has made the staging folder."""
+    host lacks. `is_new`: True if the call of release.begin has made the staging folder, and nothing
+    but the call of release.commit writes to it."""
 
     entries: List[ManifestEntry]
     missing: List[str]

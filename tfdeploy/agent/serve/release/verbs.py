@@ -112,6 +112,7 @@ def commit_release(call: Call) -> Answer:
         staging = Staging(folder, begun.entries)
         if call.blob:
             entries = write_missing_files(folder, begun.entries, begun.missing, call.blob)
+            # In a new folder there are only files that this call has written.
             if not begun.is_new:
                 staging.remove_unlisted_files(keep_partial=False)
         else:
@@ -243,7 +244,7 @@ def write_missing_files(
     finally:
         os.close(root)
     for entry, mtime_ns in zip(wanted, times):  # noqa: B905
-        by_path[entry.path] = ManifestEntry(*entry[:-1], mtime_ns)
+        by_path[entry.path] = ManifestEntry(*entry[:-1], mtime_ns)  # faster than _replace
     return list(by_path.values())
 
 

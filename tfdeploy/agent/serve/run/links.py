@@ -33,9 +33,9 @@ ALL_TO_ALL_HOSTS = 16
 NEXT_HOSTS = 3
 SERVING_HOSTS = 8  # in larger runs, a host also tries this many of the hosts with server tasks
 ANSWER_S = 5.0  # timeout of a connection to a minder (the run's daemon on a host)
-# The reasons of an SSLError if the other side does not belong to the run. OpenSSL 3.5 gives the
-# second one for the answer of a web server.
-_FOREIGN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "CERTIFICATE_VERIFY_FAILED")
+# Reasons of an SSLError that show that the other side is no host of the run. OpenSSL 3.5 reports
+# RECORD_LAYER_FAILURE if a web server answers.
+_WRONG_PEER_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "CERTIFICATE_VERIFY_FAILED")
 
 
 class _PortToTry(NamedTuple):
@@ -194,7 +194,8 @@ def _identify_minder(
             )
             answer = listener.receive_message(channel)
     except ssl.SSLError as error:
-        return _MinderIdentity("no host of this run answers" if error.reason in _FOREIGN else "")
+        is_wrong = error.reason in _WRONG_PEER_REASONS
+        return _MinderIdentity("no host of this run answers" if is_wrong else "")
     except tls.WrongHostAnswered as error:
         return _MinderIdentity(str(error))
     except (OSError, ValueError):
