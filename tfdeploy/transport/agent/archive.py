@@ -50,7 +50,8 @@ def packed_agent() -> bytes:
 def join_files(content_by_path: dict[str, bytes]) -> bytes:
     """Join files into one byte string. Each file is: path, NUL, length, NUL, content.
 
-    The files are sorted by path. Equal files give equal bytes, and different files give different bytes.
+    The files are sorted by path. Equal files give equal bytes, and different files give different
+    bytes.
     """
     parts = []
     for path in sorted(content_by_path):
