@@ -169,7 +169,7 @@ def test_a_full_disk_is_named_with_its_folder_and_what_the_agent_needs(
     ):
         [row] = operator.json("check", "--limit", "n2", exit_code=1)["hosts"]
         [failed] = [each for each in row["checks"] if not each["ok"]]
-        form = rf"no space for the agent \(\S+ KiB\): n2 says: \"{FOLDER}/.*, {free} free\""
+        form = rf"no space for the agent \(\S+ MiB\): n2 says: \"{FOLDER}/.*, {free} free\""
         assert re.fullmatch(form, failed["detail"]), failed
 
 
