@@ -228,6 +228,12 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
+def test_torchrun_without_a_cause_gives_way_to_what_stands_elsewhere() -> None:
+    cut_off = CHILD_FAILED[: CHILD_FAILED.index("=====")]
+    reason = failure_reason.explain_exit(HEAD + MAIN + UNDEFINED, cut_off, [ROOT])
+    assert reason is not None and reason.text.startswith("NameError: name 'tf' is not defined")
+
+
 @pytest.mark.parametrize(("printed", "words", "error"), OUTPUTS.values(), ids=OUTPUTS)
 def test_the_line_that_a_person_would_quote(printed: str, words: str, error: str) -> None:
     assert failure_reason.explain_exit("", printed, (ROOT,)) == failure_reason.FailureReason(

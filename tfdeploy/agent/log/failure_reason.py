@@ -160,7 +160,8 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     """Return the exception that explains a failure best, or None if the text shows no exception.
     Exceptions of the main program come first, then those of other threads, then those of
     finalisers. Of several exceptions of the same kind, the last one is chosen. If it is only a
-    consequence of another exception, that other exception is returned instead."""
+    consequence of another exception, that other exception is returned instead. torchrun's own
+    exception counts only if there is no other."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None
