@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import sys
@@ -43,6 +42,9 @@ def hash_first_bytes(path: str, length: int, *, whole: bool = False) -> Optional
 def hash_open_file(descriptor: int, most_bytes: int = sys.maxsize) -> Tuple[str, int]:
     """Return (SHA-256, number of bytes) of an open file, from its current position to its end.
     Stops after `most_bytes`."""
+    # Imported here, because hashlib loads libcrypto, which takes 4 ms, and most syncs hash no file.
+    import hashlib
+
     digest, remaining = hashlib.sha256(), most_bytes
     while remaining > 0:
         block = os.read(descriptor, min(remaining, _BLOCK_BYTES))

@@ -14,7 +14,7 @@ import stat
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.host.file_sum import hash_first_bytes
@@ -199,7 +199,7 @@ def compare_files(
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     new_times: Dict[str, int] = {}
-    for path, file_stat in _list_files(folder, workdir):
+    for path, file_stat in _walk_files(folder, workdir):
         entry = expected.pop(path, None)
         if entry is None or not _has_kind_and_size(entry, file_stat, folder):
             damaged.append(path)
@@ -222,10 +222,9 @@ def _has_kind_and_size(entry: ManifestEntry, file_stat: os.stat_result, folder: 
     )
 
 
-def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
-    """Return (path below `root`, stat result) of everything except folders. Raises
+def _walk_files(root: str, workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
+    """Yield (path below `root`, stat result) of everything except folders. Raises
     UntrustedPath."""
-    files: List[Tuple[str, os.stat_result]] = []
     prefixes = [""]
     own_uid = os.geteuid()
     while prefixes:
@@ -239,8 +238,7 @@ def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
                 if stat.S_ISDIR(mode):
                     prefixes.append(prefix + entry.name + "/")
                 elif not entry.name.startswith(_BUSY):
-                    files.append((prefix + entry.name, file_stat))
-    return files
+                    yield prefix + entry.name, file_stat
 
 
 def report_state(call: Call) -> Answer:
