@@ -29,7 +29,7 @@ from tfdeploy.operations.broadcast import (
     member_session,
     stalled_hosts,
 )
-from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.operations.connecting import Connecting
 from tfdeploy.operations.sending.deletions import never_confirm
 from tfdeploy.operations.sending.send_code import SyncResult
 from tfdeploy.operations.sync import sync_job
@@ -137,7 +137,7 @@ def test_honest_hosts_get_all_data_and_keep_no_lock(
     holder: Any = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
     def sync() -> None:
-        connected = begin_connecting(fleet, fleet.hosts)
+        connecting = Connecting(fleet, fleet.hosts)
         collected.update(
             sync_job(
                 fleet,
@@ -148,7 +148,7 @@ def test_honest_hosts_get_all_data_and_keep_no_lock(
                 lambda event: None,
                 never_confirm,
                 Inventory(fleet.hosts),
-                connected,
+                connecting,
             )
         )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import Job
+from tfdeploy.operations.connecting import Connecting
 from tfdeploy.operations.copy.code_files import CodeChanged
 from tfdeploy.operations.emit import emit_transfer, emit_warning
 from tfdeploy.operations.lock import HELD_TO_THE_END, HostLocks, JobLock
@@ -26,7 +26,7 @@ from tfdeploy.operations.sending.deletions import Confirm
 from tfdeploy.operations.sending.send_code import SyncResult, has_release, send_code
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import read_whole_shipment
-from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 TRIES = 3  # if the code changes while it is sent, it is sent at most this many times
 
@@ -63,7 +63,7 @@ def sync_job(
     emit: Emit,
     confirm: Confirm,
     inventory: Inventory,
-    wait_for_connections: Callable[[], Errors],
+    connecting: Connecting,
     *,
     allow_secrets: bool = False,
 ) -> Outcomes[SyncResult]:
@@ -71,14 +71,16 @@ def sync_job(
 
     If the code changes while it is sent, it is read again, and sent again to the hosts on which
     sending failed for this reason. `inventory`: the whole inventory, needed for data sets that are
-    read from a host or split among workers. `wait_for_connections`: the function that
-    `begin_connecting` returned. `allow_secrets`: accept private keys in the code.
+    read from a host or split among workers. `connecting`: the start of the agents of `hosts`.
+    `allow_secrets`: accept private keys in the code.
     """
     read = partial(read_whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
     for warning in shipment.warnings:
         emit_warning(emit, warning)
-    results: Outcomes[SyncResult] = {**wait_for_connections()}
+    if connecting.is_agent_missing():
+        shipment.code.pack_ahead()
+    results: Outcomes[SyncResult] = {**connecting.wait_for_failed()}
     before = Counter[str]()
     wanted = hosts_except(hosts, results)
     for _ in range(TRIES):

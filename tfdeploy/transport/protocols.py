@@ -137,8 +137,10 @@ class Session(Protocol):
     def host_key(self) -> str:
         """Return the fingerprint ("SHA256:...") of the host key that the host has proved to own."""
 
-    def agent(self) -> AgentChannel:
+    def agent(self, on_missing: Callable[[], object] = lambda: None) -> AgentChannel:
         """Return the channel to the agent. The first call installs and starts the agent.
+
+        `on_missing`: called if the host lacks the agent, before it is installed.
 
         Raises Refused (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import paramiko
@@ -59,7 +59,7 @@ class SshSession:
             self._agent is None or self._agent.is_lost or self._agent.is_idle
         )
 
-    def agent(self) -> AgentChannel:
+    def agent(self, on_missing: Callable[[], object] = lambda: None) -> AgentChannel:
         # FramedChannel is imported only here, because many sessions run only plain commands.
         from tfdeploy.transport.agent.channel import FramedChannel
 
@@ -73,7 +73,7 @@ class SshSession:
                 )
                 try:
                     with self._translate_errors():
-                        agent.open(self.host.workdir, self.host.python)
+                        agent.open(self.host.workdir, self.host.python, on_missing)
                 except TfdeployError:
                     channel.close()
                     raise

@@ -148,7 +148,7 @@ class NearSession:
         self.host, self._context, self._fleet = host, context, fleet
         self.fences = fleet.fences.setdefault(host.name, {})
 
-    def agent(self) -> Any:
+    def agent(self, on_missing: Callable[[], object] = lambda: None) -> Any:
         return NearChannel(self.host, self._context, self._fleet)
 
 

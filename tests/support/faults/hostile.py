@@ -378,7 +378,7 @@ class LyingFleet(SshFleet):
             "tunnel": lambda *_: tunnel,
         }
         return SimpleNamespace(
-            **about, fences={}, agent=lambda: self._agent(host.name), close=lambda: None
+            **about, fences={}, agent=lambda *_: self._agent(host.name), close=lambda: None
         )
 
     def end(self) -> None:

@@ -165,7 +165,7 @@ class ServedFleet(SshFleet):
         return SimpleNamespace(
             **about,
             fences=self._fences[host.name],
-            agent=lambda: self._agent(host.name),
+            agent=lambda *_: self._agent(host.name),
             close=lambda: None,
             idle=False,
         )

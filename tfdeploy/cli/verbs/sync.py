@@ -16,7 +16,7 @@ from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import SyncRow
-from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.operations.connecting import Connecting
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.datasets import split_data_names
 from tfdeploy.text.row_values import copy_fields
@@ -48,7 +48,7 @@ def run(flags: Flags) -> int:
         open_transfer(flags, flags.bwlimit) as (fleet, show),
         interrupt_on_first_signal(RELEASING_LOCKS),
     ):
-        connected = begin_connecting(fleet, hosts)
+        connecting = Connecting(fleet, hosts)
         from tfdeploy.operations.sync import sync_job
 
         def emit(event: Event) -> None:
@@ -65,7 +65,7 @@ def run(flags: Flags) -> int:
             emit,
             make_confirm(flags),
             whole,
-            connected,
+            connecting,
             allow_secrets=flags.allow_secrets_in_code,
         )
     rows = [_make_row(host, result) for host, result in results.items()]

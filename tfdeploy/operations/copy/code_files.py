@@ -7,6 +7,7 @@ hashed again when they are packed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tfdeploy.errors import Refused
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.hash_cache import make_stamp
@@ -84,6 +86,23 @@ class CodeFiles:
 
     def mtime_ns(self, path: str) -> int:
         return self._entries[path].stamp[_MTIME]
+
+    def pack_ahead(self) -> None:
+        """Start to pack all files on a thread, for hosts that probably lack all of them.
+
+        `packed_contents` of all files then returns sooner. Does nothing if the files are so large
+        that they are sent in another way.
+        """
+        paths = tuple(self._entries)
+        if self.size_bytes(paths) > MOST_BYTES:
+            return
+
+        def pack() -> None:
+            # A later call of `packed_contents` raises CodeChanged again.
+            with contextlib.suppress(CodeChanged):
+                self.packed_contents(paths)
+
+        start_thread(pack, name="pack")
 
     def packed_contents(self, paths: tuple[str, ...]) -> bytes:
         """Return the contents of the files `paths` as the verb release.commit sends them.

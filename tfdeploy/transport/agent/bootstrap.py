@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import paramiko
@@ -82,8 +83,16 @@ class StartedAgent(NamedTuple):
     noise: str
 
 
-def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> StartedAgent:
+def start(
+    channel: paramiko.Channel,
+    workdir: str,
+    host: str,
+    python: str,
+    on_missing: Callable[[], object],
+) -> StartedAgent:
     """Install the agent on the host if the host lacks it, and start it.
+
+    `on_missing`: called if the host lacks the agent, before it is installed.
 
     Raises Refused (no Python 3.8+, a workdir that cannot be created or that other users can change,
     disk full), HostFailed (the login shell ended), HostUnreachable.
@@ -96,6 +105,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
     startup = _Startup(channel, host)
     startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
     if startup.wait_for_line(b"=tfdeploy-have=", b"=tfdeploy-need=") == b"=tfdeploy-need=":
+        on_missing()
         packed = packed_agent()
         startup.send(b"%d\n" % len(packed) + packed)
     startup.wait_for_line(frames.GREETING)

@@ -82,13 +82,15 @@ class FramedChannel:
         self._blocked_since: float | None = None
         self._pinged_at = 0.0  # UTC time, in seconds, at which the last ping was sent
 
-    def open(self, workdir: str, python: str) -> None:
+    def open(self, workdir: str, python: str, on_missing: Callable[[], object]) -> None:
         """Start the agent and read its first frame, the hello.
+
+        `on_missing`: called if the host lacks the agent.
 
         Raises Refused, HostFailed, BadAnswer, HostUnreachable.
         """
         self._reader, unread, self.noise = bootstrap.start(
-            self._channel, workdir, self._host, python
+            self._channel, workdir, self._host, python, on_missing
         )
         self._frames = Frames(unread)
         self.hello = convert_value(self._wait_for_hello(), Hello, "hello", self._host)

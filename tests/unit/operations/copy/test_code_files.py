@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
+from tfdeploy.operations.copy import code_files
 from tfdeploy.operations.copy.code_files import CodeChanged, CodeFiles
 from tfdeploy.tree import read_tree
 
@@ -56,6 +58,42 @@ def test_contents_are_packed_once_for_hosts_that_lack_same_files(
     assert contents == b"# train.py\n# lib/b.py\n"
     assert code.packed_contents(wanted) is packed
     assert code.packed_contents(("lib/b.py",)) != packed
+
+
+def pack_ahead(code: CodeFiles) -> None:
+    """Pack all files ahead, and wait until the thread that packs has ended."""
+    code.pack_ahead()
+    for thread in threading.enumerate():
+        if thread.name == "pack":
+            thread.join(DEADLINE_S)
+
+
+def test_all_files_are_packed_ahead(code: CodeFiles, folder: Path) -> None:
+    pack_ahead(code)
+    (folder / "train.py").unlink()
+    packed = code.packed_contents(("lib/a.py", "lib/b.py", "train.py"))
+    assert zlib.decompress(packed).endswith(b"\n# lib/a.py\n# lib/b.py\n# train.py\n")
+
+
+# With this mark, an exception of the thread fails the test.
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_change_found_by_packing_ahead_is_reported_when_contents_are_asked(
+    code: CodeFiles, folder: Path
+) -> None:
+    (folder / "train.py").write_text("")
+    pack_ahead(code)
+    with pytest.raises(CodeChanged, match=r"train\.py changed while it was sent"):
+        code.packed_contents(("lib/a.py", "lib/b.py", "train.py"))
+
+
+def test_files_that_are_not_sent_packed_are_not_packed_ahead(
+    code: CodeFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_files, "MOST_BYTES", 20)
+    pack_ahead(code)
+    (folder / "train.py").unlink()
+    with pytest.raises(CodeChanged):
+        code.packed_contents(("lib/a.py", "lib/b.py", "train.py"))
 
 
 def test_manifest_names_all_entries_and_host_may_request_only_files(code: CodeFiles) -> None:

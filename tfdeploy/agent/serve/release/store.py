@@ -14,7 +14,16 @@ import stat
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Set,
+    Tuple,
+)
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.host.file_sum import hash_first_bytes
