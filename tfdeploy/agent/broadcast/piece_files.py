@@ -85,11 +85,11 @@ class PieceFiles:
         *folders, last = [self._new, *self._placed] if moved.lacking else [self._old]
         for folder in folders:
             try:
-                return pieces.read_extent(os.path.join(folder, moved.path), extent)
+                return pieces.read_extent(folder + b"/" + moved.path, extent)
             except FileNotFoundError:
                 # The file is no longer in this folder, because it was moved to its final place.
                 continue
-        return pieces.read_extent(os.path.join(last, moved.path), extent)
+        return pieces.read_extent(last + b"/" + moved.path, extent)
 
     def _broadcast_file(self, file_number: int) -> BroadcastFile:
         moved = self._files[file_number]
@@ -144,7 +144,7 @@ class PieceFiles:
             # A piece of zeros becomes a hole in the sparse file, so its content need not be
             # received. `_open` creates the file with its final size, which makes the hole.
             for file, _, _ in piece:
-                os.close(self._open(file))
+                os.close(self._open(self._files[file]))
             self._mark_present(piece)
             return True
         if (
@@ -184,18 +184,19 @@ class PieceFiles:
         """Write a piece whose hash has been checked. Raises OSError."""
         at = 0
         for file, offset, length in piece:
-            if self._broadcast_file(file).lacking:
-                self._write(file, offset, content[at : at + length])
+            moved = self._broadcast_file(file)
+            if moved.lacking:
+                self._write(moved, offset, content[at : at + length])
             at += length
         self._mark_present(piece)
 
     # --- reading and writing one file
 
     def _path_of(self, file: BroadcastFile) -> bytes:
-        return os.path.join(self._new if file.lacking else self._old, file.path)
+        return (self._new if file.lacking else self._old) + b"/" + file.path
 
     def _old_path_of(self, file: BroadcastFile) -> bytes:
-        return os.path.join(self._old, file.path)
+        return self._old + b"/" + file.path
 
     def _content_if_hash_matches(
         self, piece: Piece, path_of: Callable[[BroadcastFile], bytes], leaf: bytes
@@ -208,10 +209,9 @@ class PieceFiles:
             return None
         return content if pieces.hash_piece(content) == leaf else None
 
-    def _write(self, file_number: int, offset: int, content: memoryview) -> None:
-        moved = self._broadcast_file(file_number)
+    def _write(self, moved: BroadcastFile, offset: int, content: memoryview) -> None:
         self._make_room(len(content))
-        opened = self._open(file_number)
+        opened = self._open(moved)
         try:
             ranges = [(0, len(content))]
             if moved.sparse and not moved.partial:
@@ -221,9 +221,8 @@ class PieceFiles:
         finally:
             os.close(opened)
 
-    def _open(self, file_number: int) -> int:
+    def _open(self, moved: BroadcastFile) -> int:
         """Open the file for writing, and set its final size."""
-        moved = self._broadcast_file(file_number)
         path = self._path_of(moved)
         try:
             opened = os.open(path, _NEW, 0o600)

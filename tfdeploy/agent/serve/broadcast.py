@@ -321,10 +321,11 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
                 "bad_argument",
                 "%r, with this size, is not a file that release.begin listed as missing" % path,
             )
-        is_partial = _remove_unless_partial(os.path.join(folder, path), size)
+        new = folder + "/" + path
+        is_partial = _remove_unless_partial(new, size)
         if not size:
-            create_empty(os.path.join(folder, path))
-            os.utime(os.path.join(folder, path), ns=(mtime_ns, mtime_ns))
+            create_empty(new)
+            os.utime(new, ns=(mtime_ns, mtime_ns))
         old = _stat_regular_file(os.path.join(before, path)) if before != folder else None
         files.append(
             BroadcastFile(
