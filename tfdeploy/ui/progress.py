@@ -185,7 +185,9 @@ class _Bars:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from tfdeploy.ui.screen import RenderableRows
 
-        yield RenderableRows(self.view.rows(options.max_width, console.height))
+        # Two columns stay free for the "^C" that the terminal writes behind the last row. If "^C"
+        # began a new line, `Live` would leave one row on the screen.
+        yield RenderableRows(self.view.rows(options.max_width - len("^C"), console.height))
 
 
 def _has_failed(host: HostProgress) -> bool:

@@ -10,6 +10,8 @@ import io
 from itertools import pairwise
 from typing import Any
 
+from rich.console import Console
+
 from support.rows import row_text
 from tfdeploy.model.events import Event
 from tfdeploy.ui.progress import SyncView
@@ -165,3 +167,12 @@ def test_few_lines_without_terminal() -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) == 2, lines
     assert lines[0] == "data d: 58 MB of 180 MB on 3 hosts, 3.0 MB/s, 41 s left, slow: n2", lines
+
+
+def test_rows_on_terminal_leave_room_for_echo_of_interrupt() -> None:
+    seen = SyncView(Terminal(io.StringIO(), 80, False))
+    fields = {"what": "code", "state": "begin", "sent_bytes": 0, "total_bytes": TOTAL}
+    seen(event("transfer", 1000.0, "n1", **fields))
+    assert seen._bars is not None
+    lines = Console(width=80, height=24).render_lines(seen._bars, pad=False)
+    assert {sum(segment.cell_length for segment in line) for line in lines if line} == {78}
