@@ -13,10 +13,10 @@ from tfdeploy.agent import layout
 from tfdeploy.errors import UsageError
 from tfdeploy.model.job import Job, part_count_variable, part_number_variable
 from tfdeploy.model.modes import rules_of
-from tfdeploy.model.plan import PartPlan, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from tfdeploy.model.plan import PartPlan, Plan
     from tfdeploy.planning.cluster.placement import Seat
 
 
@@ -109,6 +109,9 @@ def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...
 
     The files of the parts are not known yet.
     """
+    # Imported only here, because a sync needs no plan and the import takes 5 ms.
+    from tfdeploy.model.plan import PartPlan
+
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
     return dict.fromkeys(split_data_names(job), parts)
 
