@@ -42,14 +42,28 @@ CHILD_FAILED = (
     "------------------------------------------------------------\n"
     "Failures:\n[1]:\n  time      : 2026-11-29_17:20:48\n  host      : localhost\n"
     "  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 1399)  (SIGTERM)\n"
-    "  error_file: <N/A>\n  traceback : Signal 15 (SIGTERM) received by PID 1399\n"
+    "  error_file: /tmp/error.json\n  traceback : {trace}\n"
     "------------------------------------------------------------\n"
     "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-29_17:20:48\n"
     "  host      : localhost\n  rank      : 1 (local_rank: 1)\n  exitcode  : {how}\n"
     "  error_file: <N/A>\n"
     "============================================================\n"
 )
+# What a rank prints if another rank has gone.
+PEER_GONE = "RuntimeError: [../third_party/gloo/tcp/pair.cc:553] Connection closed by peer\n"
 ROOT = "/job/cwd"
+
+
+def as_rank(rank: int, printed: str) -> str:
+    """Return the text with PyTorch's prefix before each line."""
+    return "".join(f"[rank{rank}]: {line}\n" for line in printed.splitlines())
+
+
+def child_failed(how: str, trace: str = "Signal 15 (SIGTERM) received by PID 1399") -> str:
+    """Return torchrun's message. `trace`: what rank 0 recorded, which is not the one that failed
+    first."""
+    return CHILD_FAILED.format(how=how, trace=trace)
+
 
 TYPE_ERROR = "TypeError: only 0-dimensional arrays can be converted to Python scalars"
 OUTPUTS: dict[str, tuple[str, str, str]] = {
@@ -152,17 +166,29 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "ValueError (train.py:88)",
     ),
     "a rank of torchrun": (
-        "".join(f"[rank1]: {line}\n" for line in (HEAD + MAIN + UNDEFINED).splitlines()),
+        as_rank(1, HEAD + MAIN + UNDEFINED),
         "NameError: name 'tf' is not defined (train.py:88)",
         "NameError (train.py:88)",
     ),
     "a process that torchrun has started": (
-        HEAD + MAIN + UNDEFINED + CHILD_FAILED.format(how="1 (pid: 30404) "),
+        HEAD + MAIN + UNDEFINED + child_failed("1 (pid: 30404) "),
         "NameError: name 'tf' is not defined (train.py:88)",
         "NameError (train.py:88)",
     ),
+    "the process of torchrun that failed first": (
+        as_rank(1, HEAD + MAIN + UNDEFINED) + as_rank(0, HEAD + MAIN + PEER_GONE)
+            + child_failed("1 (pid: 30404) "),
+        "NameError: name 'tf' is not defined (train.py:88)",
+        "NameError (train.py:88)",
+    ),
+    "a process of torchrun that was killed while another failed": (
+        as_rank(0, HEAD + MAIN + PEER_GONE)
+            + child_failed("-9 (pid: 1400)  (SIGKILL)", HEAD + MAIN + "  " + PEER_GONE),
+        "rank 1 ended with exit code -9 (SIGKILL)",
+        "",
+    ),
     "a process of torchrun that was killed": (
-        CHILD_FAILED.format(how="-9 (pid: 1400)  (SIGKILL)"),
+        child_failed("-9 (pid: 1400)  (SIGKILL)"),
         "rank 1 ended with exit code -9 (SIGKILL)",
         "",
     ),

@@ -161,15 +161,17 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     Exceptions of the main program come first, then those of other threads, then those of
     finalisers. Of several exceptions of the same kind, the last one is chosen. If it is only a
     consequence of another exception, that other exception is returned instead. torchrun's own
-    exception counts only if there is no other."""
-    exceptions = list(tracebacks.read_exceptions(text, roots))
+    exception counts only if the rank that failed first, which it names, has printed no other."""
+    all_exceptions = list(tracebacks.read_exceptions(text, roots))
+    verdict = "".join([each.message for each in all_exceptions if each.kind == _CHILD_FAILED][-1:])
+    exceptions = [
+        each
+        for each in all_exceptions
+        if each.kind != _CHILD_FAILED
+        and (not each.rank or verdict[:5] != "rank " or verdict.split()[1] == each.rank)
+    ]
     if not exceptions:
-        return None
-    other_exceptions = [each for each in exceptions if each.kind != _CHILD_FAILED]
-    if not other_exceptions:
-        message = exceptions[-1].message
-        return FailureReason(_shorten(message)) if message else None
-    exceptions = other_exceptions
+        return FailureReason(_shorten(verdict)) if verdict else None
     source = max(each.source for each in exceptions)
     last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:

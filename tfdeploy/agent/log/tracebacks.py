@@ -36,11 +36,13 @@ _SAYS_NOTHING = re.compile(
     r"|={5,}$|\s+File |\s{4,}|\t|-- Process \d+ terminated"
 )
 _ROOT_ERROR = re.compile(r"\s+\(0\) (?:[A-Z][\w ]*: )?(.*)")
-# The section of torchrun's message about the process that failed first. The groups are its rank,
-# exit code and signal.
+# torchrun's message, up to the process that failed first. The groups are its rank, exit code and
+# signal. Before it, the message may contain tracebacks of other processes.
 _ROOT_CAUSE = re.compile(
-    r"(?s)Root Cause .*?\n  rank +: (\d+).*?\n  exitcode +: (-?\d+) \(pid: \d+\) *(\(SIG\w+\))?"
+    r"(?s)={5,}\n.*?\nRoot Cause .*?\n  rank +: (\d+).*?\n  exitcode +: (-?\d+) \(pid: \d+\) *"
+    r"(\(SIG\w+\))?"
 )
+_RANK = re.compile(r"\[rank(\d+)\]")  # PyTorch puts it before each line of a traceback
 _IN_USER_CODE = re.compile(r"\s{4,}([A-Za-z_][\w.]*(?:Error|Exception|Warning)): (.*)")
 _MESSAGE_ENDS = (
     "Original stack trace for",
@@ -63,6 +65,7 @@ class RaisedException(NamedTuple):
     `source`: PROGRAM, THREAD or FINALISER.
     `chain`: the number of a chain of exceptions. Each exception of a chain was raised while the
     previous one was handled.
+    `rank`: the rank of the process, or "" if the log does not name it.
     """
 
     kind: str
@@ -70,6 +73,7 @@ class RaisedException(NamedTuple):
     location: str
     source: int
     chain: int
+    rank: str = ""
 
 
 def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException]:
@@ -99,6 +103,7 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
                 find_location(frames + message_frames, roots),
                 source,
                 chain,
+                "".join(_RANK.findall(prefix)[:1]),
             )
         before = ""
 
@@ -169,14 +174,14 @@ def _read_message(first: str, lines: List[str]) -> Tuple[str, Frames]:
         continues = first.rstrip().endswith(":") and lines and _TRACEBACK_HEAD not in lines[0]
         continuation = lines[0].strip() if continues else ""
         return "%s %s" % (first, continuation) if continuation else first, []
+    cause = _ROOT_CAUSE.match("\n".join(lines))
+    if cause is not None:
+        return ("rank %s ended with exit code %s %s" % cause.groups("")).rstrip(), []
     ends = [line.startswith(_MESSAGE_ENDS) or _TRACEBACK_HEAD in line for line in lines] + [True]
     lines = lines[: ends.index(True)]
     if first.startswith("in user code:"):
         inner = [match.group(2) for match in map(_IN_USER_CODE.match, lines) if match]
         return (inner[-1] if inner else ""), parse_frames(lines)
-    cause = _ROOT_CAUSE.search("\n".join(lines))
-    if cause is not None:
-        return ("rank %s ended with exit code %s %s" % cause.groups("")).rstrip(), []
     for line in lines:
         root = _ROOT_ERROR.match(line)
         if root is not None:
