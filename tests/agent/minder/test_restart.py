@@ -415,7 +415,7 @@ def test_words_for_what_starts_again() -> None:
     waits = restart_reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert (
         waits == "all tasks that restart together start again: ps:0 on n1 killed; "
-        "the restart waits until n2 has ended its old tasks"
+        "the restart waits until the old tasks on n2 end"
     )
     gone = view(
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}

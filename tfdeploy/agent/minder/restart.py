@@ -427,4 +427,4 @@ def _describe_awaited_hosts(view: HostRunView) -> str:
             "; no process manages the run on %s; the restart waits for a new process there, but no "
             "longer than restart.wait" % gone
         )
-    return "; the restart waits until %s has ended its old tasks" % ", ".join(late) if late else ""
+    return "; the restart waits until the old tasks on %s end" % ", ".join(late) if late else ""
