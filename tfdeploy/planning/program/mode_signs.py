@@ -15,7 +15,12 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.program import servers
-from tfdeploy.planning.source.expressions import dotted_name, literal_text
+from tfdeploy.planning.source.expressions import (
+    argument,
+    dotted_name,
+    last_name,
+    literal_text,
+)
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
 from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
@@ -93,6 +98,8 @@ class Sign:
 
 def find_signs(program: Program) -> tuple[Sign, ...]:
     """Return the program's constructs that show its mode. Flags about the cluster come first."""
+    if alone := _whole_cluster_sign(program):
+        return (alone,)
     certain = certainly_reached(program, has_workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
@@ -160,6 +167,30 @@ def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | Non
         where=signs[0].where,
         next=f"`tfdeploy launch --mode {other}`, or add --force to go on with mode {job.mode}",
     )
+
+
+def _whole_cluster_sign(program: Program) -> Sign | None:
+    """Return a sign of mode local if every run of the program starts servers of several jobs.
+
+    The program is then a whole cluster on one machine. A program that learns its task from flags or
+    TF_CONFIG is not meant.
+    """
+    knows_task = flags.cluster_flags(program).flags or program.has_string_constant("TF_CONFIG")
+    if knows_task or not program.imports_tensorflow:
+        return None
+    # has_workers=False: no branch on the job name, such as `if job == "ps":`, counts as certain.
+    certain = certainly_reached(program, has_workers=False).nodes
+    place_by_job: dict[str, str] = {}
+    for call in program.find(ast.Call):
+        job = literal_text(argument(call, "job_name", 1))
+        loops = (outer for outer in enclosing_nodes(call) if isinstance(outer, ast.For))
+        # A loop over the tasks of a job is certain, although its body is not.
+        if last_name(call.func) == "Server" and job and id(next(loops, call)) in certain:
+            place_by_job.setdefault(job, place_of(call))
+    if len(place_by_job) < 2:
+        return None
+    action = f"starts the servers of {' and '.join(place_by_job)} itself"
+    return Sign(("local",), action, next(iter(place_by_job.values())), is_certain=True)
 
 
 def _flag_signs(program: Program) -> Iterator[Sign]:

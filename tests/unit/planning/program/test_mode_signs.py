@@ -97,6 +97,34 @@ for worker in range(2):
     with tf.device("/job:worker/task:%d" % worker): pass
 """
 ESTIMATOR = "\ntf.estimator.train_and_evaluate(e, t, v)"
+# A whole cluster on one machine: by processes that the program forks, and in one process.
+FORKED = """
+import multiprocessing as mp
+import tensorflow.compat.v1 as tf
+def ps():
+    tf.train.Server(cluster, job_name="ps", task_index=0).join()
+def worker(index):
+    server = tf.train.Server(cluster, job_name="worker", task_index=index)
+mp.Process(target=ps).start()
+mp.Process(target=worker, args=(0,)).start()
+"""
+IN_PROCESS = """
+import tensorflow as tf
+def make_cluster(workers):
+    for i in range(workers):
+        tf.distribute.Server(spec, job_name="worker", task_index=i)
+    tf.distribute.Server(spec, "ps", 0)
+make_cluster(2)
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+"""
+BRANCHES = """
+import sys
+import tensorflow.compat.v1 as tf
+if sys.argv[1] == "ps":
+    tf.train.Server(cluster, "ps", 0).join()
+else:
+    tf.train.Server(cluster, "worker", int(sys.argv[2]))
+"""
 PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "between graphs": (FLAGS + SERVER.replace("OPTIMIZER", ""), "async"),
     "synchronous by a flag": (FLAGS + SYNC_OFF + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
@@ -127,6 +155,10 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "in-graph, whose tasks start their servers": (OWN_SERVERS, "async"),
     "servers and devices": (OWN_SERVERS.replace("for", "if"), "async"),
     "ranks that another program starts": (SPAWN.replace("mp.spawn", "start"), None),
+    "servers of several jobs in processes": (FORKED, "local"),
+    "servers of several jobs in one process": (IN_PROCESS, "local"),
+    "servers of several jobs, by a flag": (FLAGS + FORKED, "async"),
+    "servers of several jobs, in branches": (BRANCHES, "async"),
     "ray": ("import ray, horovod.ray", None),
     "ranks that the program starts": (SPAWN, "local"),
     "ranks that meet at an unknown host": (SPAWN.replace("localhost", "192.0.2.1"), None),
@@ -204,6 +236,8 @@ def test_mode_is_found_in_imported_module() -> None:
         (SERVING, "sync", "train.py:6 uses tf.distribute.ParameterServer", "--mode coordinator"),
         (SERVING, "async", "train.py:6 uses tf.distribute.ParameterServer", "--mode coordinator"),
         (PROGRAMS["several GPUs"][0], "coordinator", "MirroredStrategy", "--mode local"),
+        (IN_PROCESS, "coordinator",
+         "train.py:5 starts the servers of worker and ps itself", "--mode local"),
     ],
 )  # fmt: skip
 def test_other_mode_is_refused(text: str, mode: Mode, message: str, next: str) -> None:
@@ -233,6 +267,7 @@ def test_only_placeholders_of_the_cluster_show_that_the_operator_writes_its_flag
         (PROGRAMS["synchronous by a flag"][0], "sync"),
         (PROGRAMS["synchronous"][0], "async"),
         (MIRRORED, "local"),
+        (FORKED, "local"),
         (SERVING, "coordinator"),
         (TF2 + "tf.distribute.Server(None).join()", "coordinator"),
         (EITHER, "mirrored"),
