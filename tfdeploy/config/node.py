@@ -63,9 +63,9 @@ class Node:
         """Return "file:line:key"."""
         return f"{self.location}:{self.path}" if self.path else self.location
 
-    def text_node(self, text: str) -> Node:
-        """Return a new node with this text, and with the file and line of this node."""
-        return Node("text", self.file, self.line, text)
+    def text_node(self, text: str, key: str = "") -> Node:
+        """Return a new node with this text and key, and with the file and line of this node."""
+        return Node("text", self.file, self.line, text, key=key)
 
     def error(self, what: str, next: str | None = None) -> ConfigError:
         """Return a ConfigError at this node's location.

@@ -107,7 +107,7 @@ def _read_key(node: Node, key: Key) -> dict[str, LocatedValue]:
         if error.next == ANY_KEY:
             first, *more = key.example.splitlines()
             example = f"{first} {{{more[0].strip()}}}" if more else first
-            if node.key.startswith("ansible_"):
+            if node.key.startswith("ansible_") or (node.key and node.parent is None):
                 example = example.replace(f"{key.name}: ", f"{node.key}=")
             error.next = f"write it as in `{example}`"
         raise

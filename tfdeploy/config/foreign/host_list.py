@@ -16,7 +16,7 @@ from tfdeploy.text.names import split_outside_brackets
 
 SLURM = "@slurm"
 _IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"
-_HOST = re.compile(rf"(?:(?P<user>[^@]+)@)?(?P<address>{_IPV6}|[^:@]+)(?::(?P<port>\d+))?\Z")
+_HOST = re.compile(rf"(?:(?P<user>[^@]+)@)?(?P<address>{_IPV6}|[^:@]+)(?::(?P<port>\d{{1,5}}))?\Z")
 _LIST = re.compile(r"(?=.*\w)(?=.*,|.*\[[^\[\]]+\])[\w.@:%\[\], -]+", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -57,9 +57,9 @@ def expand_host(word: str, node: Node) -> list[Node]:
     All ranges are expanded. Raises ConfigError.
     """
     match = _HOST.match(word)
-    if match is None:
+    if match is None or not 1 <= int(match["port"] or 22) <= 65535:
         raise node.error(f"{word!r} is not [user@]host[:port]", "write it as ml@192.0.2.10:2200")
-    settings = {key: node.text_node(text) for key, text in match.groupdict().items() if text}
+    settings = {key: node.text_node(text, key) for key, text in match.groupdict().items() if text}
     address = match["address"]
     addresses = [address] if ":" in address else values.unfold_names(address, node)
     return [mapping_node({**settings, "address": node.text_node(each)}, node) for each in addresses]

@@ -53,7 +53,7 @@ def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
                 before = earlier.keys.get("slots")
                 slots = str(int(before.text if before else 1) + int(slots or 1))
             if slots:
-                earlier.keys["slots"] = earlier.text_node(slots)
+                earlier.keys["slots"] = earlier.text_node(slots, "slots")
     return hosts_mapping(hosts.values())
 
 

@@ -121,6 +121,21 @@ def test_unknown_word_in_hostfile_is_named_with_its_line(text: str, place: str, 
     assert "slots=2" in caught.value.next and "tfdeploy inventory --output" in caught.value.next
 
 
+def test_wrong_number_of_slots_in_hostfile_names_slots() -> None:
+    with pytest.raises(ConfigError) as failure:
+        read("hostfile", "h1\nh2 slots=0\n")
+    assert failure.value.what == "slots must be a whole number from 1 to 1024, not '0'"
+    assert failure.value.where.endswith("hostfile:2")
+    assert failure.value.next == "write it as in `slots=2`"
+
+
+@pytest.mark.parametrize("text", ["h1:0,", "h1,h2:65536", "h1:123456,"])
+def test_wrong_port_in_list_of_hosts_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not \[user@\]host\[:port\]") as failure:
+        read_list(text)
+    assert failure.value.next == "write it as ml@192.0.2.10:2200"
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
