@@ -17,6 +17,7 @@ from tfdeploy.lab.state import LabState
 KINDS = ("loopback", "isolated")
 # The pattern matches a bandwidth as tc writes it, such as 100mbit.
 _RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
+_GPUS = re.compile(r"(auto|none|\d+|\[\d+(, *\d+)*\])\Z", re.ASCII)
 
 
 def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
@@ -63,6 +64,12 @@ def _refuse_invalid_settings(wanted_lab: LabState, host_count: int) -> None:
                 f"write {flag} 100mbit",
             )
             for flag, rate in (("--rate", wanted_lab.rate), ("--between", wanted_lab.between))
+        ),
+        (
+            wanted_lab.gpus is not None and not _GPUS.match(str(wanted_lab.gpus)),
+            f"{wanted_lab.gpus!r:.80} is no value of `gpus:` in an inventory",
+            "--gpus",
+            "write --gpus none, --gpus 2 or --gpus '[0, 1]'",
         ),
         (
             not 1 <= host_count <= most,
@@ -118,7 +125,8 @@ def _refuse_other_settings(existing: LabState, wanted_lab: LabState, host_count:
     for key, current, requested in changes:
         if current != requested:
             raise UsageError(
-                f"the lab {existing.name!r} exists with {key} {current}, not {requested}",
+                f"the lab {existing.name!r} exists with {key} {current or 'default'}, not "
+                f"{requested or 'default'}",
                 where=str(folder.lab_folder(existing.name)),
                 next=f"`tfdeploy lab down --name {existing.name}`",
             )
