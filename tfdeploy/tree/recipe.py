@@ -197,6 +197,12 @@ def _list_wheels(
             where=setting_name,
             next="correct the name, or create the folder",
         )
+    if not any(path.is_file() and path.name.endswith(WHEELS) for path in folder.rglob("*")):
+        raise Refused(
+            "the folder of wheels holds no wheel",
+            where=str(folder),
+            next="`pip download -r requirements.txt -d wheels`",
+        )
     listing = list_data_set(folder, withheld_files)
     hashes, digests = HashCache(hash_cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
@@ -204,12 +210,6 @@ def _list_wheels(
         if path.is_file():
             digests[name] = _hash_wheel(path, name, hashes)
     hashes.save()
-    if not any(name.endswith(WHEELS) for name in digests):
-        raise Refused(
-            "the folder of wheels holds no wheel",
-            where=str(folder),
-            next="`pip download -r requirements.txt -d wheels`",
-        )
     return listing, digests
 
 

@@ -140,6 +140,8 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder"):
         read_recipe(main, tmp_path / "wheels", setting="tfdeploy.yaml: setup")
     (tmp_path / "wheels").mkdir()
+    with pytest.raises(Refused, match="no wheel"):
+        read_recipe(main, tmp_path / "wheels")
     (tmp_path / "wheels" / "README").write_text("x")
     with pytest.raises(Refused, match="no wheel"):
         read_recipe(main, tmp_path / "wheels")
