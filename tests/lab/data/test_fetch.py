@@ -151,6 +151,9 @@ def test_a_host_that_has_more_than_may_come_is_named_and_the_others_come(
         }
         assert "more than --max" in rows["n2"]["error"]
         assert not any(path.startswith("files/n2/") for path in files(operator.cwd / "m"))
+        refused = operator.run("fetch", ended, "--to", "all", "--max", "1MiB", exit_code=1).stderr
+        assert "the `keep` folders of n2 may be incomplete here" in refused
+        assert "which has the newest folders" not in refused
         operator.run("fetch", ended, "--files", "--to", "m", "--max", "7MB", exit_code=0)
         assert (operator.cwd / "m/files/n2/large").read_bytes() == big.read_bytes()
     finally:

@@ -141,7 +141,10 @@ def _show_fetched(
     if not flags.quiet or not all(row["ok"] for row in rows):
         show_fetch(terminal, rows)
     shows_keep = "keep" in _selected_parts(flags) and not flags.quiet
-    if shows_keep and fetched.keep_from is not None:
+    failed = [row["host"] for row in rows if row["error"]]
+    if shows_keep and fetched.keep_from in failed:
+        terminal.write(f"the `keep` folders of {clean(fetched.keep_from)} may be incomplete here\n")
+    elif shows_keep and fetched.keep_from is not None:
         text = f"the `keep` folders are from {fetched.keep_from}, which has the newest folders"
         if flags.selects_hosts:
             text += " of the hosts that were asked"
