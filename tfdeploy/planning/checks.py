@@ -215,7 +215,9 @@ def refuse_missing_program(
         raise Refused(
             f"there is no program {name} on PATH of {fold_names(lacking)}",
             where=job.command_place,
-            next=did_you_mean(name, _COMMON_PROGRAMS, install),
+            next=install
+            if name in _COMMON_PROGRAMS
+            else did_you_mean(name, _COMMON_PROGRAMS, install),
         )
 
 

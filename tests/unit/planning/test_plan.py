@@ -212,6 +212,9 @@ def test_program_missing_on_hosts_is_refused_with_line_of_command(
         "tfdeploy.yaml:3:command",
         "did you mean python?",
     )
+    with pytest.raises(Refused) as refused:
+        make(changed_facts=changed_facts, command=("bash", "train.sh"))
+    assert refused.value.next.startswith("install bash there")
     assert make(changed_facts=changed_facts, command=("/opt/pyhton", "train.py")).tasks
 
 
