@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.errors import TfdeployError
 from tfdeploy.machine.own_command import own_command
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.status.run_status import exit_code
 from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.samples import read_samples
@@ -147,10 +148,9 @@ def show_dashboard(
         with suppress(TfdeployError):
             board.add_past_samples(read_samples(fleet, plan, only_hosts))
 
-    thread = threading.Thread(target=watch, name="follow", daemon=True)
-    thread.start()
+    thread = start_thread(watch, name="follow")
     if launch_board is None:
-        threading.Thread(target=load_samples, name="samples", daemon=True).start()
+        start_thread(load_samples, name="samples")
     try:
         quit_early = board.run() == "left"
     finally:

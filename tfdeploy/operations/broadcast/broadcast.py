@@ -7,9 +7,7 @@ have arrived are not sent again.
 
 from __future__ import annotations
 
-import functools
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.files import BroadcastMemberReport
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
@@ -101,7 +100,7 @@ class Broadcast:
         """
         keys = make_certificates(f"broadcast {self.id}", self.members)
         names = sorted(self.members)
-        threading.Thread(target=self._hash_source, name="sums", daemon=True).start()
+        start_thread(self._hash_source, name="sums")
         try:
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
                 try:
@@ -265,8 +264,7 @@ class Broadcast:
             emit_note(self.emit, text, level="warning", host=member.name)
             member.record_lost_connection(error)
             self._not_joined[member.name] = time.monotonic()
-            work = functools.partial(self._reconnect_member, member, error)
-            threading.Thread(target=work, name=f"again-{member.name}", daemon=True).start()
+            start_thread(self._reconnect_member, member, error, name=f"again-{member.name}")
 
     def _reconnect_member(self, member: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import Piece
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.files import BROADCAST_LEAVES, BROADCAST_PUT
 from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
 from tfdeploy.operations.broadcast.source import BroadcastSource
@@ -43,9 +44,7 @@ class PieceFeeder:
         self._ready: deque[tuple[int, int, Piece]] = deque()  # wanted pieces that are not sent yet
         self._closed = False
         for work in (self._ask_wanted_pieces, *[self._send_pieces] * AT_ONCE):
-            threading.Thread(
-                target=self._run_and_report_error, args=(work,), name="feed", daemon=True
-            ).start()
+            start_thread(self._run_and_report_error, work, name="feed")
 
     def close(self) -> None:
         """Stop sending."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import ipaddress
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.files import (
     BROADCAST_FEEDS,
     BROADCAST_JOIN,
@@ -195,7 +195,7 @@ class MemberSession:
             except TfdeployError as error:
                 report(error)
 
-        threading.Thread(target=listen, name=f"broadcast-{self.name}", daemon=True).start()
+        start_thread(listen, name=f"broadcast-{self.name}")
 
     def leave(self) -> None:
         if self.feeder is not None:
