@@ -48,10 +48,7 @@ def acquire_lock(call: Call) -> Answer:
     holder["of_host"] = call.host
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
     while not _try_acquire(call.context, job, holder):
-        if time.monotonic() >= give_up:
-            raise _lock_held_error(call.context, job)
-        if call.cancelled.wait(POLL_S):
-            raise _lock_wait_cancelled_error(job)
+        _pause_while_held(call, job, give_up)
     if call.cancelled.is_set():  # the session may have ended while we waited
         release_if_held(call.context, job)
         raise _lock_wait_cancelled_error(job)
@@ -105,11 +102,17 @@ def ensure_job_lock(call: Call) -> None:
     while number == read_fencing_number(path):
         if _try_acquire(call.context, job, read_last_holder(path), number):
             return
-        if time.monotonic() >= give_up:
-            raise _lock_held_error(call.context, job)
-        if call.cancelled.wait(POLL_S):
-            raise _lock_wait_cancelled_error(job)
+        _pause_while_held(call, job, give_up)
     raise _lock_lost_error(job, _read_holder(path) or read_last_holder(path))
+
+
+def _pause_while_held(call: Call, job: str, give_up: float) -> None:
+    """Wait a moment before the next attempt to acquire the lock. Raises VerbError locked if the
+    monotonic time `give_up` has been reached, and cancelled if the call was cancelled."""
+    if time.monotonic() >= give_up:
+        raise _lock_held_error(call.context, job)
+    if call.cancelled.wait(POLL_S):
+        raise _lock_wait_cancelled_error(job)
 
 
 def _lock_wait_cancelled_error(job: str) -> VerbError:
@@ -127,13 +130,12 @@ def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     return VerbError("lock_lost", what, advice="again", details=holder)
 
 
-def release_if_held(context: SessionContext, job: str) -> bool:
-    """Release the job's lock. Return False if this session did not hold it."""
+def release_if_held(context: SessionContext, job: str) -> None:
+    """Release the job's lock if this session holds it."""
     release_now = context.closing_functions.get("lock " + job)
     if release_now is not None:
         release_now()
         context.closing_functions.pop("lock " + job, None)
-    return release_now is not None
 
 
 def holds_lock(context: SessionContext, job: str) -> bool:
