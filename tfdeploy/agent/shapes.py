@@ -305,10 +305,9 @@ class DataMarker(TypedDict):
 
 
 class DataRecord(TypedDict):
-    """The file data/<name>.json. It shows that the folder data/<name> is complete."""
+    """What is read from the file data/<name>.json. The file shows that the folder data/<name> is
+    complete. It also has the fields `v` and `time`."""
 
-    v: int
-    time: float
     digest: str
     # Listing.attributes_digest of the data. "" if the data was sent by an older version or by
     # rsync, because these do not record the digest.
@@ -327,10 +326,9 @@ class DataParts(TypedDict):
 
 
 class EnvironmentRecord(TypedDict):
-    """The file .envs/<name>.json. It shows that the environment is complete."""
+    """What is read from the file .envs/<name>.json. The file shows that the environment is
+    complete. It also has the fields `v` and `time`."""
 
-    v: int
-    time: float
     by: str  # "uv" or "pip"
     python: str  # version of the environment's Python interpreter
     packages: Dict[str, str]

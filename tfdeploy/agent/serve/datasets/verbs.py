@@ -36,7 +36,7 @@ from tfdeploy.agent.serve.datasets.files import (
 )
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Answer
+    from tfdeploy.agent.shapes import Answer, DataRecord
 
 _OTHERS_WRITE = 0o022
 
@@ -147,12 +147,9 @@ def commit_sync(call: Call) -> Answer:
     if list_unstaged_files(staging, wanted, lacking):
         return {"digest": "", "ok": False}
     digest, attributes = wanted.digest(), wanted.attributes_digest()
-    record = data_versions.read_record(staging.old_folder)
-    is_recorded = record is not None and (
-        (record["digest"], record["attributes"]) == (digest, attributes)
-    )
-    live_run = data_versions.find_live_run(call.workdir, call.job, call.name("name"))
-    if live_run is not None and not is_recorded:
+    old = data_versions.read_record(staging.old_folder)
+    is_recorded = old is not None and (old["digest"], old["attributes"]) == (digest, attributes)
+    if not is_recorded and data_versions.has_live_run(call.workdir, call.job, call.name("name")):
         target = data_versions.hidden_sibling_path(folder, data_versions.NEXT)
         building = data_versions.hidden_sibling_path(folder, "building")
         new = build_new_version_folder(staging, wanted, lacking, building)
@@ -168,7 +165,8 @@ def commit_sync(call: Call) -> Answer:
     if ok:
         flush_files(target, (os.fsdecode(wanted.path(row)) for row in new))
         parts = data_files.encode_part_numbers(call.integer("parts"), call.blob)
-        data_versions.write_record(target, digest, attributes, parts)
+        record: DataRecord = {"digest": digest, "attributes": attributes, "parts": parts}
+        data_versions.write_record(target, record)
         staging.remove()
     return {"digest": actual_digest, "ok": ok}
 

@@ -15,7 +15,7 @@ import os
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.host import atomic, removal
 from tfdeploy.agent.host.atomic import list_names
 from tfdeploy.agent.run import check_files, shown_plan
@@ -23,7 +23,7 @@ from tfdeploy.agent.run.find import host_folders, run_names
 from tfdeploy.agent.run.live_runs import has_live_processes
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import DataMarker, DataParts, DataRecord, ShownPlan
+    from tfdeploy.agent.shapes import DataMarker, DataParts, DataRecord
 
 NEXT = "next"
 
@@ -47,7 +47,7 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
     folder = layout.data_dir(workdir, job, name)
     next_folder = hidden_sibling_path(folder, NEXT)
     record = read_record(next_folder)
-    if record is None or not os.path.isdir(next_folder) or find_live_run(workdir, job, name):
+    if record is None or not os.path.isdir(next_folder) or has_live_run(workdir, job, name):
         return
     old_folder = hidden_sibling_path(folder, "old")
     removal.remove(old_folder)
@@ -55,7 +55,7 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
     if os.path.isdir(folder):
         os.rename(folder, old_folder)
     os.rename(next_folder, folder)
-    write_record(folder, record["digest"], record["attributes"], record["parts"])
+    write_record(folder, record)
     remove_record(next_folder)
     removal.remove(old_folder)
 
@@ -70,18 +70,18 @@ def install_next_versions(workdir: str, job: str) -> None:
             install_next_version(workdir, job, each[1 : -len(end)])
 
 
-def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
-    """Return (name, plan) of a live run that reads the data set, or None if there is none. Runs of
-    other hosts that share the workdir count too. Whether a run is alive is decided by its locks,
-    because this host cannot compare its boot id with the boot id of another host's run."""
+def has_live_run(workdir: str, job: str, name: str) -> bool:
+    """Return whether a live run reads the data set. Runs of other hosts that share the workdir
+    count too. Whether a run is alive is decided by its locks, because this host cannot compare its
+    boot id with the boot id of another host's run."""
     for run in run_names(workdir, job):
-        plan = shown_plan.read_plan(workdir, job, run)
-        if plan["data"] is not None and name not in plan["data"]:
+        data_sets = shown_plan.read_plan(workdir, job, run)["data"]
+        if data_sets is not None and name not in data_sets:
             continue
         for paths in host_folders(workdir, job, run):
             if not check_files.find_damage(paths) and has_live_processes(paths):
-                return run, plan
-    return None
+                return True
+    return False
 
 
 # --- the two small files beside the folder
@@ -116,8 +116,6 @@ def read_record(folder: str) -> Optional[DataRecord]:
     if stored is None:
         return None
     return {
-        "v": wire.VERSION,
-        "time": stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0,
         "digest": str(stored.get("digest")),
         "attributes": str(stored.get("attributes") or ""),
         "parts": _parse_parts(stored.get("parts")),
@@ -130,19 +128,10 @@ def _parse_parts(stored: object) -> Optional[DataParts]:
     return {"count": stored["count"], "of": str(stored.get("of") or "")}
 
 
-def write_record(
-    folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
-) -> None:
-    """Record that the data set is complete. `attributes`: the hash of the modes and times of its
-    files (Listing.attributes_digest), or "" if the modes and times were not set. Raises OSError."""
-    record: DataRecord = {
-        "v": wire.VERSION,
-        "digest": digest,
-        "time": time.time(),
-        "attributes": attributes,
-        "parts": parts,
-    }
-    atomic.write_json(_record_path(folder), record, durable=True)
+def write_record(folder: str, record: DataRecord) -> None:
+    """Record that the data set is complete. Raises OSError."""
+    fields = {"v": wire.VERSION, "time": time.time(), **record}
+    atomic.write_json(_record_path(folder), fields, durable=True)
 
 
 def remove_record(folder: str) -> None:

@@ -90,26 +90,16 @@ def read_record(folder: str) -> Optional[EnvironmentRecord]:
     packages = stored.get("packages")
     pins = packages.items() if isinstance(packages, dict) else ()
     return {
-        "v": wire.VERSION,
-        "time": stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0,
         "by": "pip" if stored.get("by") == "pip" else "uv",
         "python": str(stored.get("python")),
         "packages": {name: version for name, version in pins if is_valid_pin(name, version)},
     }
 
 
-def write_record(
-    folder: str, installer: str, python: str, version_by_package: Dict[str, str]
-) -> None:
-    """Record that the environment is complete. `installer`: uv or pip. Raises OSError."""
-    record: EnvironmentRecord = {
-        "v": wire.VERSION,
-        "time": time.time(),
-        "by": installer,
-        "python": python,
-        "packages": version_by_package,
-    }
-    atomic.write_json(record_path(folder), record)
+def write_record(folder: str, record: EnvironmentRecord) -> None:
+    """Record that the environment is complete. Raises OSError."""
+    fields = {"v": wire.VERSION, "time": time.time(), **record}
+    atomic.write_json(record_path(folder), fields)
 
 
 def remove_record(folder: str) -> None:

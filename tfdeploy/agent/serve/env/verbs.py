@@ -23,7 +23,7 @@ from tfdeploy.agent.serve.env import install as env_install
 from tfdeploy.agent.serve.env.environments import checked_folder, environment_name, interpreter_path
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import Answer
+    from tfdeploy.agent.shapes import Answer, EnvironmentRecord
 
 KEPT = 3  # for each job and host, this many of the newest environments are kept
 OLDEST_PYTHON = (3, 6)
@@ -133,7 +133,12 @@ def _replace_environment(call: Call, request: EnvRequest, lock: int) -> None:
             call, request.base_python, request.python_version, request.folder, lock
         )
         packages = env_install.installed_packages(request.folder)
-        environments.write_record(request.folder, by, request.python_version, packages)
+        record: EnvironmentRecord = {
+            "by": by,
+            "python": request.python_version,
+            "packages": packages,
+        }
+        environments.write_record(request.folder, record)
     except BaseException:
         environments.remove_environment(request.folder)
         raise
