@@ -77,7 +77,7 @@ def display_rank(name: str) -> int:
     return 0 if name.count("/") <= 2 and _IMPORTANT.search(name.rpartition("/")[2]) else 1
 
 
-def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> List[str]:
+def sort_metrics(names: Iterable[str], job_metrics: Collection[str]) -> List[str]:
     """Return the names sorted by importance, the most important first. `job_metrics`: metrics that
     the job defines; they come first, in this order."""
     order = list(job_metrics)

@@ -82,9 +82,7 @@ def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFact
     )
 
 
-def host_plan(
-    layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str] = ()
-) -> HostPlan:
+def host_plan(layout: Layout, host: Host, facts: HostFacts, resolved: Sequence[str]) -> HostPlan:
     """Return the plan of one host.
 
     `resolved`: the IP addresses of the host name under which the cluster lists this host.

@@ -33,7 +33,7 @@ NAMES: dict[str, str] = {
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-def known_placeholders(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str, ...]:
+def known_placeholders(data: Iterable[str], keep: Iterable[str]) -> tuple[str, ...]:
     """Return the names of all placeholders for a job with these data sets and keep paths."""
     return (*NAMES, *(f"data.{name}" for name in data), *(f"keep.{path}" for path in keep))
 

@@ -23,7 +23,7 @@ def show_comparison(
     runs: Sequence[str],
     differs: Sequence[Difference],
     final: Sequence[Final],
-    lines: Sequence[LinesOfFile] = (),
+    lines: Sequence[LinesOfFile],
 ) -> None:
     left_out = {
         row["key"] for row in [row for row in differs if row["what"] == "code"][MOST_FILES:]

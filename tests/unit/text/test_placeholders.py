@@ -65,7 +65,7 @@ def test_error_lists_valid_names(text, words):
 )
 def test_error_suggests_the_only_data_set(data, hint):
     with pytest.raises(UsageError) as caught:
-        check_placeholders("{data.blobs}", known_placeholders(data))
+        check_placeholders("{data.blobs}", known_placeholders(data, ()))
     assert caught.value.next.startswith(hint)
 
 

@@ -123,7 +123,7 @@ def explain_exit(
     return reason
 
 
-def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
+def explain_crash(err: str, roots: Sequence[str]) -> Optional[FailureReason]:
     """Return what a program printed when it crashed: the message of a failed check in C++ code, or
     the first line and place of faulthandler's output. Return None if it printed neither."""
     message = ""

@@ -28,7 +28,7 @@ SOON_S, SELDOM_S = 0.25, 5.0
 
 
 class MinderLinger:
-    def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool = True) -> None:
+    def __init__(self, paths: RunPaths, mesh: Mesh, committed: bool, started: bool) -> None:
         self._paths, self._mesh, self._committed = paths, mesh, committed
         self._begun = time.monotonic()
         self._until = self._begun + (

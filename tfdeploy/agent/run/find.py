@@ -93,7 +93,7 @@ def _folders_of_machine(folders: List[RunPaths], inventory_name: str) -> Iterato
     yield from before
 
 
-def runs_of_this_machine(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPaths]:
+def runs_of_this_machine(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
     """Yield this machine's folder of each run of the job, as `find_run_paths` returns it. Runs
     without intact files on this machine are left out."""
     for run in run_names(workdir, job):

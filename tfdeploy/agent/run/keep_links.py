@@ -68,7 +68,7 @@ def restore_and_log_links(paths: RunPaths, part: wire.HostPart, task: str) -> No
         log.close()
 
 
-def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "") -> List[str]:
+def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str) -> List[str]:
     """Restore the links to `keep` in all runs of the job that are no longer live. Return, for each
     restored link, a sentence that says what was in its place. The caller must hold the job's
     lock."""

@@ -58,7 +58,7 @@ def remove_abort_request(paths: RunPaths) -> None:
     remove_file(paths.uncommitted_mark_file + leftovers.ABORT)
 
 
-def list_own_uncommitted_runs(workdir: str, inventory_name: str = "") -> List[RunPaths]:
+def list_own_uncommitted_runs(workdir: str, inventory_name: str) -> List[RunPaths]:
     """Return the runs that this machine began to prepare and that are neither committed nor ended.
     Runs that other hosts prepared in the same workdir are left out. `inventory_name`: as in
     file_origin.is_own_file."""

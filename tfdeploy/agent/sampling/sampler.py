@@ -56,7 +56,7 @@ MOST_SAMPLED = 2 * MOST_METRICS
 
 
 class Sampler:
-    def __init__(self, paths: RunPaths, part: wire.HostPart, reads: bool = True) -> None:
+    def __init__(self, paths: RunPaths, part: wire.HostPart, reads: bool) -> None:
         patterns = compile_short_named(part.metrics)
         self._unread = [] if reads else list(patterns)[:MOST_METRICS]
         self._paths, self._part = paths, part

@@ -212,7 +212,7 @@ def _append_in_window(samples: deque[tuple[float, float]], time: float, step: fl
 _PER_STEP = "ms/step"  # a metric that Keras prints
 
 
-def metrics_for_tables(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
+def metrics_for_tables(names: Iterable[str], job_metrics: Collection[str]) -> list[str]:
     """Return the task's metrics that tables may show, the most important first. `job_metrics`: the
     names of the job's own metrics."""
     shown_names = (
@@ -227,7 +227,7 @@ def is_rate(name: str) -> bool:
     return name.endswith(RATE)
 
 
-def has_value_to_show(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
+def has_value_to_show(name: str, value: float | None, job_metrics: Collection[str]) -> bool:
     """True if the metric has a value to show. A rate of 0 is shown only if the job file defines
     the metric: TensorFlow itself writes a rate of 0 if the program does not count its steps."""
     return value is not None and (value > 0 or not is_rate(name) or name in job_metrics)
@@ -240,7 +240,7 @@ def metric_label(name: str) -> str:
 
 
 def labelled_values(
-    value_by_metric: Mapping[str, float], job_metrics: Collection[str] = ()
+    value_by_metric: Mapping[str, float], job_metrics: Collection[str]
 ) -> dict[str, float]:
     """Return {label: value} of the metrics that tables show. If several rates have the same label,
     a rate that was printed takes precedence over a rate from an event file."""

@@ -62,7 +62,7 @@ def forecast_sync(
     emit: Emit,
     inventory: Inventory,
     *,
-    allow_secrets: bool = False,
+    allow_secrets: bool,
 ) -> tuple[Outcomes[ExpectedTransfer], list[ExpectedRow]]:
     """Return what each host would receive (or the host's error), and the broadcasts of the sync.
 

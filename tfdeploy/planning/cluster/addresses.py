@@ -109,7 +109,7 @@ def refuse_or_note_addresses(
     return tuple(notes)
 
 
-def source_addresses(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
+def source_addresses(host: Host, facts: HostFacts, resolved: Sequence[str]) -> tuple[str, ...]:
     """Return IP addresses from which this host's connections may come, at most MOST_ADDRESSES.
 
     An IPv4 address is never returned in its IPv6-mapped form. `resolved`: the IP addresses of the

@@ -118,7 +118,7 @@ class Keras2Use(NamedTuple):
     what: str
 
 
-def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
+def first_keras2_use(program: Program, *, version1: bool) -> Keras2Use | None:
     """Return the first thing in the program that needs Keras 2; None if there is none.
 
     A use is left out if the program itself handles the failure of this use. Uses of Keras from

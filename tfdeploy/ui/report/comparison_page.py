@@ -22,7 +22,7 @@ def comparison_page(
     runs: Sequence[ComparedRun],
     differs: Sequence[Difference],
     final: Sequence[Final],
-    lines: Sequence[LinesOfFile] = (),
+    lines: Sequence[LinesOfFile],
 ) -> str:
     names = [run.plan.run for run in runs]
     body = [
