@@ -125,10 +125,16 @@ def _read_checkpoint_name(record: str) -> Optional[str]:
 def list_keep_rows(workdir: str, job: str, keep: List[str]) -> List[FileRow]:
     """Return a row for each file and link in a job's keep folders. In each folder, the `checkpoint`
     record comes first. Raises VerbError bad_name."""
+    return list_stable_rows(*root_and_paths(workdir, job, keep))
+
+
+def root_and_paths(
+    workdir: str, job: str, keep: List[str]
+) -> Tuple[str, Callable[[], Iterator[str]]]:
+    """Return the folder above a job's keep folders, and a function that yields the paths of the
+    files and links in them, relative to that folder. Raises VerbError bad_name."""
     root, folders = layout.keep_dir(workdir, job, "")[:-1], check_keep_paths(keep)
-    return list_stable_rows(
-        root, lambda: (path for top in folders for path in walk_files(root, top))
-    )
+    return root, lambda: (path for top in folders for path in walk_files(root, top))
 
 
 def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[FileRow]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 
-from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
 from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
+from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.run.find import host_folders
-from tfdeploy.agent.run.keep_folders import check_keep_paths, list_stable_rows, walk_files
 from tfdeploy.agent.run.leftovers import find_new_paths
 from tfdeploy.agent.serve.run.status import named_run_paths
 
@@ -38,7 +37,7 @@ def list_files(call: Call) -> Answer:
     Raises VerbError unknown_run, bad_argument, bad_name.
     """
     root, paths = _root_and_paths(call)
-    rows = list_stable_rows(root, paths)
+    rows = keep_folders.list_stable_rows(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
     sharing = host_folders(call.workdir, call.job, call.name("run")) if call.flag("run") else []
@@ -93,9 +92,7 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     folder is the run's cwd/."""
     what, job = call.args.get("what"), call.job
     if what == "keep":
-        root = layout.keep_dir(call.workdir, job, "")[:-1]
-        wanted = check_keep_paths(call.args.get("keep"))
-        return root, lambda: (path for top in wanted for path in walk_files(root, top))
+        return keep_folders.root_and_paths(call.workdir, job, call.rows("keep"))
     if what == "files":
         paths = named_run_paths(call)
         part = paths.part()

@@ -50,7 +50,7 @@ def move_into_keep(call: Call) -> Answer:
     Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
     newer than the received ones).
     """
-    keep = check_keep_paths(call.args.get("keep"))
+    keep = check_keep_paths(call.rows("keep"))
     files = [
         (check_inside_keep(path, keep), int(size), int(mtime_ns))
         for path, size, mtime_ns in call.rows("files")
