@@ -307,7 +307,7 @@ class Run:
         query = replace(query, tasks=select_tasks(flags, self._plan, only))
         query, follow = limit_query_to_attempts(flags, self._fleet, self._plan, query, failed)
         if follow:
-            selected = follow_lines(self._fleet, self._plan, query, failed)
+            selected = follow_lines(self._fleet, self._plan, query, failed, {})
         else:
             fetched = FetchedLogs(Path("fetched") / self.name / "logs")
             batches = stored_batches(self._fleet, self._plan, query, failed, {}, fetched)

@@ -434,7 +434,9 @@ def test_slow_log_is_followed_to_its_end() -> None:
     pieces = [piece(offset, blob=line) for offset in range(0, 40_000 * len(line), len(line))]
     end = {"ended": True, "left": False, "cursors": {}, "ends": {}}
     fleet = lying("logs", HonestAnswer(pieces, end))
-    lines = in_time(lambda: list(follow_lines(fleet, PLAN, LogQuery(tasks=("worker:0",)), lost)))
+    lines = in_time(
+        lambda: list(follow_lines(fleet, PLAN, LogQuery(tasks=("worker:0",)), lost, {}))
+    )
     assert not lost and len(lines) == len(pieces)
 
 

@@ -32,7 +32,7 @@ def follow_lines(
     plan: Plan,
     query: LogQuery,
     host_errors: Errors,
-    rotated_bytes: RotatedBytes | None = None,
+    rotated_bytes: RotatedBytes,
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
 
@@ -67,8 +67,7 @@ def follow_lines(
     finally:
         stop.set()
         host_errors.update(follower.host_errors)
-        if rotated_bytes is not None:
-            rotated_bytes.update(follower.rotated_bytes)
+        rotated_bytes.update(follower.rotated_bytes)
 
 
 def _wait_for_lines(

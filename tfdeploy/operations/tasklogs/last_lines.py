@@ -32,7 +32,7 @@ def last_lines(
     of the task.
     """
     query = LogQuery(tasks=(task,), last=line_count, within_s=PIECE_S)
-    lines = stored_lines(fleet, plan, query, dict(host_errors), None, fetched)
+    lines = stored_lines(fleet, plan, query, dict(host_errors), fetched)
     return [_shorten(line.line.decode("utf-8", "replace")) for line in lines]
 
 

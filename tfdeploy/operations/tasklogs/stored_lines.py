@@ -31,12 +31,11 @@ def stored_lines(
     plan: Plan,
     query: LogQuery,
     host_errors: Errors,
-    rotated_bytes: RotatedBytes | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
     """Yield the lines of `stored_batches` one by one."""
     return chain.from_iterable(
-        map(lines_of, stored_batches(fleet, plan, query, host_errors, rotated_bytes, fetched))
+        map(lines_of, stored_batches(fleet, plan, query, host_errors, {}, fetched))
     )
 
 
@@ -45,8 +44,8 @@ def stored_batches(
     plan: Plan,
     query: LogQuery,
     host_errors: Errors,
-    rotated_bytes: RotatedBytes | None = None,
-    fetched: FetchedLogs | None = None,
+    rotated_bytes: RotatedBytes,
+    fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
     """Yield all lines that the hosts have stored, merged by time.
 
@@ -64,9 +63,7 @@ def stored_batches(
     for task in tasks:
         log = TaskLog(plan, task.task, task.host, query)
         batches = _read_whole_log(log, sessions[task.host], host_errors, fetched)
-        readers.append(
-            _wanted_batches_in_order(log, batches, {} if rotated_bytes is None else rotated_bytes)
-        )
+        readers.append(_wanted_batches_in_order(log, batches, rotated_bytes))
     return heapq.merge(*readers, key=time_of)
 
 
