@@ -18,6 +18,8 @@ from pathlib import Path
 from figures import Figures, options
 from place import BenchLab, open_bench_lab
 
+from support.lab.host_commands import host_command  # isort: skip
+
 JOB = """name: bench
 mode: local
 command: [python, program.py, "{megabytes}"]
@@ -99,7 +101,7 @@ def _by_cat(bench: BenchLab, megabytes: int) -> float:
     script = (
         'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
     )
-    argv = bench.lab.host_command("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
+    argv = host_command(bench.lab, "n2", ["sh", "-c", script, FLOOD, str(megabytes)])
     return _printed_seconds(subprocess.run(argv, capture_output=True, check=True).stdout)
 
 

@@ -20,6 +20,8 @@ import time
 from figures import Figures, options
 from place import REPOSITORY, BenchLab, open_bench_lab
 
+from support.lab.host_commands import host_command  # isort: skip
+
 EXAMPLE = REPOSITORY / "examples/digits"
 JOB = """name: bench
 mode: async
@@ -84,7 +86,7 @@ def by_hand(bench: BenchLab, release: str, steps: int) -> float:
             "CUDA_VISIBLE_DEVICES= exec "
         )
         script += f"{sys.executable} -u train.py --job_name={role} {' '.join(command)}"
-        argv = bench.lab.host_command(host, ["sh", "-c", script])
+        argv = host_command(bench.lab, host, ["sh", "-c", script])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     server, client = start(PS, "ps"), start(WORKER, "worker")
@@ -95,7 +97,7 @@ def by_hand(bench: BenchLab, release: str, steps: int) -> float:
     finally:
         for host, role in ((PS, "ps"), (WORKER, "worker")):
             subprocess.run(
-                bench.lab.host_command(host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
+                host_command(bench.lab, host, ["sh", "-c", f"kill $(cat /tmp/{role}.pid)"]),
                 check=False,
                 stderr=subprocess.DEVNULL,
             )

@@ -5,13 +5,16 @@ Figures that tfdeploy or another tool reports about itself are not used.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.lab import Lab
-from tfdeploy.lab.network import LinkTraffic
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.lab.host_commands import LinkTraffic, read_traffic_by_link
 
 IDLE = (3, 4)  # positions of idle and iowait in the "cpu" line of /proc/stat
 
@@ -30,11 +33,11 @@ class Meter:
 @contextmanager
 def metered(lab: Lab) -> Iterator[Meter]:
     meter = Meter()
-    idle, ticks, carried = *_cpu(), lab.read_traffic_by_link()
+    idle, ticks, carried = *_cpu(), read_traffic_by_link(lab)
     yield meter
     idle, ticks = (now - before for now, before in zip(_cpu(), (idle, ticks), strict=True))
     meter.busy = 1 - idle / max(ticks, 1)
-    for name, now in lab.read_traffic_by_link().items():
+    for name, now in read_traffic_by_link(lab).items():
         before = carried.get(name, LinkTraffic(to_bytes=0, from_bytes=0))
         meter.to_bytes[name] = now["to_bytes"] - before["to_bytes"]
         meter.from_bytes[name] = now["from_bytes"] - before["from_bytes"]

@@ -25,6 +25,9 @@ from turns import Spent, spend
 from tfdeploy import lab
 from tfdeploy.lab import Lab
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.lab.host_commands import host_command
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 TFDEPLOY = str(Path(sys.executable).parent / "tfdeploy")
 FILES_PER_FOLDER = 50
@@ -78,7 +81,9 @@ class BenchLab:
         """Run a script on all hosts at the same time, without SSH. Return the outputs."""
         started = [
             subprocess.Popen(
-                self.lab.host_command(host, ["sh", "-c", script]), stdout=subprocess.PIPE, text=True
+                host_command(self.lab, host, ["sh", "-c", script]),
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for host in self.lab.hosts
         ]

@@ -24,6 +24,7 @@ from support.core_seconds import FolderTable, TestMeter
 from support.faults.second_try import SecondTry
 from support.faults.table import FaultTable, collected, further_shapes
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.needs import require
 from support.waiting import wait_for
 from tfdeploy import lab
@@ -207,7 +208,7 @@ head -n 12 | while read -r each; do echo "== $each"; tail -c 1500 "$each"; echo;
 
 
 def _host_words(where: Lab, host: str) -> str:
-    words = where.host_command(host, ["sh", "-c", NEWEST_LOGS])
+    words = host_command(where, host, ["sh", "-c", NEWEST_LOGS])
     done = subprocess.run(
         words, capture_output=True, text=True, errors="replace", timeout=10, check=False
     )

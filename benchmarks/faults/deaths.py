@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 
 from place import REPOSITORY, BenchLab, open_bench_lab
 
+from support.lab.host_commands import host_command  # isort: skip
+
 EXAMPLES = REPOSITORY / "examples"
 WITHIN_S = 180.0
 LOOK_S = 0.5
@@ -240,7 +242,7 @@ class Watch:
         victim = self.victim()
         self.attempt = victim["attempt"]
         subprocess.run(
-            self.place.lab.host_command(victim["host"], ["kill", "-KILL", str(victim["pid"])]),
+            host_command(self.place.lab, victim["host"], ["kill", "-KILL", str(victim["pid"])]),
             check=True,
         )
 

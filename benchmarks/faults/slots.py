@@ -13,6 +13,7 @@ from typing import Any
 
 from misfortune import Tfdeploy
 
+from support.lab.host_commands import host_command  # isort: skip
 from support.lab.hosts import set_inventory  # isort: skip
 from support.lab.jobs import write_job  # isort: skip
 
@@ -112,7 +113,7 @@ class Slots:
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
         hosts_by_run: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}
         for host in self.lab.hosts:
-            command = self.lab.host_command(host, ["python3", "-ISc", LOOK, runs, SECRET])
+            command = host_command(self.lab, host, ["python3", "-ISc", LOOK, runs, SECRET])
             for run, about in json.loads(
                 subprocess.run(command, capture_output=True, text=True, check=True).stdout
             ).items():

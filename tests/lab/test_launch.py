@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.pseudo_terminal import ALT_OFF, ALT_ON, Terminal, plain, restored
@@ -40,7 +41,7 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def on(operator: Tfdeploy, host: str, script: str, *, root: bool = False) -> str:
-    command = operator.lab.host_command(host, ["sh", "-c", script], root=root)
+    command = host_command(operator.lab, host, ["sh", "-c", script], root=root)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 

@@ -16,6 +16,7 @@ import pytest
 from support.faults.bystander import bystander
 from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy, wait_for_end
+from support.lab.host_commands import host_command
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.lab.run_files import host_state
@@ -61,7 +62,7 @@ ALIVE = "for each; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo 
 
 
 def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
-    command = lab.host_command(host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
+    command = host_command(lab, host, ["sh", "-c", ALIVE, "sh", *map(str, pids)])
     return [
         int(pid)
         for pid in subprocess.run(

@@ -16,7 +16,6 @@ from pathlib import Path
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import capabilities, folder, interpreter, network, processes, sshd
 from tfdeploy.lab.lab import Lab
-from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
@@ -24,9 +23,6 @@ USER = "lab"
 # The user id of USER on the hosts. No user of this machine has it, because it lies between the
 # ranges that distributions use for people and for services.
 UID = 60600
-HOME = f"/home/{USER}"
-# The options of nsenter with which a command runs in a host's namespaces and root folder.
-ENTERED = ("--mount", "--net", "--pid", "--uts", "--ipc", "--root")
 
 
 class IsolatedLab(Lab):
@@ -90,37 +86,11 @@ class IsolatedLab(Lab):
             holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv]
         )
 
-    def host_command(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        first = self.host(host).process
-        if first is None or not processes.is_alive(first):
-            raise UsageError(
-                f"{host} is off", where=host, next=f"`tfdeploy lab boot {host} --name {self.name}`"
-            )
-        enter = ["nsenter", f"--target={first.pid}", *ENTERED, "--"]
-        become = [] if root else ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
-        user, home = ("root", "/root") if root else (USER, HOME)
-        return [
-            *enter,
-            *become,
-            "env",
-            "-i",
-            "-C",
-            home,
-            f"HOME={home}",
-            f"USER={user}",
-            f"PATH={sshd.host_search_path()}",
-            *argv,
-        ]
-
     def _power_off(self, host: HostState) -> None:
         if processes.is_alive(self.state.networks.get("switch")):
             network.delete_link(self._switch_pid, host.name)
         first = host.process
         processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
-
-    def read_traffic_by_link(self) -> dict[str, LinkTraffic]:
-        self.read_state_again()
-        return network.read_traffic(self._switch_pid)
 
     @property
     def _switch_pid(self) -> int:

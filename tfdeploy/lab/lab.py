@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from tfdeploy.errors import HostFailed, UsageError
 from tfdeploy.lab import folder, processes, starter
 from tfdeploy.lab import state as states
-from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder, NetworkOrder, Order
 from tfdeploy.lab.state import HostState, LabState
 
@@ -42,14 +41,6 @@ class Lab(ABC):
         In an isolated lab, the operator has a network that reaches only the hosts.
         """
 
-    @abstractmethod
-    def host_command(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        """Return a command line that runs `argv` on a host without SSH.
-
-        `argv` runs as the host's user, in the user's home. `root`: True to run `argv` as root,
-        which only an isolated lab supports.
-        """
-
     def cut(self, host: str) -> None:
         """Disconnect the host from the network until `heal`. Raises UsageError for a loopback
         lab."""
@@ -57,19 +48,6 @@ class Lab(ABC):
 
     def heal(self, host: str) -> None:
         self._set_disconnected(host, False)
-
-    @abstractmethod
-    def read_traffic_by_link(self) -> dict[str, LinkTraffic]:
-        """Return {name: the bytes that the link of this name has carried since it was created}.
-
-        Each running host has a link, and so has the `operator`. If the lab has several sites,
-        their routers `router1`, `router2` ... also have links. Raises UsageError for a loopback
-        lab.
-        """
-
-    def read_sshd_output_tail(self, host: str) -> str:
-        """Return the last 800 characters that the host's sshd has printed, over all boots."""
-        return self._read_sshd_output_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
         """Power the host off at once. No packet informs its peers. Keep its disk."""
@@ -165,7 +143,7 @@ class Lab(ABC):
             raise HostFailed(
                 f"{name} did not start: {reason}",
                 where=str(self.root),
-                next=self._read_sshd_output_tail(name) or None,
+                next=self.read_sshd_output_tail(name) or None,
             )
 
     def _end_unrecorded_processes(self) -> None:
@@ -181,7 +159,7 @@ class Lab(ABC):
 
         processes.end_all(find_strays)
 
-    def _read_sshd_output_tail(self, host: str) -> str:
+    def read_sshd_output_tail(self, host: str) -> str:
         """Return the last 800 characters that the host's sshd has printed, or "" if none."""
         try:
             console = folder.host_folder(self.root, host) / "console.log"

@@ -20,7 +20,6 @@ from pathlib import Path
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab import folder, processes, sshd
 from tfdeploy.lab.lab import Lab
-from tfdeploy.lab.network import LinkTraffic
 from tfdeploy.lab.orders import HostOrder
 from tfdeploy.lab.state import HostState
 
@@ -115,25 +114,11 @@ class LoopbackLab(Lab):
     def operator_command(self, argv: Sequence[str]) -> list[str]:
         return list(argv)
 
-    def host_command(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
-        host_state = self.host(host)
-        if root and os.geteuid() != 0:
-            raise UsageError("a loopback lab has no root", where=host)
-        variables = [f"{name}={value}" for name, value in self._environment(host_state).items()]
-        return ["env", "-C", str(self._home(host_state)), *variables, *argv]
-
     def _set_disconnected(self, name: str, cut: bool) -> None:
         self.host(name)
         raise UsageError(
             "a loopback lab has no cable to cut",
             where=name,
-            next="as root: `tfdeploy lab up 3 --kind isolated`",
-        )
-
-    def read_traffic_by_link(self) -> dict[str, LinkTraffic]:
-        raise UsageError(
-            "a loopback lab has no links",
-            where=self.name,
             next="as root: `tfdeploy lab up 3 --kind isolated`",
         )
 

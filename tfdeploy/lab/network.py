@@ -9,12 +9,11 @@ inside the lab's namespaces.
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
 from tfdeploy.lab.orders import Plug
 from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
@@ -24,13 +23,6 @@ OPERATOR, ROUTER = 254, 253  # last numbers of the IP addresses of the operator 
 MOST_HOSTS = 250
 MANY_HOSTS = 16  # in a lab with more hosts, ARP entries are permanent: see `neighbour_lines`
 COMMAND_S = 30.0  # time-out of one command in seconds
-
-
-class LinkTraffic(TypedDict):
-    """The bytes that one link has carried, including headers."""
-
-    to_bytes: int  # bytes towards the host
-    from_bytes: int
 
 
 def subnet_prefix(root: Path, site: int) -> str:
@@ -162,19 +154,6 @@ def attach_links(switch_pid: int, root: str, plugs: Sequence[tuple[int, Plug]]) 
         [line for _, plug in plugs for line in rate_limit_lines(plug["name"], plug["rate"])],
         switch_pid,
     )
-
-
-def read_traffic(switch_pid: int) -> dict[str, LinkTraffic]:
-    """Return {name of a link: the bytes that it has carried}. The kernel counts them at the switch.
-
-    Raises OSError.
-    """
-    rows = json.loads(_run(command_in_network(switch_pid, ["ip", "-json", "-statistics", "link"])))
-    counted = {row["ifname"]: row["stats64"] for row in rows if "master" in row}
-    return {
-        name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}
-        for name, row in counted.items()
-    }
 
 
 def set_link(switch_pid: int, name: str, *, up: bool) -> None:

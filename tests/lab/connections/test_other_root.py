@@ -19,6 +19,7 @@ import pytest
 
 from support.lab import tensorflow_stand_in
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
@@ -67,7 +68,7 @@ def other_hosts(new_lab: Callable[..., Lab]) -> Lab:
     lab = new_lab("isolated", 3, rootfs=rootfs, python=PYTHON)
     for host in lab.hosts:
         subprocess.run(
-            lab.host_command(host, ["sh", "-c", INSTALL], root=True), input=STAND_IN, check=True
+            host_command(lab, host, ["sh", "-c", INSTALL], root=True), input=STAND_IN, check=True
         )
     return lab
 

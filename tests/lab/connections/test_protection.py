@@ -16,6 +16,7 @@ import pytest
 
 from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.knocking import End, Knocking
@@ -136,8 +137,8 @@ def bad_checks(hosts: Any) -> list[Any]:
 @contextmanager
 def relay(operator: Tfdeploy, host: str, address: str, port: int) -> Iterator[None]:
     """Forward TCP port 2999 of `host` to another host."""
-    command = operator.lab.host_command(
-        host, [sys.executable, "-c", RELAY, address, str(port), "2999"]
+    command = host_command(
+        operator.lab, host, [sys.executable, "-c", RELAY, address, str(port), "2999"]
     )
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.hosts import host_changed_by_scripts, on_host, reboot, set_inventory
 from support.lab.jobs import write_job
 from support.lab.login_shell import LAB_S, login_shell
@@ -46,7 +47,7 @@ def silent_port(shaky: Lab) -> Iterator[int]:
         "time.sleep(600)"
     )
     with subprocess.Popen(
-        shaky.host_command("n2", ["python3", "-c", code]), stdout=subprocess.PIPE
+        host_command(shaky, "n2", ["python3", "-c", code]), stdout=subprocess.PIPE
     ) as listener:
         assert listener.stdout is not None and listener.stdout.readline() == b"up\n"
         yield 2299

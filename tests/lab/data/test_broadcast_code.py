@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from support.lab.commandline import Tfdeploy, wait_for_end
+from support.lab.host_commands import read_traffic_by_link
 from support.lab.hosts import on_host
 from support.lab.releases import job_file, list_host_folder, list_leftovers, list_local_folder
 from tfdeploy.lab import Lab
@@ -34,7 +35,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def sent_from_here(operator: Tfdeploy) -> int:
-    return operator.lab.read_traffic_by_link()["operator"]["from_bytes"]
+    return read_traffic_by_link(operator.lab)["operator"]["from_bytes"]
 
 
 def test_large_code_leaves_here_once_and_of_what_changes_in_part_the_rest_stays(

@@ -20,6 +20,7 @@ import pytest
 from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.filters import cut_between
+from support.lab.host_commands import host_command
 from support.lab.hosts import host_changed_by_scripts, on_host
 from support.lab.releases import (
     job_file,
@@ -82,7 +83,7 @@ def no_agent_lives(operator: Tfdeploy, host: str) -> Iterator[None]:
         f"touch ~/killing; while test -e ~/killing; do kill -9 $({AGENT}) 2>/dev/null; sleep "
         "0.05; done"
     )
-    killer = subprocess.Popen(operator.lab.host_command(host, ["sh", "-c", script]))
+    killer = subprocess.Popen(host_command(operator.lab, host, ["sh", "-c", script]))
     try:
         yield
     finally:

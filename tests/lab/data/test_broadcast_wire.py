@@ -12,6 +12,7 @@ import pytest
 
 from support.files.odd_tree import MIB, SPARSE_BYTES, write_odd_tree
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import read_traffic_by_link
 from support.lab.hosts import on_host
 from support.lab.last_word import find_differences
 from support.lab.releases import job_file
@@ -35,7 +36,7 @@ def two_sites(new_lab: Callable[..., Lab]) -> Lab:
 
 
 def into_the_second_site(lab: Lab) -> int:
-    return lab.read_traffic_by_link()["router2"]["from_bytes"]
+    return read_traffic_by_link(lab)["router2"]["from_bytes"]
 
 
 def test_a_thin_line_between_sites_carries_each_byte_once(

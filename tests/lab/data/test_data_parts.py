@@ -17,6 +17,7 @@ import pytest
 
 from support.files.odd_tree import MIB
 from support.lab.commandline import Tfdeploy, wait_for_end
+from support.lab.host_commands import read_traffic_by_link
 from support.lab.hosts import on_host
 from support.lab.releases import job_file, list_host_folder, list_local_folder
 from support.waiting import wait_for
@@ -74,7 +75,7 @@ def launch(operator: Tfdeploy, *args: str) -> tuple[dict[int, set[str]], dict[st
 
 def from_operator(lab: Lab) -> int:
     """Return the number of bytes that have left the operator's machine."""
-    return lab.read_traffic_by_link()["operator"]["from_bytes"]
+    return read_traffic_by_link(lab)["operator"]["from_bytes"]
 
 
 def test_each_worker_has_its_part_and_other_workers_move_little(

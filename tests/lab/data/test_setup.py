@@ -15,6 +15,7 @@ import pytest
 
 from support.files.wheels import make_wheel
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 from tfdeploy.lab.isolated import UID
@@ -52,7 +53,7 @@ def operator(
 
 
 def on(operator: Tfdeploy, host: str, script: str) -> str:
-    command = operator.lab.host_command(host, ["sh", "-c", script])
+    command = host_command(operator.lab, host, ["sh", "-c", script])
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
@@ -207,7 +208,7 @@ def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
     folder = "/home/lab/tfdeploy/.envs"
     mount = f"mkdir -p {folder} && mount -t tmpfs -o size=2m,uid={UID},mode=700 none {folder}"
     subprocess.run(
-        operator.lab.host_command("n3", ["sh", "-c", mount], root=True), check=True, timeout=30
+        host_command(operator.lab, "n3", ["sh", "-c", mount], root=True), check=True, timeout=30
     )
     try:
         rows = {row["host"]: row for row in operator.json("setup", exit_code=1)["hosts"]}
@@ -219,6 +220,6 @@ def test_a_full_disk_is_named_and_left_empty(operator: Tfdeploy) -> None:
         assert on(operator, "n3", f"find {folder} -mindepth 1 -not -name '*.lock'") == ""
     finally:
         subprocess.run(
-            operator.lab.host_command("n3", ["umount", folder], root=True), check=True, timeout=30
+            host_command(operator.lab, "n3", ["umount", folder], root=True), check=True, timeout=30
         )
     assert operator.run("setup", "--limit", "n3", exit_code=0)

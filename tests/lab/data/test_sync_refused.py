@@ -17,6 +17,7 @@ import pytest
 
 from support.faults.lines import variations
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.releases import job_file, list_host_folder, rows_of
 from tfdeploy.lab import Lab
@@ -191,7 +192,7 @@ def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
             f"{FOLDER}/theirs"
         )
         with subprocess.Popen(
-            operator.lab.host_command("n2", ["sh", "-c", thief]), stdout=subprocess.PIPE
+            host_command(operator.lab, "n2", ["sh", "-c", thief]), stdout=subprocess.PIPE
         ) as stealing:
             assert stealing.stdout is not None and stealing.stdout.readline() == b"up\n"
             rows = rows_of(operator.json("sync", "--limit", "n1,n2", exit_code=1))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left, find_remains
 from support.waiting import wait_for
@@ -120,4 +121,4 @@ def test_a_new_run_of_the_job_starts_beside_the_messengers(operator: Tfdeploy) -
     operator.run("stop", "beside-2", exit_code=0)
     operator.lab.heal(AWAY)
     assert_nothing_left(operator, "beside", "beside", within_s=60)
-    subprocess.run(operator.lab.host_command(AWAY, ["true"]), check=True)
+    subprocess.run(host_command(operator.lab, AWAY, ["true"]), check=True)

@@ -14,6 +14,7 @@ import pytest
 
 from support.lab.commandline import REPOSITORY, Tfdeploy
 from support.lab.glance import Glance
+from support.lab.host_commands import host_command
 from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
 from support.waiting import wait_for
@@ -38,7 +39,7 @@ def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
     """
     for row in rows:
         subprocess.run(
-            operator.lab.host_command(row["host"], ["kill", "-KILL", str(row["pid"])]),
+            host_command(operator.lab, row["host"], ["kill", "-KILL", str(row["pid"])]),
             check=True,
             timeout=30,
         )

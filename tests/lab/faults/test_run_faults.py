@@ -13,6 +13,7 @@ import pytest
 
 from support.faults.strangers import strangers
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.hosts import host_changed_by_scripts, on_host
 from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
@@ -303,7 +304,7 @@ def test_a_survivor_is_named_and_the_exit_code_is_5(operator: Tfdeploy) -> None:
             assert str(pid) in stderr and "n2" in stderr, stderr
         finally:
             subprocess.run(
-                operator.lab.host_command("n2", ["kill", "-9", str(pid)], root=True),
+                host_command(operator.lab, "n2", ["kill", "-9", str(pid)], root=True),
                 check=True,
                 timeout=20,
             )

@@ -17,6 +17,7 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.glance import Glance
+from support.lab.host_commands import host_command
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
 from support.waiting import wait_for
@@ -62,7 +63,7 @@ def wait_ills(operator: Tfdeploy, run: str, expected: dict[str, str]) -> None:
 def signal_to(operator: Tfdeploy, run: str, task: str, name: str) -> int:
     row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == task)
     subprocess.run(
-        operator.lab.host_command(row["host"], ["kill", f"-{name}", str(row["pid"])]),
+        host_command(operator.lab, row["host"], ["kill", f"-{name}", str(row["pid"])]),
         check=True,
         timeout=30,
     )
@@ -193,7 +194,7 @@ def tasks_reported_stalled(operator: Tfdeploy, run: str) -> set[str]:
     for host in operator.lab.hosts:
         script = f"cat ~/tfdeploy/*/runs/{run}/hosts/*/journal 2>/dev/null || true"
         lines = subprocess.run(
-            operator.lab.host_command(host, ["sh", "-c", script]),
+            host_command(operator.lab, host, ["sh", "-c", script]),
             capture_output=True,
             text=True,
             timeout=30,
@@ -227,7 +228,7 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
     row = next(row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:0")
 
     def has_computed() -> bool:
-        command = operator.lab.host_command(row["host"], ["cat", f"/proc/{row['pid']}/stat"])
+        command = host_command(operator.lab, row["host"], ["cat", f"/proc/{row['pid']}/stat"])
         stat = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=True
         ).stdout

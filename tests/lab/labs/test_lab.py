@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.lab.filters import cut_between
+from support.lab.host_commands import host_command, read_traffic_by_link
 from support.waiting import wait_for
 from tfdeploy import lab
 from tfdeploy.errors import UsageError
@@ -35,7 +36,7 @@ def a_lab(request: pytest.FixtureRequest) -> Lab:
 
 def outcome(where: Lab, host: str, *args: str, root: bool = False) -> str:
     done = subprocess.run(
-        where.host_command(host, args, root=root),
+        host_command(where, host, args, root=root),
         capture_output=True,
         text=True,
         timeout=30,
@@ -181,7 +182,7 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
 def test_nothing_leaks_out(isolated_lab: Lab) -> None:
     for args in (
         isolated_lab.operator_command(["ip", "route"]),
-        isolated_lab.host_command("n1", ["ip", "route"]),
+        host_command(isolated_lab, "n1", ["ip", "route"]),
     ):
         routes = subprocess.run(
             args, capture_output=True, text=True, timeout=10, check=True
@@ -224,7 +225,7 @@ def test_a_host_has_no_zombies(isolated_lab: Lab, ssh: Ssh) -> None:
 def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
     shaped = new_lab("isolated", 2, rate="80mbit", shared_workdir=True)
     shown = ["tc", "qdisc", "show", "dev", "eth0"]
-    for args in (shaped.host_command("n1", shown), shaped.operator_command(shown)):
+    for args in (host_command(shaped, "n1", shown), shaped.operator_command(shown)):
         text = subprocess.run(args, capture_output=True, text=True, timeout=10, check=True).stdout
         assert "tbf" in text and "80Mbit" in text
     ssh(shaped, "n1", "echo from-n1 > ~/tfdeploy/x")
@@ -241,11 +242,11 @@ def test_two_sites_reach_each_other_over_a_link_with_a_rate(
     sites = new_lab("isolated", 3, sites=2, between="32mbit")
     subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
     assert subnets[0] == subnets[1] != subnets[2]
-    before = sites.read_traffic_by_link()
+    before = read_traffic_by_link(sites)
     began = time.monotonic()
     assert ssh(sites, "n3", "head -c 4000000 /dev/zero").stdout.count("\0") == 4_000_000
     assert time.monotonic() - began > 0.8
-    after = sites.read_traffic_by_link()
+    after = read_traffic_by_link(sites)
     grown = {
         link: tuple(now[way] - before[link][way] for way in ("to_bytes", "from_bytes"))  # type: ignore[literal-required]
         for link, now in after.items()
@@ -262,7 +263,7 @@ def test_two_sites_reach_each_other_over_a_link_with_a_rate(
 @pytest.mark.isolated
 def test_a_cut_between_two_hosts_is_between_these_two(isolated_lab: Lab) -> None:
     def reaches(one: str, other: str) -> bool:
-        command = isolated_lab.host_command(one, ["python3", "-c", KNOCK, address[other]])
+        command = host_command(isolated_lab, one, ["python3", "-c", KNOCK, address[other]])
         return subprocess.run(command, timeout=30, check=False, capture_output=True).returncode == 0
 
     address = {row["host"]: str(row["address"]) for row in isolated_lab.status()}

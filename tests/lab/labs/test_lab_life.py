@@ -311,18 +311,20 @@ def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None
         exec chroot "$1/root" sh -e -c "$2"
     """
     inside = f"""
-        export XDG_STATE_HOME=/srv/labs PYTHONPATH={REPOSITORY}
+        export XDG_STATE_HOME=/srv/labs PYTHONPATH={REPOSITORY}:{REPOSITORY}/tests
         tfdeploy() {{ {sys.executable} -m tfdeploy lab "$@"; }}
         tfdeploy up 2 --kind isolated --sites 2 --name stacked
         ls -d /dev/shm/tfdeploy-lab-*
         {sys.executable} -c "
 import subprocess
+from support.lab.host_commands import host_command
 from tfdeploy import lab
 one = lab.load('stacked')
-subprocess.run(one.host_command('n1', ['sh', '-c', 'echo kept > /etc/mine'], root=True), check=True)
+script = 'echo kept > /etc/mine'
+subprocess.run(host_command(one, 'n1', ['sh', '-c', script], root=True), check=True)
 one.kill('n1')
 one.boot('n1')
-subprocess.run(one.host_command('n1', ['cat', '/etc/mine']), check=True)
+subprocess.run(host_command(one, 'n1', ['cat', '/etc/mine']), check=True)
 "
         tfdeploy down --name stacked
         ls /srv/labs/tfdeploy/lab

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from support.lab.host_commands import host_command
 from tfdeploy.lab import Lab
 
 IDLE = ""
@@ -26,7 +27,7 @@ def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[sub
     process's `poll()` is None while the process is alive.
     """
     whole = f"import sys\n{code}\nprint('up', flush=True)\nsys.stdin.read()\n"
-    command = lab.host_command(host, ["python3", "-c", whole, *args])
+    command = host_command(lab, host, ["python3", "-c", whole, *args])
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     try:

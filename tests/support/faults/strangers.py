@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from support.lab.host_commands import host_command
 from tfdeploy.lab import Lab
 from tfdeploy.lab.isolated import UID
 
@@ -55,7 +56,7 @@ def strangers(lab: Lab, host: str, pids: Sequence[int]) -> Iterator[Strangers]:
     """Start processes with these pids on an isolated host, as the host's user. The pids must be
     free.
     """
-    command = lab.host_command(host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
+    command = host_command(lab, host, ["python3", "-c", TAKE, str(UID), *map(str, pids)], root=True)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

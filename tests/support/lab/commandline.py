@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from support.lab.forked_client import REPOSITORY, ForkedClient, can_fork
 from support.lab.glance import Glance
+from support.lab.host_commands import host_command
 from support.schemas import find_printed_faults
 from support.stopwatch import Stopwatch
 from support.waiting import wait_for
@@ -175,7 +176,7 @@ class Tfdeploy:
         """
         script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
         done = subprocess.run(
-            self.lab.host_command(host, ["sh", "-c", script]),
+            host_command(self.lab, host, ["sh", "-c", script]),
             capture_output=True,
             text=True,
             timeout=30,

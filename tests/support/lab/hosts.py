@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from tfdeploy.lab import Lab
 
 WAIT_S = 300
@@ -22,7 +23,7 @@ def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool
 
     SSH is not used. If `check` is True, the script must succeed.
     """
-    command = lab.host_command(host, ["sh", "-c", script], root=root)
+    command = host_command(lab, host, ["sh", "-c", script], root=root)
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from support.lab.host_commands import host_command
 from tfdeploy.lab import Lab
 
 PROGRAM = Path(__file__).with_name("knocker.py").read_text()
@@ -74,8 +75,8 @@ class Knocking:
     ) -> None:
         listed = [list(End(*end)) for end in ends]
         asked = {"ends": listed, "count": count, "rate": rate, "source": source, "user": user}
-        command = lab.host_command(
-            host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None
+        command = host_command(
+            lab, host, [sys.executable, "-c", PROGRAM, json.dumps(asked)], root=user is not None
         )
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

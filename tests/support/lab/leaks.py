@@ -13,6 +13,7 @@ import urllib.parse
 from collections.abc import Iterable
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 
 COLOURS = rb"\x1b\[[0-9;]*m"
 LOOK = f"""
@@ -68,7 +69,7 @@ def find_leaks(
     results = {}
     for host in operator.lab.hosts:
         done = subprocess.run(
-            operator.lab.host_command(host, ["python3", "-ISc", *command]),
+            host_command(operator.lab, host, ["python3", "-ISc", *command]),
             capture_output=True,
             text=True,
             check=True,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.lab.hosts import on_host
 from support.waiting import wait_for
 
@@ -58,7 +59,7 @@ def job_file(operator: Tfdeploy, name: str, **keys: object) -> Path:
 
 def list_host_folder(operator: Tfdeploy, host: str, folder: str) -> dict[str, list[str]]:
     """Return everything below a folder of the host's ~/tfdeploy."""
-    command = operator.lab.host_command(host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
+    command = host_command(operator.lab, host, ["python3", "-c", LIST, f"tfdeploy/{folder}"])
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, list[str]] = json.loads(done.stdout)

@@ -7,6 +7,7 @@ import subprocess
 from contextlib import ExitStack
 
 from support.lab.commandline import Tfdeploy
+from support.lab.host_commands import host_command
 from support.waiting import wait_for
 
 LOOK = r"""
@@ -69,7 +70,7 @@ def find_remains(
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
     with ExitStack() as stack:
         looking = {
-            host: stack.enter_context(_started(operator.lab.host_command(host, command)))
+            host: stack.enter_context(_started(host_command(operator.lab, host, command)))
             for host in hosts
         }
         output = {host: each.communicate(timeout=120) for host, each in looking.items()}
