@@ -133,10 +133,6 @@ def plan_file(workdir: str, job: str, run: str) -> str:
     return os.path.join(run_dir(workdir, job, run), PLAN)
 
 
-def agent_dir(workdir: str, digest: str) -> str:
-    return os.path.join(workdir, ".agent", digest)
-
-
 def uncommitted_marks_dir(workdir: str) -> str:
     return os.path.join(workdir, UNCOMMITTED)
 

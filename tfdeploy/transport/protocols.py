@@ -133,10 +133,6 @@ class Session(Protocol):
     # {job: number of the lock acquired on this host, by this session or an earlier one}
     fences: dict[str, int]
 
-    @property
-    def host_key(self) -> str:
-        """Return the fingerprint ("SHA256:...") of the host key that the host has proved to own."""
-
     def agent(self, on_missing: Callable[[], object] = lambda: None) -> AgentChannel:
         """Return the channel to the agent. The first call installs and starts the agent.
 

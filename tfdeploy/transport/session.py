@@ -18,7 +18,6 @@ from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 from tfdeploy.transport.ssh.command import start_command
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import printable_line
-from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.joined import ChannelCommand
 from tfdeploy.transport.ssh.target import Target, resolve
 from tfdeploy.transport.ssh.tunnel import LoopbackTunnel
@@ -41,11 +40,6 @@ class SshSession:
         self._tunnels = False  # True once a tunnel has been opened
         self.fences: dict[str, int] = {}
         self.by: dict[str, str] = {}  # the operator and the command, for the host's audit log
-
-    @property
-    def host_key(self) -> str:
-        """Return the fingerprint of the host key that the host has proved to own."""
-        return fingerprint(self.connection.transport.get_remote_server_key().asbytes())
 
     @property
     def is_alive(self) -> bool:

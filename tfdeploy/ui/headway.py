@@ -4,7 +4,6 @@ elsewhere, a line is written every 10 s."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from tfdeploy.ui.amounts import format_count
 from tfdeploy.ui.sanitise import clean
@@ -19,20 +18,17 @@ EVERY_ON_TERMINAL_S = 0.2
 
 
 class HostCountLine:
-    """The progress of a command over `total` hosts. `verb`: the past participle of the command,
-    such as "stopped" in "stopped 160 of 200 hosts ..."."""
+    """The progress of `tfdeploy stop` over `total` hosts: "stopped 160 of 200 hosts ..."."""
 
-    def __init__(
-        self, terminal: Terminal, verb: str, total: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._terminal, self._verb, self._total, self._clock = terminal, verb, total, clock
+    def __init__(self, terminal: Terminal, total: int) -> None:
+        self._terminal, self._total = terminal, total
         self._done: set[str] = set()
-        self._next = clock() + FIRST_S
+        self._next = time.monotonic() + FIRST_S
         self._shown = False
 
     def mark_done(self, host: str) -> None:
         self._done.add(host)
-        now = self._clock()
+        now = time.monotonic()
         if now < self._next or len(self._done) == self._total:
             return
         self._next = now + (EVERY_S if self._terminal.width is None else EVERY_ON_TERMINAL_S)
@@ -53,7 +49,7 @@ class HostCountLine:
 
     @property
     def text(self) -> str:
-        return f"{self._verb} {len(self._done)} of {format_count(self._total, 'host')}"
+        return f"stopped {len(self._done)} of {format_count(self._total, 'host')}"
 
     def _write(self, text: str, *, is_permanent: bool) -> None:
         self.erase()

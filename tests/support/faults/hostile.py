@@ -373,7 +373,6 @@ class LyingFleet(SshFleet):
         about: dict[str, Any] = {
             "host": host,
             "target": host.name,
-            "host_key": host.name,
             "alive": True,
             "tunnel": lambda *_: tunnel,
         }

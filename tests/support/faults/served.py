@@ -159,7 +159,6 @@ class ServedFleet(SshFleet):
         about: dict[str, Any] = {
             "host": host,
             "target": host.name,
-            "host_key": host.name,
             "alive": True,
         }
         return SimpleNamespace(

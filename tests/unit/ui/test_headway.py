@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from tfdeploy.ui.headway import EVERY_S, FIRST_S, HostCountLine
 from tfdeploy.ui.terminal import Terminal
 
@@ -13,10 +15,12 @@ from tfdeploy.ui.terminal import Terminal
 def show_headway(width: int | None, seconds_a_host: float) -> str:
     now = 0.0
     stream = io.StringIO()
-    headway = HostCountLine(Terminal(stream, width, False), "stopped", 200, lambda: now)
-    for number in range(200):
-        now += seconds_a_host
-        headway.mark_done(f"n{number}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tfdeploy.ui.headway.time.monotonic", lambda: now)
+        headway = HostCountLine(Terminal(stream, width, False), 200)
+        for number in range(200):
+            now += seconds_a_host
+            headway.mark_done(f"n{number}")
     headway.erase()
     return stream.getvalue()
 
@@ -40,7 +44,7 @@ def test_terminal_shows_one_line_that_is_removed_at_end() -> None:
 
 def test_retried_hosts_are_named() -> None:
     stream = io.StringIO()
-    headway = HostCountLine(Terminal(stream, None, False), "stopped", 3)
+    headway = HostCountLine(Terminal(stream, None, False), 3)
     headway.mark_done("n1")
     headway.report_retry({"n2": "said nothing\x1b[2J", "n3": "x"})
     line = stream.getvalue()

@@ -288,7 +288,7 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
     staging = Staging(folder)
     later = [folder, data_versions.hidden_sibling_path(folder, data_versions.NEXT)]
     return BroadcastFiles(
-        staging.list_broadcast_files(_unpack_bitmap(call, "moved")),
+        staging.list_broadcast_files(_bitmap_of_moved_rows(call)),
         staging.old_folder,
         staging.new_folder,
         later,
@@ -390,11 +390,11 @@ def _stat_regular_file(path: str) -> "os.stat_result | None":
     return file_stat if stat.S_ISREG(file_stat.st_mode) else None
 
 
-def _unpack_bitmap(call: Call, key: str) -> bytes:
+def _bitmap_of_moved_rows(call: Call) -> bytes:
     try:
-        return bitmap.unpack(call.text(key))
+        return bitmap.unpack(call.text("moved"))
     except ValueError as error:
-        raise VerbError("bad_argument", "%s is no bitmap" % key) from error
+        raise VerbError("bad_argument", "moved is no bitmap") from error
 
 
 VERBS: Dict[str, Verb] = {

@@ -35,7 +35,7 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, _, _ = choose_run(flags, fleet, live_first=True)
         grace_s = choose_grace_s(flags, plan)
-        headway = HostCountLine(flags.err, "stopped", len(plan.hosts))
+        headway = HostCountLine(flags.err, len(plan.hosts))
 
         def report_done(host: str, result: Outcome) -> None:
             if not (flags.quiet or isinstance(result, TfdeployError)):
