@@ -90,6 +90,16 @@ def list_names(folder: str) -> List[str]:
         return []
 
 
+def read_start(path: str, most_bytes: int) -> bytes:
+    """Return the first bytes of a file, at most `most_bytes`. Return b"" if the file is missing or
+    cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(most_bytes)
+    except OSError:
+        return b""
+
+
 def read_json(path: str) -> Optional[Unchecked]:
     """Return the JSON object in `path`. Return None if the file does not exist or does not contain
     an object."""

@@ -8,6 +8,7 @@ import re
 import resource
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.disk import MOST_FREE, free_space
 
 if TYPE_CHECKING:
@@ -68,11 +69,7 @@ def _read_number(path: str, pattern: str = r"^(\d+)$") -> Optional[int]:
 
 
 def _read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            return lines.read(1 << 16)
-    except OSError:
-        return ""
+    return atomic.read_start(path, 1 << 16).decode("utf-8", "replace")
 
 
 def read_space_and_access(path: str) -> Optional[Answer]:

@@ -19,6 +19,7 @@ from tfdeploy.agent.annotations import (
     Tuple,
 )
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
+from tfdeploy.agent.host.atomic import read_start
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -114,11 +115,7 @@ def scan_keep_folder(folder: str) -> KeepFolderSummary:
 
 
 def _read_checkpoint_name(record: str) -> Optional[str]:
-    try:
-        with open(record, "rb") as text:
-            match = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
-    except OSError:
-        return None
+    match = _CHECKPOINT.search(read_start(record, _MOST_BYTES).decode("utf-8", "replace"))
     return os.path.basename(match.group(1)) if match else None
 
 

@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.host.atomic import remove_file, write_bytes, write_json
+from tfdeploy.agent.host.atomic import read_start, remove_file, write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
@@ -37,19 +37,16 @@ def request_abort(paths: RunPaths, plan_digest: str) -> None:
     """Write a file that stops the preparation of this run at its next step. The preparation then
     removes what it has made. The file does no harm if the run is not being prepared. Raises
     OSError."""
-    write_bytes(
-        paths.uncommitted_mark_file + leftovers.ABORT, plan_digest.encode("ascii", "replace")
-    )
+    write_bytes(paths.uncommitted_mark_file + leftovers.ABORT, _request_bytes(plan_digest))
 
 
 def is_abort_requested(paths: RunPaths, plan_digest: str) -> bool:
-    try:
-        with open(
-            paths.uncommitted_mark_file + leftovers.ABORT, encoding="ascii", errors="replace"
-        ) as file:
-            return file.read() == plan_digest
-    except OSError:
-        return False
+    request = _request_bytes(plan_digest)
+    return read_start(paths.uncommitted_mark_file + leftovers.ABORT, len(request) + 1) == request
+
+
+def _request_bytes(plan_digest: str) -> bytes:
+    return plan_digest.encode("ascii", "replace")
 
 
 def remove_abort_request(paths: RunPaths) -> None:

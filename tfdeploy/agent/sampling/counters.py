@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent.annotations import Iterator, List, Optional, Tuple
+from tfdeploy.agent.host.atomic import read_start
 from tfdeploy.agent.record import NamedTuple
 
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
@@ -92,12 +93,7 @@ def _sum_rows(rows: List[Tuple[int, int]]) -> Tuple[Optional[int], Optional[int]
 def _split_lines(path: str, least_columns: int = 1) -> Iterator[List[bytes]]:
     """Yield the columns of each line of the file that has at least `least_columns` columns. Yield
     nothing if the file cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(1 << 20)
-    except OSError:
-        return
-    for line in content.split(b"\n"):
+    for line in read_start(path, 1 << 20).split(b"\n"):
         columns = line.split()
         if len(columns) >= least_columns:
             yield columns

@@ -60,13 +60,8 @@ class Series:
 
 def read_rows(path: str) -> List[Row]:
     """Return the samples in the file. The oldest comes first. Invalid lines are skipped."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(4 * MOST_BYTES)
-    except OSError:
-        return []
     rows: List[Row] = []
-    for line in content.split(b"\n"):
+    for line in atomic.read_start(path, 4 * MOST_BYTES).split(b"\n"):
         try:
             row = json_text.loads(line)
         except (ValueError, RecursionError):

@@ -21,6 +21,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import reserved_space, user_name
+from tfdeploy.agent.host.atomic import read_start
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import check_owners
 
@@ -149,18 +150,11 @@ def _session_key_fingerprint() -> Optional[str]:
     """Return the fingerprint of the key that opened this session, as sshd states it
     (`ExposeAuthInfo yes`), or None."""
     try:
-        with open(
-            os.environ.get("SSH_USER_AUTH", ""), "r", encoding="ascii", errors="replace"
-        ) as auth_file:
-            fields = auth_file.read(1 << 16).split()
-    except OSError:
-        return None
-    try:
-        method, _, key, *_ = fields
+        method, _, key, *_ = read_start(os.environ.get("SSH_USER_AUTH", ""), 1 << 16).split()
         digest = sha256(binascii.a2b_base64(key)).digest()
     except ValueError:
         return None
-    if method != "publickey":
+    if method != b"publickey":
         return None
     return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
 

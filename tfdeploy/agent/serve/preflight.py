@@ -12,7 +12,7 @@ import stat
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import limits, logind, mounts, quota
-from tfdeploy.agent.host.atomic import list_names
+from tfdeploy.agent.host.atomic import list_names, read_start
 from tfdeploy.agent.host.installed import StartedProgram, read_driver_version, start_driver_query
 
 if TYPE_CHECKING:
@@ -96,8 +96,4 @@ def _parse_ranges(text: str) -> List[Tuple[int, int]]:
 
 
 def _read_text(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read(1 << 16).strip()
-    except (OSError, ValueError):
-        return ""
+    return read_start(path, 1 << 16).decode("utf-8", "replace").strip()

@@ -20,6 +20,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator
 from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import read_start
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.network import listening
 from tfdeploy.agent.host.private_folder import make_private_folder
@@ -131,7 +132,7 @@ def hold_prepare_lock(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     with FileLock(path) as lock:
         while not lock.acquire():
             waited = time.monotonic() - started_at
-            if waited > (SAME_LAUNCH_WAIT_S if _read_owner(path) == owner else LOCK_WAIT_S):
+            if waited > (SAME_LAUNCH_WAIT_S if read_start(path, 1000) == owner else LOCK_WAIT_S):
                 raise VerbError(
                     "locked",
                     "another launch of job %s is being prepared on this host" % paths.job,
@@ -158,14 +159,6 @@ def hold_prepare_lock_if_free(paths: RunPaths) -> Iterator[bool]:
 
 def _lock_path(paths: RunPaths) -> str:
     return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
-
-
-def _read_owner(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(1000)
-    except OSError:
-        return b""
 
 
 # --- other runs
