@@ -85,7 +85,7 @@ def test_only_requested_names_are_pulled_and_missing_one_is_no_error(
         str(remote_tree),
         str(local_folder),
         names=[*names, b"rotated/away"],
-        on_progress=lambda done, _: seen.append(done),
+        on_progress=lambda done: seen.append(done),
         **connect_to(host),
     )
     assert sorted(contents(local_folder)) == sorted(names)
@@ -201,7 +201,7 @@ def test_local_rsync_is_confined_and_its_ssh_is_not(
     (remote_tree / "big").write_bytes(os.urandom(40 << 20))
     seen: set[tuple[str, bool]] = set()
 
-    def record_confined_children(done: int, total: int | None) -> None:
+    def record_confined_children(done: int) -> None:
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words, status = (process / "cmdline").read_bytes(), (process / "status").read_text()
@@ -241,7 +241,7 @@ def test_interrupted_pull_is_resumed(
             str(remote_tree),
             str(local_folder),
             names=[b"big"],
-            on_progress=lambda done, _: started.set(),
+            on_progress=lambda done: started.set(),
             **connection,
         )
     stopper.join()

@@ -87,7 +87,7 @@ def test_only_requested_names_are_sent_whatever_their_times(
         str(tree),
         [*ODD_NAMES, b"run.sh", b"link"],
         str(destination),
-        on_progress=lambda done, _: seen.append(done),
+        on_progress=lambda done: seen.append(done),
         **connection,
     )
     assert contents(destination) == contents(tree)
@@ -190,7 +190,7 @@ def test_interrupted_push_is_resumed(ssh_hosts: Any, tree: Path, connect_to: Any
             str(tree),
             all_names(tree),
             str(destination),
-            on_progress=lambda done, _: started.set(),
+            on_progress=lambda done: started.set(),
             **connection,
         )
     except Interrupted:
@@ -245,7 +245,7 @@ def test_session_that_ends_during_push_is_named(ssh_hosts: Any, tree: Path) -> N
     destination.mkdir()
     session = open_session(host, Connector())
 
-    def end(done: int, total: int | None) -> None:
+    def end(done: int) -> None:
         session.close()
 
     with pytest.raises(HostUnreachable, match="the connection ended"):

@@ -287,7 +287,7 @@ class DataSetSending:
         sent_rows = [row for row in stream.rows if row not in lack.staged]
         staged_bytes = sum(rows.size(row) for row in stream.rows if row in lack.staged)
 
-        def report_progress(sent: int, _: int | None) -> None:
+        def report_progress(sent: int) -> None:
             self._emit_progress(stream_number, host, staged_bytes + sent, missing_by_host)
 
         def send(session: Session) -> int:

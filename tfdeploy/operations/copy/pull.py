@@ -314,7 +314,7 @@ class _FolderFetch:
                 self.listing.root,
                 str(self.staging.path),
                 names=[os.fsencode(file.path) for file in missing],
-                on_progress=lambda received, _: report("moving", received),
+                on_progress=lambda received: report("moving", received),
                 max_bytes=min(
                     2 * total + SLACK_BYTES, self.budget.remaining_bytes(self.staging.path)
                 ),

@@ -145,7 +145,7 @@ def _send_missing_and_commit(
 
         host, names = session.host.name, [os.fsencode(path) for path in missing]
 
-        def report_progress(sent: int, _: int | None) -> None:
+        def report_progress(sent: int) -> None:
             emit_transfer(emit, host, "code", "moving", sent, total)
 
         with transfer_events(emit, host, "code", total):

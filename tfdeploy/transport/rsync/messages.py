@@ -9,7 +9,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.transport.ssh.errors import printable_line
 from tfdeploy.transport.ssh.target import Target
 
-_PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
+_PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+\d{1,3}%")
 _TOTALS = re.compile(rb"^sent (\d{1,20}) bytes\s+received (\d{1,20}) bytes")
 VANISHED = 24  # rsync exits with this code if source files vanished during the transfer
 # ssh prints one of these texts if sshd closes the connection before login.
@@ -21,10 +21,10 @@ _TURNED_AWAY = (
 )
 
 
-def parse_progress(line: bytes) -> tuple[int, int] | None:
-    """Return (bytes done, percent) from a line of --info=progress2, or None for other lines."""
+def parse_progress(line: bytes) -> int | None:
+    """Return the bytes done from a line of --info=progress2, or None for other lines."""
     match = _PROGRESS.match(line)
-    return (int(match[1]), int(match[2])) if match else None
+    return int(match[1]) if match else None
 
 
 def parse_totals(line: bytes) -> tuple[int, int] | None:

@@ -34,7 +34,7 @@ MARK = "tfdeploy-rsync-begins"  # a line that the host prints just before rsync 
 _lock = threading.Lock()
 _starts: dict[Target, threading.BoundedSemaphore] = {}
 
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[int], None]
 
 
 @dataclass
@@ -163,16 +163,17 @@ class RsyncProcess:
 
     def _update_totals(self, lines: list[bytes]) -> None:
         """Update the progress and the totals from these lines of rsync's output."""
-        newest = None
+        done_bytes = None
         for line in lines:
-            newest = messages.parse_progress(line) or newest
+            done = messages.parse_progress(line)
+            done_bytes = done_bytes if done is None else done
             self.totals = messages.parse_totals(line) or self.totals
-        if newest is None:
+        if done_bytes is None:
             return
-        if self.max_bytes is not None and newest[0] > self.max_bytes:
+        if self.max_bytes is not None and done_bytes > self.max_bytes:
             self.too_much = True
         if self.on_progress is not None:
-            self.on_progress(newest[0], None)
+            self.on_progress(done_bytes)
 
     def _send_names(self, process: subprocess.Popen[bytes]) -> None:
         """Write the names of the files to copy to rsync's input."""

@@ -49,7 +49,7 @@ def push(
     at the destination have hard links, they must not be written in place.
     `older_folder`: a folder of the host with older versions of the files. Only what differs from
     the older version is sent.
-    `on_progress(bytes done, total or None)`: called while bytes are sent.
+    `on_progress(bytes done)`: called while bytes are sent.
     `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
     carries them.
 
