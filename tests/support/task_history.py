@@ -11,7 +11,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.model.answers.runs import RunChange
-from tfdeploy.transport.agent.stream import convert_value
+from tfdeploy.text.typed import convert_untrusted
 
 # These names occur in support.dashboard_scenes.PLAN.
 RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"
@@ -102,8 +102,6 @@ class History:
             told = rows[sent:] if again else []
             seen, sent = status, len(rows) if again else sent
             collected.append(
-                convert_value(
-                    {"task": wire.to_wire(status), "attempts": told}, RunChange, "run.watch", HOST
-                )
+                convert_untrusted({"task": wire.to_wire(status), "attempts": told}, RunChange)
             )
         return collected

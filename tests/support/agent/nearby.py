@@ -32,7 +32,8 @@ from tfdeploy.model.answers.failures import format_advice
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.text.typed import StreamingVerb, Verb
-from tfdeploy.transport.agent.stream import convert_value
+from tfdeploy.transport.agent.frames import Frame
+from tfdeploy.transport.agent.stream import read_field
 
 # The type of a function that a fleet calls in place of a verb. Its arguments are the host, the verb
 # and a function that calls the real verb. The function returns the answer.
@@ -44,13 +45,18 @@ def answer(host: str, verb: str, do: Callable[[], Any]) -> Any:
     return do()
 
 
+def _read_value(value: Any, cls: type[Any], verb: str, host: str) -> Any:
+    """Convert an answer as a real channel does. Raises BadAnswer."""
+    return read_field(Frame({"value": value}, b"", 0), "value", cls, verb, host)
+
+
 class NearChannel:
     clock_skew_s = 0.0
     noise = ""
 
     def __init__(self, host: Host, context: SessionContext, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet
-        self.hello = convert_value(server.session_facts(context), Hello, "hello", host.name)
+        self.hello = _read_value(server.session_facts(context), Hello, "hello", host.name)
 
     def call(
         self,
@@ -95,7 +101,7 @@ class NearChannel:
             )
         if isinstance(done[0], TfdeployError):
             raise done[0]
-        return convert_value(done[0], verb.value, verb.name, self._host.name)
+        return _read_value(done[0], verb.value, verb.name, self._host.name)
 
     def stream(
         self,
@@ -126,8 +132,8 @@ class NearStream:
 
     def __iter__(self) -> Iterator[tuple[Any, bytes]]:
         for item, blob in self._items:
-            yield convert_value(item, self._flow.item, self._flow.name, self._host), blob
-        self.value = convert_value(self._ended, self._flow.value, self._flow.name, self._host)
+            yield _read_value(item, self._flow.item, self._flow.name, self._host), blob
+        self.value = _read_value(self._ended, self._flow.value, self._flow.name, self._host)
 
     def close(self) -> None:
         pass

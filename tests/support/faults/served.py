@@ -21,9 +21,9 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.inventory import Host
+from tfdeploy.text.typed import convert_untrusted
 from tfdeploy.transport.agent.channel import FramedChannel
 from tfdeploy.transport.agent.frames import Frames
-from tfdeploy.transport.agent.stream import convert_value
 from tfdeploy.transport.fleet import SshFleet
 
 Item = dict[str, Any]
@@ -73,7 +73,7 @@ class ServedChannel(FramedChannel):
         process.stdout.readline()
         frame = frames.read_frame(process.stdout)
         assert frame is not None
-        self.hello = convert_value(frame[0]["hello"], Hello, "hello", host)
+        self.hello = convert_untrusted(frame[0]["hello"], Hello)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 

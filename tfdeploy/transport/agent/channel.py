@@ -24,7 +24,7 @@ from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.text.typed import Args, InvalidJsonValue, StreamingVerb, Verb, convert_untrusted
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import Reply, VerbStream, convert_value, read_field
+from tfdeploy.transport.agent.stream import Reply, VerbStream, read_field
 from tfdeploy.transport.protocols import Stream
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.command import START_S
@@ -93,7 +93,7 @@ class FramedChannel:
             self._channel, workdir, self._host, python, on_missing
         )
         self._frames = Frames(unread)
-        self.hello = convert_value(self._wait_for_hello(), Hello, "hello", self._host)
+        self.hello = read_field(self._wait_for_hello(), "hello", Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
         start_thread(self._read, name=f"agent-{self._host}")
 
@@ -218,15 +218,14 @@ class FramedChannel:
 
     # --- reading ---
 
-    def _wait_for_hello(self) -> Any:
+    def _wait_for_hello(self) -> Frame:
         """Wait for the agent's first frame, the hello, and return it. Raises HostUnreachable."""
         deadline = time.monotonic() + START_S
         while True:
             try:
                 for frame in self._frames.complete_frames():
-                    hello = frame.header.get("hello")
-                    if isinstance(hello, dict):
-                        return hello
+                    if isinstance(frame.header.get("hello"), dict):
+                        return frame
                     raise frames.WireError("no hello")
             except frames.WireError as error:
                 raise self._unreachable(

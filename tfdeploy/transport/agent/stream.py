@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
@@ -198,19 +198,11 @@ class VerbStream(Generic[I, V]):
 def read_field(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
     """Return the field `field` of the frame as `cls`. The field may be in the header, or compressed
     in the blob. Raises BadAnswer."""
-    if frame.header.get("packed") != field:
-        return convert_value(frame.header.get(field), cls, verb, host)
     try:
+        if frame.header.get("packed") != field:
+            return convert_untrusted(frame.header.get(field), cls)
         return decode_untrusted(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
     except (InvalidJsonValue, frames.WireError) as error:
-        raise BadAnswer(f"the host's answer to {verb} is invalid: {error}", where=host) from error
-
-
-def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
-    """Return `value` converted to `cls`. Raises BadAnswer if it does not fit."""
-    try:
-        return convert_untrusted(value, cls)
-    except InvalidJsonValue as error:
         raise BadAnswer(f"the host's answer to {verb} is invalid: {error}", where=host) from error
 
 

@@ -21,7 +21,7 @@ from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, file_origin, find
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.answers.runs import RUNS
-from tfdeploy.transport.agent.stream import convert_value
+from tfdeploy.text.typed import convert_untrusted
 
 
 def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None
     assert [len(row["host_state"]["ended_tasks"]) for row in rows] == [1000] * 20 + [1] * 40
     assert rows[-1]["host_state"]["ended_tasks"] == {"worker:999": ended["worker:999"]}
     assert all(row["tasks"][0]["outcome"] == "succeeded" for row in rows)
-    assert len(convert_value(rows, RUNS.value, "runs", "n1")) == 60
+    assert len(convert_untrusted(rows, RUNS.value)) == 60
 
 
 def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_a_damaged_run_is_named_and_spoils_no_look_at_the_others(
     assert "damaged" not in client.call("run.status", job="job", run="none")["error"]["what"]
     refusal = client.call("run.status", job="job", run="bad")["error"]
     assert refusal["code"] == "unknown_run" and "damaged" in refusal["what"]
-    convert_value(list(rows.values()), RUNS.value, RUNS.name, "n1")
+    convert_untrusted(list(rows.values()), RUNS.value)
 
 
 def test_an_unreadable_folder_beside_the_runs_is_no_run(serve: NewClient, tmp_path: Path) -> None:
