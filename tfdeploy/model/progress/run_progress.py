@@ -206,9 +206,9 @@ class RunProgress:
         host = self.hosts.get(task.host)
         return "unreachable" if host and host.state == "unreachable" else task.health
 
-    def stalled_because(self, task: TaskProgress, now: float | None = None) -> str | None:
-        """Return why the task is stalled, or was stalled when its host last answered; None if it is
-        not stalled. `now`: UTC seconds; if given, the text says for how long."""
+    def stalled_because(self, task: TaskProgress, now: float) -> str | None:
+        """Return why the task is stalled, or was stalled when its host last answered, and for how
+        long; None if it is not stalled. `now`: UTC seconds."""
         if task.state == "ended":
             return None
         is_unreachable = self.health(task) == "unreachable"

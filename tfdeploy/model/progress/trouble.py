@@ -4,7 +4,6 @@ have the lowest ranks. The functions are pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from tfdeploy.model.progress.run_progress import RunProgress
@@ -34,9 +33,7 @@ class TaskTrouble(NamedTuple):
 
 
 def classify_tasks(
-    progress: RunProgress,
-    slow_task_by_name: Mapping[str, SlowTask] = MappingProxyType({}),
-    now: float | None = None,
+    progress: RunProgress, slow_task_by_name: Mapping[str, SlowTask], now: float
 ) -> dict[str, TaskTrouble]:
     """Return {task: its TaskTrouble}, in the plan's order. `now`: UTC seconds, to decide whether a
     restart is recent."""
@@ -54,7 +51,7 @@ def _classify_task(
     slow: SlowTask | None,
     failed_first: bool,
     run_has_ended: bool,
-    now: float | None,
+    now: float,
 ) -> TaskTrouble:
     why = task.reason or ""
     is_running = task.state == "running"
@@ -71,7 +68,7 @@ def _classify_task(
             # `progress.hosts`.
             rank, why = CUT, progress.hosts[task.host].text or ""
         return TaskTrouble(rank, health, progress.stalled_because(task, now) or why)
-    lasted = now - task.started if is_running and now and task.started else 0.0
+    lasted = now - task.started if is_running and task.started else 0.0
     if task.restarts and lasted < _AGAIN_S:
         state = RESTARTED if is_running else task.state
         return TaskTrouble(AGAIN, state, why or _restart_words(progress, task, now))
@@ -86,10 +83,10 @@ def last_restart_cause(progress: RunProgress, task: TaskProgress) -> str:
     return f"restart {task.restarts}{_previous_end_words(progress, task, ', after ')}"
 
 
-def _restart_words(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
+def _restart_words(progress: RunProgress, task: TaskProgress, now: float) -> str:
     """Return text such as '2x, 40 s ago: failed: 1', short enough to stand beside the numbers of a
     running task."""
-    if task.state != "running" or now is None or task.started is None:
+    if task.state != "running" or task.started is None:
         return last_restart_cause(progress, task)
     before = _previous_end_words(progress, task, ": ")
     return f"{task.restarts}x, {format_roughly(now - task.started)} ago{before}"

@@ -263,13 +263,13 @@ def test_stalled_task_has_reason_until_it_continues() -> None:
         "health_since": 1001.0,
     }
     progress.apply_event(event("task", 1041.0, "n2", "worker:0", **ill))
-    assert (progress.health(task), progress.stalled_because(task)) == (
+    assert (progress.health(task), progress.stalled_because(task, 1041.0)) == (
         "stalled",
-        "waits for ps:0 (since 1970-01-01T00:16:41Z)",
+        "waits for ps:0 (for 40 s)",
     )
     progress.apply_event(event("host", 1042.0, "n2", state="unreachable", text="no answer"))
     assert progress.health(task) == "unreachable"
-    assert str(progress.stalled_because(task)).startswith(
+    assert str(progress.stalled_because(task, 1042.0)).startswith(
         "when last heard of, stalled: waits for ps:0"
     )
     progress.apply_event(event("host", 1043.0, "n2", state="connected"))
@@ -282,7 +282,7 @@ def test_stalled_task_has_reason_until_it_continues() -> None:
             **{**dict.fromkeys(ill), "attempt": 1, "state": "running"},
         )
     )
-    assert (progress.health(task), progress.stalled_because(task)) == (None, None)
+    assert (progress.health(task), progress.stalled_because(task, 1044.0)) == (None, None)
 
 
 def test_stalled_task_has_no_rate() -> None:

@@ -46,7 +46,7 @@ def test_rank_and_reason_of_each_task(
     events: object, task: str, rank: int, state: str, reason: str
 ) -> None:
     progress = progress_after(events())  # type: ignore[operator]
-    mark = classify_tasks(progress, {}, progress.latest)[task]
+    mark = classify_tasks(progress, {}, progress.latest or 0)[task]
     assert (mark.rank, mark.state, mark.needs_attention) == (rank, state, rank != RUNNING)
     assert mark.why.startswith(reason) and bool(mark.why) == bool(reason)
 
@@ -59,16 +59,17 @@ def test_old_restart_is_no_problem() -> None:
 def test_slowness_is_least_problem() -> None:
     progress = progress_after(straggler())
     slow = {"worker:11": SlowTask(2.1, "2.1x slower", "2.1x slower than the median")}
-    mark = classify_tasks(progress, slow)["worker:11"]
+    mark = classify_tasks(progress, slow, progress.latest or 0)["worker:11"]
     assert (mark.rank, mark.state) == (SLOW, "2.1x slower")
 
 
 def test_ended_tasks_of_stopped_run_are_no_problem() -> None:
     progress = progress_after(many())
     progress.state = "stopped"
+    marks = classify_tasks(progress, {}, progress.latest or 0)
     assert not any(
         mark.needs_attention
-        for name, mark in classify_tasks(progress).items()
+        for name, mark in marks.items()
         if progress.tasks[name].state == "ended"
     )
-    assert classify_tasks(progress)["worker:150"].state == "killed: 9"
+    assert marks["worker:150"].state == "killed: 9"

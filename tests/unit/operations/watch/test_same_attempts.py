@@ -78,7 +78,7 @@ def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
 
 def task_timeline(board: Dashboard) -> tuple[Row, list[str]]:
     """Return the row of the task in the timeline, and the texts about its deaths."""
-    marked = classify_tasks(board.progress, now=NOW)
+    marked = classify_tasks(board.progress, {}, NOW)
     board.scene.unicode = True
     rows = timeline_page(
         Frame(scene=board.scene, troubles=marked, shown=[TASK], width=100, height=30, now=NOW), 30

@@ -12,7 +12,7 @@ from tfdeploy.ui.dashboard.row_filter import filterable_states, parse_filter
 
 PROGRESS = RunProgress()
 fold_events(PROGRESS, cut_host())
-MARKS = classify_tasks(PROGRESS)
+MARKS = classify_tasks(PROGRESS, {}, PROGRESS.latest or 0)
 
 
 def rows(text: str) -> list[str]:

@@ -21,7 +21,7 @@ def ordered_rows(
     fold_into(progress, events())  # type: ignore[operator]
     return table_rows(
         progress,
-        classify_tasks(progress),
+        classify_tasks(progress, {}, progress.latest or 0),
         list(progress.tasks),
         rows,
         sort=sort,
