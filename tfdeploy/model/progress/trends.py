@@ -188,7 +188,6 @@ class SlowTask(NamedTuple):
     """A slow task. `cell_text`, for a table cell: "2.1x slower". `text`: "2.1x slower than the
     median of 16 tasks"."""
 
-    factor: float
     cell_text: str
     text: str
 
@@ -238,7 +237,7 @@ def _slower_than_median(rate_by_task: Mapping[str, float], basis: str) -> dict[s
     factors = {task: usual / rate for task, rate in rate_by_task.items() if rate > 0}
     than = f"slower than the median of {len(rate_by_task)} tasks{basis}"
     return {
-        task: SlowTask(times, f"{times:.1f}x slower", f"{times:.1f}x {than}")
+        task: SlowTask(f"{times:.1f}x slower", f"{times:.1f}x {than}")
         for task, times in factors.items()
         if times >= SLOW
     }
@@ -259,7 +258,7 @@ def _busier_than_median(trainers: list[TaskProgress], trends: Trends) -> dict[st
             reason = "likely slowest: uses"
             return {
                 task: SlowTask(
-                    times, f"{times:.1f}x {label}", f"{reason} {times:.1f}x the median's {label}"
+                    f"{times:.1f}x {label}", f"{reason} {times:.1f}x the median's {label}"
                 )
                 for task, times in factors.items()
                 if times >= SLOW
@@ -277,11 +276,7 @@ def _far_behind(trainers: list[TaskProgress], progress: RunProgress) -> dict[str
         return {}
     usual = median(behind.values())
     return {
-        task: SlowTask(
-            steps / max(usual, 1),
-            f"{steps:,} behind",
-            f"{steps:,} steps behind the task with the most steps",
-        )
+        task: SlowTask(f"{steps:,} behind", f"{steps:,} steps behind the task with the most steps")
         for task, steps in behind.items()
         if steps / rate >= BEHIND_S and steps > 3 * max(usual, 1)
     }

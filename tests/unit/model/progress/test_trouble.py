@@ -58,7 +58,7 @@ def test_old_restart_is_no_problem() -> None:
 
 def test_slowness_is_least_problem() -> None:
     progress = progress_after(straggler())
-    slow = {"worker:11": SlowTask(2.1, "2.1x slower", "2.1x slower than the median")}
+    slow = {"worker:11": SlowTask("2.1x slower", "2.1x slower than the median")}
     mark = classify_tasks(progress, slow, progress.latest or 0)["worker:11"]
     assert (mark.rank, mark.state) == (SLOW, "2.1x slower")
 
