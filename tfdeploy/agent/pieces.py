@@ -129,12 +129,6 @@ def leaf_at(leaves: bytes, index: int) -> bytes:
     return leaves[index * LEAF_BYTES : (index + 1) * LEAF_BYTES]
 
 
-def zero_leaf() -> bytes:
-    """Return the hash of a piece that contains only zeros and has full length. In a sparse file,
-    such a piece is a hole."""
-    return hash_piece(bytes(PIECE_BYTES))
-
-
 def bitmap_bytes(segment_bitmap: int) -> bytes:
     """Return the bitmap of a segment's pieces as bytes, in the format of agent/bitmap.py."""
     return segment_bitmap.to_bytes(SEGMENT // 8, "little")

@@ -69,7 +69,8 @@ class PieceFiles:
         self._left: Dict[int, int] = {}
         # Indices of files whose size and time were right, but whose content turned out to differ.
         self._differing: Set[int] = set()
-        self._zero_leaf = pieces.zero_leaf()
+        # The hash of a piece of zeros with full length. In a sparse file, such a piece is a hole.
+        self._zero_leaf = pieces.hash_piece(bytes(pieces.PIECE_BYTES))
         self._write_back = WriteBack()
 
     def close(self) -> None:
