@@ -87,12 +87,12 @@ def _end_blocked_steps(steps: Iterator[int]) -> None:
                     end_step(address, step)
 
 
-def follow_step_ids(log: str, poll_s: float = POLL_S) -> Iterator[int]:
+def follow_step_ids(log: str) -> Iterator[int]:
     """Return an iterator over the reports that are appended to the log after this call. Each value
     is the id of the step that the report names."""
     file = Path(log).open("rb")  # noqa: SIM115 it is open as long as the process lives
     file.seek(0, os.SEEK_END)
-    return _parse_reports(_read_appended(Path(log), file, poll_s))
+    return _parse_reports(_read_appended(Path(log), file))
 
 
 def _parse_reports(chunks: Iterator[bytes]) -> Iterator[int]:
@@ -106,11 +106,11 @@ def _parse_reports(chunks: Iterator[bytes]) -> Iterator[int]:
         held = held[max(0, begin) :]
 
 
-def _read_appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:
+def _read_appended(log: Path, file: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes that are appended to a log, even after its writer has rotated the log."""
     try:
         while True:
-            time.sleep(poll_s)
+            time.sleep(POLL_S)
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
             # FileNotFoundError is raised if the writer has renamed the log but has not yet created

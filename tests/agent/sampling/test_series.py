@@ -50,8 +50,11 @@ def test_a_week_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[0]["time"] <= 1e9 + 2 * 86400 and rows[-1]["time"] == 1e9 + 10 * (7 * 8640 - 1)
 
 
-def test_large_samples_are_thinned_to_the_bound(tmp_path: Path) -> None:
-    one = Series(str(tmp_path / "samples"), 10.0, most_bytes=20_000)
+def test_large_samples_are_thinned_to_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "MOST_BYTES", 20_000)
+    one = Series(str(tmp_path / "samples"), 10.0)
     for number in range(300):
         one.add(
             {"time": 1e9 + 10 * number, "printed": {f"metric{each}": 1.5 for each in range(32)}}

@@ -41,13 +41,18 @@ unsigned _ZNSt13random_device9_M_getvalEv(void *self) {
 """
 
 
+@pytest.fixture(autouse=True)
+def read_without_pauses(monkeypatch):
+    monkeypatch.setattr(blocked_step, "POLL_S", 0.001)
+
+
 def read(log, count):
     """Return a function that returns the next `count` reports of TensorFlow that are appended to
     the log file.
 
     Reports that are already in the file are left out.
     """
-    reports = blocked_step.follow_step_ids(str(log), poll_s=0.001)
+    reports = blocked_step.follow_step_ids(str(log))
     return lambda: list(itertools.islice(reports, count))
 
 

@@ -30,8 +30,8 @@ class Series:
     """The samples in one file. Only one process writes the file. If the disk is full, a sample is
     lost, but no error is raised."""
 
-    def __init__(self, path: str, step_s: float, most_bytes: int = MOST_BYTES) -> None:
-        self._path, self._step_s, self._most_bytes = path, step_s, most_bytes
+    def __init__(self, path: str, step_s: float) -> None:
+        self._path, self._step_s = path, step_s
         self._added = 0
         atomic.remove_temporaries(path)
 
@@ -39,7 +39,7 @@ class Series:
         try:
             atomic.append_line(self._path, row)
             self._added += 1
-            if self._added >= THIN_AFTER or os.stat(self._path).st_size > self._most_bytes:
+            if self._added >= THIN_AFTER or os.stat(self._path).st_size > MOST_BYTES:
                 self._added = 0
                 self._thin_out_old_rows(row["time"])
         except OSError:
@@ -52,7 +52,7 @@ class Series:
         ]
         # Shrink the file to half of its limit, so that it can grow for some time before it must
         # shrink again.
-        while sum(map(len, lines)) > self._most_bytes // 2 and len(lines) > 2:
+        while sum(map(len, lines)) > MOST_BYTES // 2 and len(lines) > 2:
             older = len(lines) // 2
             lines = lines[:older:2] + lines[older:]
         atomic.write_bytes(self._path, b"".join(lines))
