@@ -52,7 +52,7 @@ TEXTS = st.tuples(
 def messages_of_tensorflow(text: str) -> object:
     line = text.encode()
     return tf_messages.parse_wait_messages(line + b"\n"), silent_tasks.find_tasks_without_heartbeat(
-        line
+        text
     )
 
 
@@ -126,7 +126,7 @@ def test_endless_numbers_are_neither_tasks_nor_steps() -> None:
     )[0]
     assert (
         silent_tasks.find_tasks_without_heartbeat(
-            b"unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + long
+            "unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + "1" * 5000
         )
         is not None
     )

@@ -44,12 +44,10 @@ def explain_failure(
     folder = paths.task_dir(status.task)
     ended = paths.state().ended_tasks
     endings = {task: each for task, each in ended.items() if each.get("round", 1) == status.round}
-    blamed = silent_tasks.describe_tasks_without_heartbeat(
-        folder, status.task, written_bytes, endings
-    )
+    out, err = failure_reason.read_output_end(folder, written_bytes)
+    blamed = silent_tasks.describe_tasks_without_heartbeat(out + err, status.task, endings)
     if blamed is not None or (status.signal is not None and status.signal not in _CRASH_SIGNALS):
         return blamed, ""
-    out, err = failure_reason.read_output_end(folder, written_bytes)
     roots = (paths.cwd, os.path.realpath(paths.cwd))
     if status.signal is None:
         reason = failure_reason.explain_exit(out, err, roots, status.exit_code)
