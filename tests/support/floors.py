@@ -55,6 +55,7 @@ OF_THE_RUNTIME = (
 )
 SHARED = (
     "frames",
+    "host.atomic",
     "host.file_sum",
     "host.flock",
     "host.processes",

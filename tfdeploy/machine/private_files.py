@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from pathlib import Path
+
+from tfdeploy.agent.host import atomic
 
 
 def make_private_folder(folder: Path) -> None:
@@ -21,12 +22,4 @@ def make_private_folder(folder: Path) -> None:
 
 def write_private_file(path: Path, text: str) -> None:
     """Write the text to a new file, mode 0600, that replaces `path` atomically. Raises OSError."""
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.{time.monotonic_ns()}")
-    try:
-        with os.fdopen(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-        ) as file:
-            file.write(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    atomic.write_bytes(str(path), text.encode())

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
-    """Replace the whole content of `path`. If that fails, the temporary file is removed and OSError
-    is raised.
+    """Replace the whole content of `path`. If that fails or is interrupted, the temporary file is
+    removed. Raises OSError.
 
     `durable`: call fsync before the rename, which waits for the disk. Without fsync, the file may
     be empty after a power cut, for example on XFS.
@@ -34,9 +34,10 @@ def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
         finally:
             os.close(fd)
         os.rename(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         os.unlink(temporary)
-        error.filename = path
+        if isinstance(error, OSError):
+            error.filename = path
         raise
 
 
