@@ -54,6 +54,7 @@ OF_THE_RUNTIME = (
     # The planning code uses these modules, and so does the runtime inside a task.
 )
 SHARED = (
+    "errors",
     "frames",
     "host.atomic",
     "host.file_sum",

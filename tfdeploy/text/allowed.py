@@ -10,12 +10,13 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from tfdeploy.agent.errors import is_safe_name
+
 # Matches the name of a host, job, role, data set or release.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
 PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}\Z", re.ASCII)
-_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\.?\Z", re.ASCII)
 _HOST_PATH = re.compile(r"(~/|/)[\w.+@,=: /-]{0,1023}\Z")
 _SHOWN_CHARS = 2000  # the most characters of a text that is only shown; the rest is cut off
@@ -29,7 +30,7 @@ def is_name(text: str) -> bool:
 def is_run_id(text: str) -> bool:
     """True if the text can be a run's id: a job's name, a time and four letters. An id may be
     longer than other names."""
-    return bool(_RUN.match(text))
+    return is_safe_name(text)
 
 
 def is_ip(text: str) -> bool:

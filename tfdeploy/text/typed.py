@@ -27,8 +27,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
+from tfdeploy.agent import errors, wire
 from tfdeploy.agent import shapes as inner
-from tfdeploy.agent import wire
 
 V = TypeVar("V")
 MOST_TEXT = 1 << 16
@@ -81,11 +81,7 @@ Names = Annotated[list[Name], Meta(max_length=MOST_ROWS)]
 def is_safe_relative_path(path: str) -> bool:
     """True if the path is relative, has no empty, `.` or `..` parts, and can exist in a file
     system."""
-    if (
-        len(path) > LONGEST_PATH
-        or "\0" in path
-        or any(word in ("", ".", "..") for word in path.split("/"))
-    ):
+    if len(path) > LONGEST_PATH or not errors.is_safe_relative_path(path):
         return False
     try:
         return bool(path.encode("utf-8", "surrogateescape"))
