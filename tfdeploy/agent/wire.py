@@ -33,6 +33,7 @@ RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
 OVER = ("ended", "lost")  # the states of an attempt that has ended
 OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
+DEATHS = ("failed", "killed", "gave_up", "lost")  # the outcomes that count as a death
 # The phases of a run on one host, in this order. In the phase `ended`, no process of the run is
 # alive on the host.
 PHASES = ("prepared", "started", "committed", "ending", "ended")

@@ -305,9 +305,7 @@ def is_from_earlier_round(peer: wire.Peer, ending: Ending, known: KnownRunState)
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
     """Return True if the task has failed by this ending. A task that was stopped has not failed."""
-    return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or is_premature_success(
-        peer, ending
-    )
+    return ending["outcome"] in wire.DEATHS or is_premature_success(peer, ending)
 
 
 def is_premature_success(peer: wire.Peer, ending: Ending) -> bool:

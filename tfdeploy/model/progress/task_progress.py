@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tfdeploy.agent.wire import DEATHS
 from tfdeploy.model.answers.samples import TaskMetrics, TaskSample
 from tfdeploy.model.events import TaskFields, TransferFields
-from tfdeploy.model.status.task_status import DEATHS
 
 _FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
 _RANK = {"pending": 0, "starting": 1, "running": 2, "lost": 3, "ended": 4}

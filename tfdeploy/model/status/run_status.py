@@ -10,11 +10,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, TypedDict
 
-from tfdeploy.agent.wire import HostRunState, TaskStatus
+from tfdeploy.agent.wire import DEATHS, HostRunState, TaskStatus
 from tfdeploy.model.job import AskedLevel, Level, Protection
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.task_status import (
-    DEATHS,
     FINAL_STATES,
     Death,
     Metrics,

@@ -320,8 +320,6 @@ def make_attempt_end_event(attempt: Attempt, host: str) -> Event:
 FINAL_STATES = frozenset(
     {"succeeded", "failed", "stopped", "lost"}
 )  # the states of a run that has ended
-# the outcomes of a task that count as a death
-DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
 
 
 class Death(NamedTuple):
