@@ -25,26 +25,11 @@ _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8
 # The name of TensorBoard's plugin for scalars. Programs that use TensorFlow 1 write no plugin name.
 _SCALARS = b"scalars"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# Number of a tensor's type -> struct format of one element in the field tensor_content.
-_CONTENT = {
-    1: "<f",
-    2: "<d",
-    3: "<i",
-    4: "<B",
-    5: "<h",
-    6: "<b",
-    9: "<q",
-    10: "<?",
-    17: "<H",
-    19: "<e",
-    22: "<I",
-    23: "<Q",
-}
-_BFLOAT16 = 14
-# Numbers of the fields that can contain a tensor's elements. _LISTS: floats, with their struct
-# format. _WHOLE: integers, as varints. _HALVES: 16-bit floats, whose bits are stored as integers.
-_LISTS = {5: "<f", 6: "<d"}
-_WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
+# Number of a tensor's type -> struct format of its elements. TensorFlow's function for scalars and
+# PyTorch write only floats, whatever type the program gives to them.
+_FLOATS = {1: "<f", 2: "<d"}
+# Numbers of the fields that contain such elements: tensor_content, float_val, double_val.
+_ELEMENTS = (4, 5, 6)
 _Field = Tuple[int, Union[int, bytes]]
 
 
@@ -125,68 +110,27 @@ def _parse_value(data: bytes) -> Tuple[str, Optional[float]]:
 
 def _scalar_of_tensor(data: bytes) -> Optional[float]:
     """Return the value of a tensor that is a scalar. Return None if it is not a scalar, or if its
-    element is not a number."""
-    kind, content, elements = 0, b"", []  # type: int, bytes, List[float]
+    element is not a float."""
+    form, elements = None, b""
     for number, value in _parse_fields(data):
         if number == 1 and isinstance(value, int):
-            kind = value
-        elif (
-            number == 2
-            and isinstance(value, bytes)
-            and any(inner == 2 for inner, _ in _parse_fields(value))
-        ):
+            form = _FLOATS.get(value)
+        elif not isinstance(value, bytes):
+            continue
+        elif number == 2 and any(inner == 2 for inner, _ in _parse_fields(value)):
             return None  # a tensor with dimensions is not a scalar
-        elif number == 4 and isinstance(value, bytes):
-            content = value
-        elif number in _LISTS or number in _WHOLE or number == _HALVES:
-            elements += _tensor_elements(number, value, kind)
-    if content:
-        if kind == _BFLOAT16:
-            # A bfloat16 is the first half of a float32.
-            return _unpack("<f", b"\0\0" + content)
-        return _unpack(_CONTENT.get(kind, ""), content)
-    if len(elements) == 1:
-        return elements[0]
+        elif number in _ELEMENTS:
+            elements += value
+    if form is None:
+        return None
     # If all elements of a tensor are zero, TensorFlow leaves them out.
-    return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None
-
-
-def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Return the first elements of one field, which may be packed. At most two are needed: a tensor
-    with two elements is not a scalar."""
-    if number in _LISTS:
-        form = _LISTS[number]
-        size = struct.calcsize(form)
-        packed = value if isinstance(value, bytes) else b""
-        whole_bytes = min(2, len(packed) // size) * size
-        return [element for (element,) in struct.iter_unpack(form, packed[:whole_bytes])]
-    integers = [value] if isinstance(value, int) else _parse_varints(value)
-    if number == _HALVES:
-        return [_unpack_half(kind, bits & 0xFFFF) for bits in integers]
-    unsigned = number in (16, 17)
-    return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in integers]
-
-
-def _parse_varints(data: bytes) -> List[int]:
-    numbers: List[int] = []
-    offset = 0
-    while offset < len(data) and len(numbers) < 2:
-        value, offset = _read_varint(data, offset)
-        numbers.append(value)
-    return numbers
-
-
-def _unpack_half(kind: int, bits: int) -> float:
-    """Return the 16-bit float with these bits. `kind` says which of the two formats it has:
-    bfloat16 (the first half of a float32) or float16."""
-    form, begin = ("<f", b"\0\0") if kind == _BFLOAT16 else ("<e", b"")
-    return float(struct.unpack(form, begin + struct.pack("<H", bits))[0])
+    return _unpack(form, elements) if elements else 0.0
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
     """Return the element in `content`. Return None if `content` does not have the size of exactly
     one element of the format `form`."""
-    is_one = form and struct.calcsize(form) == len(content)
+    is_one = struct.calcsize(form) == len(content)
     return float(struct.unpack(form, content)[0]) if is_one else None
 
 
