@@ -30,6 +30,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FLOATS = {1: "<f", 2: "<d"}
 # Numbers of the fields that contain such elements: tensor_content, float_val, double_val.
 _ELEMENTS = (4, 5, 6)
+_LARGEST = 8  # bytes; a tensor with more is not a scalar
 _Field = Tuple[int, Union[int, bytes]]
 
 
@@ -119,7 +120,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
             continue
         elif number == 2 and any(inner == 2 for inner, _ in _parse_fields(value)):
             return None  # a tensor with dimensions is not a scalar
-        elif number in _ELEMENTS:
+        elif number in _ELEMENTS and len(elements) <= _LARGEST:
             elements += value
     if form is None:
         return None
