@@ -231,6 +231,22 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "FATAL Flags parsing error: Unknown command line flag 'n'",
         "FATAL Flags parsing error: Unknown command line flag 'n'",
     ),
+    "a wrong flag of absl, started by make": (
+        "FATAL Flags parsing error: flag --job_name=: value should be one of <ps|worker>\nPass "
+        "--helpshort or --helpfull to see help on flags.\nmake: *** [Makefile:6: train] Error 1\n",
+        "FATAL Flags parsing error: flag --job_name=: value should be one of <ps|worker>",
+        "FATAL Flags parsing error: flag --job_name=: value should be one of <ps|worker>",
+    ),
+    "sys.exit below make": (
+        "no such data\nmake[1]: *** [train] Error 1\nmake: *** [all] Error 2\n",
+        "no such data",
+        "",
+    ),
+    "make without a rule": (
+        "make: *** No rule to make target 'train'.  Stop.\n",
+        "make: *** No rule to make target 'train'.  Stop.",
+        "",
+    ),
     "sys.exit": (C_PLUS_PLUS +
         "Must specify an explicit "
         "`ps_hosts`\n", "Must specify an explicit `ps_hosts`", ""),

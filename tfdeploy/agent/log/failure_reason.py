@@ -37,6 +37,8 @@ _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
 # What argparse and absl print if the arguments of a program are wrong.
 _USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
+# make's last line if a recipe fails. The recipe's own output before this line says why.
+_MAKE = re.compile(r"^g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d+\n?", re.MULTILINE)
 
 
 def _split_names(names: str) -> FrozenSet[str]:
@@ -110,6 +112,7 @@ def explain_exit(
 ) -> Optional[FailureReason]:
     """Return why a program exited with a failure, or None if its output does not say. `roots`: the
     program's folders. File names below them are shown without the folder."""
+    err = _MAKE.sub("", err)
     usage = _find_usage_error(err)
     if usage is not None:
         return FailureReason(_shorten(usage), usage)
