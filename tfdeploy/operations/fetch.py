@@ -140,7 +140,9 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> FetchR
     others = [
         name
         for name, listed in listings.items()
-        if name != chosen and listed.keep is not None and listed.keep.files
+        if listed.keep is not None
+        and listed.keep.files
+        and chosen not in (name, *(listed.files.hosts_sharing_workdir if listed.files else ()))
     ]
     return FetchResult({host.name: results[host.name] for host in hosts}, chosen, others)
 

@@ -96,6 +96,9 @@ def test_a_run_that_ends_by_itself_and_goes_on_from_its_checkpoints(operator: Tf
         ).stdout.splitlines()
     ]
     assert "starting at step 5" in first
+    fetched = operator.run("fetch", "nfs-keep-2", exit_code=0).stderr
+    assert "which has the newest folders" in fetched
+    assert "to fetch the folders of" not in fetched
     assert_nothing_left(operator, "nfs-keep-2", "nfs-keep")
 
 
