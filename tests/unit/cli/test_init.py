@@ -218,6 +218,15 @@ def test_init_says_that_it_found_no_program(capsys, project_folder, flags, is_to
     assert (text in capsys.readouterr().err) == is_told
 
 
+@pytest.mark.parametrize(("command", "is_told"), [("", True), ("python a.py", False)])
+def test_init_says_that_it_found_no_program_after_the_answers(project_folder, command, is_told):
+    for path in project_folder.glob("*.py"):
+        path.unlink()
+    output = ask(project_folder, f"n1\n\n{command}\n".encode())
+    assert ("names train.py: correct it" in output.partition("Command")[2]) == is_told
+    assert "no program was found" not in output.partition("Command")[0]
+
+
 def test_init_puts_folder_src_on_path_of_package_in_it(project_folder):
     package = project_folder / "src/quake"
     package.mkdir(parents=True)

@@ -101,8 +101,6 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
         others = ", ".join(each.path for each in programs[1:])
         also = f"; also there: {others}" if others else ""
         print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
-    elif flags.command is None and not (flags.quiet or flags.json):
-        print_message(f"no program was found here; the job file names {program.path}: correct it")
     name = folder.resolve().name
     name = name if NAME.match(name) else "job"
     data = [(Path(path).stem, flag, path) for path, flag in program.data]
@@ -126,7 +124,11 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     is_clear = program.path in _CLEAR_NAMES or not any(each.reason for each in programs[1:])
     if programs and is_clear and flags.command is None:
         return read_command(guess)
-    return _ask_or_default(flags, flags.command, "Command", guess, read_command)
+    text = _ask_or_default(flags, flags.command, "Command", guess, read_command)
+    is_guess = not programs and flags.command is None and text == read_command(guess)
+    if is_guess and not (flags.quiet or flags.json):
+        print_message(f"no program was found here; the job file names {program.path}: correct it")
+    return text
 
 
 def _find_programs(folder: Path) -> list[FolderProgram]:
