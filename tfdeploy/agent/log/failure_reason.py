@@ -165,13 +165,13 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     finalisers. Of several exceptions of the same kind, the last one is chosen. If it is only a
     consequence of another exception, that other exception is returned instead. torchrun's own
     exception counts only if the rank that failed first, which it names, has printed no other."""
-    all_exceptions = list(tracebacks.read_exceptions(text, roots))
-    verdict = "".join([each.message for each in all_exceptions if each.kind == _CHILD_FAILED][-1:])
+    exceptions = list(tracebacks.read_exceptions(text, roots))
+    verdict = "".join([each.message for each in exceptions if each.kind == _CHILD_FAILED][-1:])
+    ranks = ("", *re.findall(r"^rank (\d+) ended", verdict))
     exceptions = [
         each
-        for each in all_exceptions
-        if each.kind != _CHILD_FAILED
-        and (not each.rank or verdict[:5] != "rank " or verdict.split()[1] == each.rank)
+        for each in exceptions
+        if each.kind != _CHILD_FAILED and (each.rank in ranks or not ranks[1:])
     ]
     if not exceptions:
         return FailureReason(_shorten(verdict)) if verdict else None
