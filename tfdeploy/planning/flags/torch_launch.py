@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.job import Job
@@ -25,7 +26,7 @@ from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.text import placeholders
 
-_PROGRAMS = "torchrun deepspeed horovodrun mpirun mpiexec orterun srun"
+_PROGRAMS = "torchrun deepspeed horovodrun mpirun mpiexec orterun srun composer"
 _WITH_VERB = ("accelerate launch", "colossalai run", "fabric run")
 _MODULES = (
     "torch.distributed.run",
@@ -39,9 +40,11 @@ _ONE_EACH = (
     "(`roles: {worker: {per_host: 1}}`)"
 )
 # A command with one of these placeholders gives the launcher its number.
-_RANK_PLACEHOLDERS = ("rank", "local_rank", "task_index")
-# With this rendezvous, torchrun ignores --node_rank and numbers the hosts anew at each start.
-_NUMBERS_HOSTS = "c10d"
+_RANK_PLACEHOLDERS = {"rank", "local_rank", "task_index"}
+_KEEP_TORCHRUN = (
+    "; to keep torchrun, give it --node_rank={rank}, --master_addr={chief_host} and "
+    "--master_port={chief_port}, and no c10d"
+)
 
 
 def refuse_launcher(job: Job) -> None:
@@ -51,19 +54,19 @@ def refuse_launcher(job: Job) -> None:
     The checkpoint of rank 0 would then not be on the host of tfdeploy's rank 0. The error suggests
     a command without the launcher.
     """
-    launcher = _launcher_name(job.command)
+    launcher = launcher_name(job.command)
     used = {name for word in job.command for name in placeholders.placeholder_names(word)}
-    numbers_hosts = any(_NUMBERS_HOSTS in word for word in job.command)
-    if launcher is None or (used & {*_RANK_PLACEHOLDERS} and not numbers_hosts):
+    # With this rendezvous, torchrun ignores --node_rank and numbers the hosts anew at each start.
+    numbers_hosts = any("c10d" in word for word in job.command)
+    if launcher is None or (used & _RANK_PLACEHOLDERS and not numbers_hosts):
         return
-    own = _without_launcher(job.command)
+    own = [*dropwhile(lambda word: not word.endswith(".py"), job.command)] or ["train.py"]
     raise ConfigError(
         f"`{launcher}` starts processes and numbers them itself, and mode {job.mode} starts one "
         "process for each rank",
         where=job.command_place,
-        next=f"write `command: [{', '.join(own or ('python', 'train.py'))}]`; to keep torchrun, "
-        "give it --node_rank={rank}, --master_addr={chief_host} and --master_port={chief_port}, "
-        "and no c10d",
+        next=f"write `command: [python, {', '.join(own)}]`"
+        + _KEEP_TORCHRUN * ("torch" in launcher),
     )
 
 
@@ -92,25 +95,14 @@ def spawning_note(program: Program) -> str | None:
     return None
 
 
-def _launcher_name(command: Sequence[str]) -> str | None:
-    program, *arguments = [word for word in command if word != "env"] or [""]
+def launcher_name(command: Sequence[str]) -> str | None:
+    """Return the launcher in the command, such as "torchrun", or None if there is none."""
+    is_prefix = re.compile(r"env\Z|[A-Za-z_]\w*=").match
+    program, *arguments = [*dropwhile(is_prefix, command)] or [""]
     first, second = posixpath.basename(program), "".join(arguments[:1])
     if first in _PROGRAMS.split():
         return first
-    if first == "composer" and second:
-        return first
     if f"{first} {second}" in _WITH_VERB:
         return f"{first} {second}"
-    modules = [after for before, after in pairwise(arguments) if before == "-m"]
-    if first.startswith("python") and {*modules[:1]} & {*_MODULES}:
-        return f"python -m {modules[0]}"
-    return None
-
-
-def _without_launcher(command: Sequence[str]) -> list[str]:
-    """Return the command without its launcher: `python`, the program, and the program's flags.
-
-    Returns [] if the command names no *.py file.
-    """
-    at = next((number for number, word in enumerate(command) if word.endswith(".py")), None)
-    return [] if at is None else ["python", *command[at:]]
+    module = next((after for before, after in pairwise(arguments) if before == "-m"), "")
+    return f"python -m {module}" if first.startswith("python") and module in _MODULES else None

@@ -199,6 +199,13 @@ def check_launch(text: str, mode: Mode, *, force: bool = False, **job: Any) -> s
     return refuse_or_note_mode(launched_job, read(text), force=force)
 
 
+def test_a_launcher_on_one_machine_gives_the_ranks_in_mode_local() -> None:
+    text = 'import torch\ntorch.distributed.init_process_group("gloo")\n'
+    with pytest.raises(Refused, match="init_process_group"):
+        check_launch(text, "local")
+    assert check_launch(text, "local", command=("torchrun", "--standalone", "train.py")) is None
+
+
 @pytest.mark.parametrize(("text", "mode"), PROGRAMS.values(), ids=PROGRAMS)
 def test_mode_of_program(text: str, mode: Mode | None) -> None:
     assert likely_mode(find_signs(read(text))) == mode
