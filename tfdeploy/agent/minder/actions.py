@@ -69,6 +69,9 @@ class HostRunView(NamedTuple):
     # host -> for how many seconds the host has refused all connections to its mesh port
     refusal_s_by_host: Dict[str, float] = {}
 
+    def seconds_since(self, event: str) -> float:
+        return self.now - self.time_by_event.get(event, self.now)
+
     def was_started_before_boot(self, status: wire.TaskStatus) -> bool:
         """Return True if the attempt was started before the last boot of this host."""
         return None not in (self.boot_id, status.boot_id) and self.boot_id != status.boot_id

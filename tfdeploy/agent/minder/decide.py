@@ -73,7 +73,7 @@ def _decide_by_phase(view: HostRunView) -> List[Action]:
     if view.rejoining:
         # The other hosts may have ended the run meanwhile. So nothing starts until one of them
         # answers.
-        return [AbortRun("abort", NO_ANSWER)] if _seconds_since(view, "back") >= REJOIN_S else []
+        return [AbortRun("abort", NO_ANSWER)] if view.seconds_since("back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
         StartTask(task, next_attempt(view.known, task), number)
@@ -106,7 +106,7 @@ def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
     if (
         view.phase == "prepared"
         and "start" not in orders
-        and _seconds_since(view, "prepared") >= part.start_within_s
+        and view.seconds_since("prepared") >= part.start_within_s
     ):
         return [
             AbortRun(
@@ -116,7 +116,7 @@ def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
     if view.phase == "started":
         if known.committed or "commit" in orders:
             return [AnnounceCommit(), EnterPhase("committed")]
-        if _seconds_since(view, "started") >= part.commit_within_s:
+        if view.seconds_since("started") >= part.commit_within_s:
             return [
                 AbortRun(
                     "abort",
@@ -125,10 +125,6 @@ def _decide_commit_or_abort(view: HostRunView) -> List[Action]:
                 )
             ]
     return []
-
-
-def _seconds_since(view: HostRunView, event: str) -> float:
-    return view.now - view.time_by_event.get(event, view.now)
 
 
 def _is_orphaned(own: LocalTask) -> bool:
@@ -182,7 +178,7 @@ def _end_tasks_after_success(view: HostRunView) -> List[Action]:
     if run_success_time(part.peers, view.known) is None:
         return []
     actions: List[Action] = []
-    waited = _seconds_since(view, "decided")
+    waited = view.seconds_since("decided")
     done = all(_counts_as_ended(view, peer, waited) for peer in part.peers if not is_server(peer))
     for spec in part.tasks:
         own = view.local_tasks[spec.task]

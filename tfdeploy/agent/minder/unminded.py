@@ -47,7 +47,7 @@ def decide_unminded_reports(view: HostRunView) -> List[Action]:
         if host == part.host:
             actions += [ReportMinderChange(host, number + 1)] if number % 2 else []
         elif number % 2:
-            waited = view.now - view.time_by_event.get(unminded_mark(host), view.now)
+            waited = view.seconds_since(unminded_mark(host))
             actions += [ReportTasksLost(host)] if waited >= part.restart_wait_s else []
         elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
             actions.append(ReportMinderChange(host, number + 1, refused_s))
