@@ -13,6 +13,7 @@ from support import trials
 from support.waiting import in_ci
 from tfdeploy.lab import capabilities
 from tfdeploy.lab.capabilities import MissingCapability
+from tfdeploy.lab.sshd import find_program
 
 # A CI machine may lack the abilities that this environment variable lists, separated by commas. If
 # the value is "all", a CI machine may lack every ability.
@@ -57,7 +58,7 @@ def _find_lacks(name: str) -> list[MissingCapability]:
     if name in TEST_PACKAGES:
         remedy = f"apt-get install {TEST_PACKAGES[name]}"
         lack = MissingCapability(name, "not installed", remedy)
-        return [] if capabilities.is_installed(name) else [lack]
+        return [] if find_program(name) else [lack]
     if name not in trials.TRIALS:
         return capabilities.find_missing_capabilities(name, command="make test")
     lack = trials.find_lack(name)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 import subprocess
 from dataclasses import dataclass
 
 from tfdeploy.errors import Refused
 from tfdeploy.lab import folder
-from tfdeploy.lab.sshd import STANDARD_PATH
+from tfdeploy.lab.sshd import STANDARD_PATH, find_program
 from tfdeploy.machine.own_command import own_command
 
 TRIALS_TIMEOUT_S = 60.0  # time limit for all trials together
@@ -94,10 +93,6 @@ def can_overlay_in(path: str) -> bool:
     return not _kernel_trial_results().get(trial, "not tried")
 
 
-def is_installed(program: str) -> bool:
-    return bool(shutil.which(program) or shutil.which(program, path=STANDARD_PATH))
-
-
 def find_missing_capabilities(*names: str, command: str) -> list[MissingCapability]:
     """Return those of `names` that this machine lacks.
 
@@ -107,10 +102,10 @@ def find_missing_capabilities(*names: str, command: str) -> list[MissingCapabili
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
     required = dict.fromkeys(name for group in groups for name in group)
-    absent = [name for name in required if name in PACKAGES and not is_installed(name)]
     lacks = [
         MissingCapability(name, "not installed", f"apt-get install {PACKAGES[name]}")
-        for name in absent
+        for name in required
+        if name in PACKAGES and not find_program(name)
     ]
     trials = [name for name in required if name not in PACKAGES]
     results = _kernel_trial_results() if trials else {}

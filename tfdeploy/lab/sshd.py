@@ -11,12 +11,15 @@ from tfdeploy.errors import Refused
 STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def require_program(name: str, package: str) -> str:
-    """Return the path of a program, searched in PATH and then in the system's folders.
+def find_program(name: str) -> str | None:
+    """Return the path of a program, searched in PATH and then in the system's folders."""
+    return shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
 
-    Raises Refused, which names the package that contains the program.
-    """
-    path = shutil.which(name) or shutil.which(name, path=STANDARD_PATH)
+
+def require_program(name: str, package: str) -> str:
+    """Return the path of a program. Raises Refused, which names the package that contains the
+    program."""
+    path = find_program(name)
     if path is None:
         raise Refused(
             f"{name} is not installed",

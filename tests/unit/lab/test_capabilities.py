@@ -41,7 +41,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """
     changed = dict(EVERYTHING)
     monkeypatch.setattr(capabilities, "_run_kernel_trials", lambda labs, device: changed)
-    monkeypatch.setattr(capabilities, "is_installed", lambda program: True)
+    monkeypatch.setattr(capabilities, "find_program", lambda name: name)
     return changed
 
 
@@ -113,7 +113,7 @@ def test_missing_programs_are_one_line(
     answers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        capabilities, "is_installed", lambda program: program not in ("ip", "tc", "rsync")
+        capabilities, "find_program", lambda name: name not in ("ip", "tc", "rsync")
     )
     answers["links"] = "ip is not installed"
     with pytest.raises(Refused) as refused:

@@ -20,7 +20,7 @@ from tfdeploy.operations.broadcast.delivery import (
 )
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.emit import emit_warning
-from tfdeploy.operations.lock import JobLock
+from tfdeploy.operations.lock import HELD_TO_THE_END, JobLock
 from tfdeploy.transport.protocols import Fleet, Session
 
 MAX_SENDS = 3  # a data set whose source keeps changing is sent at most this many times
@@ -32,7 +32,7 @@ def send_data_sets(
     job: str,
     data: Mapping[str, DataSet],
     emit: Emit,
-    lock: JobLock | None = None,
+    lock: JobLock = HELD_TO_THE_END,
 ) -> dict[str, Outcome]:
     """Send the data sets to all hosts, and return every host's outcome.
 
@@ -58,7 +58,7 @@ def send_data_sets(
             merge_outcomes(
                 outcomes,
                 _send_again_if_source_changes(
-                    fleet, live, job, name, each, emit, lock or JobLock(), finishing_hosts
+                    fleet, live, job, name, each, emit, lock, finishing_hosts
                 ),
             )
     return outcomes

@@ -33,10 +33,9 @@ class BroadcastReport:
     _last_emitted: BroadcastFields | None = None
 
     def record_plan(self, plan: FeedPlan) -> None:
-        if plan is not self._plan:
-            self._plan = plan
-            for feed in plan.feeds:
-                self.last_parents.setdefault(feed.child, {})[feed.stripe] = feed.parent
+        self._plan = plan
+        for feed in plan.feeds:
+            self.last_parents.setdefault(feed.child, {})[feed.stripe] = feed.parent
 
     def emit_changes(self) -> None:
         """Emit who sends to whom and which hosts are stuck, if that has changed."""
