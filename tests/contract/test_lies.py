@@ -331,10 +331,14 @@ PIECES = {
 @pytest.mark.parametrize("followed", [False, True])
 def test_invalid_log_ends(case: str, followed: bool) -> None:
     lost: dict[str, TfdeployError] = {}
-    read = follow_lines if followed else stored_lines
+    fleet = lying("logs", HonestAnswer(PIECES[case], LOG_END))
     query = LogQuery(tasks=("worker:0", "worker:1"))
     lines = in_time(
-        lambda: list(read(lying("logs", HonestAnswer(PIECES[case], LOG_END)), PLAN, query, lost))
+        lambda: list(
+            follow_lines(fleet, PLAN, query, lost, {})
+            if followed
+            else stored_lines(fleet, PLAN, query, lost)
+        )
     )
     assert isinstance(lost[LIAR], BadAnswer) and list(lost) == [LIAR]
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
