@@ -19,7 +19,7 @@ _SWAPPED = """
 """
 
 
-def _accept_predictions_first(function):
+def accept_predictions_first(function):
     """Wrap a function that takes (labels, predictions or logits, ...). The wrapper takes
     (predictions or logits, labels, ...)."""
     _, name, *_ = inspect.signature(function).parameters
@@ -44,5 +44,5 @@ def hinge_loss(logits, labels=None, scope=None):
 
 
 globals().update(
-    {name: _accept_predictions_first(getattr(tf.losses, name)) for name in _SWAPPED.split()}
+    {name: accept_predictions_first(getattr(tf.losses, name)) for name in _SWAPPED.split()}
 )

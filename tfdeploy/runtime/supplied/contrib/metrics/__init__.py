@@ -1,13 +1,12 @@
 """Supply tf.contrib.metrics: the functions of tf.metrics, but with the predictions before the
 labels, as in `streaming_accuracy(predictions, labels)`."""
 
-import functools
-
 import tensorflow.compat.v1 as tf
 from tensorflow.compat.v1.math import confusion_matrix
 from tensorflow.compat.v1.metrics import mean as streaming_mean
 from tensorflow.compat.v1.metrics import mean_tensor as streaming_mean_tensor
 from tensorflow.compat.v1.metrics import percentage_below as streaming_percentage_less
+from tensorflow.contrib.losses import accept_predictions_first
 
 _AS_TODAY = """
     accuracy auc false_negatives false_positives mean_absolute_error mean_cosine_distance mean_iou
@@ -21,17 +20,6 @@ _SWAPPED = {
     "streaming_sparse_precision_at_k": "precision_at_k",
     "streaming_sparse_recall_at_k": "recall_at_k",
 }
-
-
-def accept_predictions_first(function):
-    """Wrap a function that takes (labels, predictions, ...). The wrapper takes (predictions,
-    labels, ...)."""
-
-    @functools.wraps(function)
-    def swapped(predictions, labels, *args, **kwargs):
-        return function(labels, predictions, *args, **kwargs)
-
-    return swapped
 
 
 globals().update(
