@@ -45,6 +45,9 @@ def _listen_to_host(watch: Watch, host: Host, stop: threading.Event) -> None:
             if not resume_or_end_with_retries(watch.fleet, watch.plan, host.name, report, stop):
                 break
         except TfdeployError as error:
+            # A caller that stops closes its sessions, which says nothing about the hosts.
+            if stop.is_set():
+                break
             watch.receive_report(host.name, error)
             if not host.address or has_code(error, "unknown_run"):
                 break

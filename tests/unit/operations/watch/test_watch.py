@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
 from tfdeploy.agent import wire
-from tfdeploy.errors import AgentError
+from tfdeploy.errors import AgentError, HostUnreachable
 from tfdeploy.model.answers.runs import RunChange
 from tfdeploy.model.answers.samples import HostSample, NewestSamples, TaskSample
 from tfdeploy.model.events import Event
-from tfdeploy.model.plan import Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.status.run_status import RunView
+from tfdeploy.operations.watch.listen import start_listening
 from tfdeploy.operations.watch.watch import Watch
 
 WORKER = TaskPlan(
@@ -95,3 +97,24 @@ def test_task_is_lost_if_host_lost_run_folder() -> None:
     watch.receive_report("n2", AgentError("this host knows no run r1", code="unknown_run"))
     assert (watch.tasks["worker:0"].state, watch.tasks["worker:0"].pid) == ("lost", 35)
     assert [event.data["state"] for event in events if event.kind == "task"] == ["running", "lost"]
+
+
+def test_session_that_is_closed_at_the_end_is_no_unreachable_host() -> None:
+    stop, ended = threading.Event(), threading.Event()
+
+    class ClosingFleet:
+        def connect(self, hosts: Any) -> Any:
+            stop.set()
+            return {"n2": HostUnreachable("the session was closed", where="n2")}
+
+    class EndingWatch(Watch):
+        def mark_reports_ended(self, host: str) -> None:
+            super().mark_reports_ended(host)
+            ended.set()
+
+    events: list[Event] = []
+    fleet: Any = ClosingFleet()
+    host = HostPlan("n2", "10.0.0.2", 0, "/w", "python3", ssh={"name": "n2", "address": "n2"})
+    start_listening(EndingWatch(fleet, replace(PLAN, hosts=(host,)), events.append), stop)
+    assert ended.wait(10)
+    assert events == []
