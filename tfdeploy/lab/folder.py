@@ -43,7 +43,14 @@ def labs_folder() -> Path:
     root = state_root(os.environ)
     refuse_exposed_state_root(root)
     folder = root / "lab"
-    make_private_folder(folder)
+    try:
+        make_private_folder(folder)
+    except OSError as error:
+        raise Refused(
+            f"labs cannot be kept here: {error.strerror}",
+            where=str(folder),
+            next="`export XDG_STATE_HOME=FOLDER`, with a folder that you may write to",
+        ) from error
     return folder.resolve()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tfdeploy import lab
-from tfdeploy.errors import UsageError
+from tfdeploy.errors import Refused, UsageError
 
 
 def test_only_isolated_hosts_may_have_another_root() -> None:
@@ -19,3 +21,12 @@ def test_gpus_that_an_inventory_refuses_make_no_lab(gpus: str) -> None:
         lab.create_or_revive("none", "loopback", 1, gpus=gpus)
     assert failure.value.where == "--gpus"
     assert "none" not in lab.names()
+
+
+def test_state_folder_that_cannot_be_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tfdeploy").write_text("a file, not a folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(Refused, match="labs cannot be kept here"):
+        lab.names()
