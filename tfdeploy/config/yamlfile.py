@@ -74,7 +74,10 @@ def parse_yaml(text: str, path: Path) -> Node:
             f"the file {'holds only comments' if commented else 'is empty'}",
             where=shown_path(path),
             next=("remove the # before the lines that you need, or " if commented else "")
-            + f"`mv {file} {file}.old`, then `tfdeploy init` writes a file with explanations",
+            + f"`mv {file} {file}.old`, then `tfdeploy init` writes a file with explanations"
+            # Moving a device such as /dev/null away would damage this machine.
+            if path.is_file()
+            else "name a file",
         )
     if root.kind != "mapping":
         joined = _JOINED.match(root.text)

@@ -119,7 +119,8 @@ def _find_foreign_owner(path: str, file_stat: os.stat_result) -> TamperRisk | No
 
 def _find_other_writers(path: str, file_stat: os.stat_result) -> TamperRisk | None:
     """Return a TamperRisk if the mode of `path` lets other users write to it, else None."""
-    if not file_stat.st_mode & OTHERS_WRITE:
+    # What others write to a device such as /dev/null is not what is read from it.
+    if not file_stat.st_mode & OTHERS_WRITE or stat.S_ISCHR(file_stat.st_mode):
         return None
     bits = ""
     if file_stat.st_mode & stat.S_IWGRP and (_has_acl(path) or not _is_private(file_stat.st_gid)):

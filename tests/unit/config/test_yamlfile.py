@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tfdeploy.config import yamlfile
 from tfdeploy.config.yamlfile import read_yaml
 from tfdeploy.errors import ConfigError
+from tfdeploy.machine.ownership import find_tamper_risk
 
 
 @pytest.fixture
@@ -52,6 +53,13 @@ def test_scalars_keep_their_text_and_kind(read):
         "g": ("text", "2026-01-01"),
         "h": ("text", "0x10"),
     }
+
+
+def test_device_is_never_to_be_moved_or_changed() -> None:
+    with pytest.raises(ConfigError, match="is empty") as raised:
+        read_yaml(Path("/dev/null"))
+    assert raised.value.next == "name a file"
+    assert find_tamper_risk(Path("/dev/null")) is None
 
 
 FAULTS = {
