@@ -4,6 +4,7 @@ reported although the disk stays full.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from support.agent.cluster import NewCluster
 from support.needs import require
 from tfdeploy.agent.host import atomic, reserved_space
-from tfdeploy.agent.run import unwritten_ends
+from tfdeploy.agent.run import folder, unwritten_ends
 from tfdeploy.agent.serve.run import status as run_status
 
 FILLS = (
@@ -219,3 +220,15 @@ def test_what_a_room_cannot_hold_takes_its_block(small_disk: Path) -> None:
     filled(small_disk)
     reserved_space.write_json(path, {"n": "x" * 300})
     assert atomic.read_json(path) == {"n": "x" * 300}
+
+
+@pytest.mark.parametrize("name", [each for each in folder.ORDERS if each not in ("abort", "stop")])
+def test_order_without_reserved_space_fails_because_of_the_disk(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: str, obj: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(folder, "write_json", fill)
+    with pytest.raises(OSError, match="No space left"):
+        folder.RunPaths("/w/job/runs/r1/hosts/n1").write_minder_order(name)

@@ -280,6 +280,8 @@ class RunPaths:
         try:
             write_json(self.minder_order_file(name), fields)
         except OSError:
+            if name not in FULL_DISK_ORDERS:
+                raise
             text = json_text.encode(fields).ljust(_ORDER_BYTES)
             # The whole order is written by a single write(). If that is cut short, the JSON is
             # incomplete, and readers ignore the order.
