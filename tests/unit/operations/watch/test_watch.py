@@ -114,7 +114,14 @@ def test_session_that_is_closed_at_the_end_is_no_unreachable_host() -> None:
 
     events: list[Event] = []
     fleet: Any = ClosingFleet()
-    host = HostPlan("n2", "10.0.0.2", 0, "/w", "python3", ssh={"name": "n2", "address": "n2"})
+    host = HostPlan(
+        host="n2",
+        address="10.0.0.2",
+        mesh_port=0,
+        workdir="/w",
+        python="python3",
+        ssh={"name": "n2", "address": "n2"},
+    )
     start_listening(EndingWatch(fleet, replace(PLAN, hosts=(host,)), events.append), stop)
     assert ended.wait(10)
     assert events == []
