@@ -49,11 +49,14 @@ class Row(NamedTuple):
 
 
 class Listing:
-    """A list of rows. `add` appends a row. The index of a row in the list never changes."""
+    """A list of rows. `add` appends a row. The index of a row in the list never changes.
+
+    `sizes`: the sizes of all rows. A hard link has the size of its file; links and folders have 0.
+    """
 
     def __init__(self) -> None:
         self._paths, self._ends = bytearray(), array("Q")
-        self._kinds, self._sizes, self._mtimes, self._modes = (
+        self._kinds, self.sizes, self._mtimes, self._modes = (
             bytearray(),
             array("Q"),
             array("q"),
@@ -73,7 +76,7 @@ class Listing:
         return Row(
             self.path(index),
             self.kind(index),
-            self._sizes[index],
+            self.sizes[index],
             self._mtimes[index],
             self._modes[index],
             self._targets.get(index, b""),
@@ -87,16 +90,8 @@ class Listing:
     def path(self, index: int) -> bytes:
         return bytes(self._paths[self._ends[index - 1] if index else 0 : self._ends[index]])
 
-    def size(self, index: int) -> int:
-        return self._sizes[index]
-
     def kind(self, index: int) -> str:
         return chr(self._kinds[index])
-
-    @property
-    def sizes(self) -> "array[int]":
-        """The sizes of all rows. A hard link has the size of its file; links and folders have 0."""
-        return self._sizes
 
     def has_own_content(self, index: int) -> bool:
         """Return whether the row is a file with content of its own. A hard link to a file in an
@@ -108,14 +103,14 @@ class Listing:
 
     def allocated(self, index: int) -> int:
         """Return how many bytes the content of the row occupies on a disk."""
-        return self._allocated.get(index, self._sizes[index])
+        return self._allocated.get(index, self.sizes[index])
 
     def add(self, row: Row) -> None:
         index = len(self)
         self._paths += row.path
         self._ends.append(len(self._paths))
         self._kinds.append(ord(row.kind))
-        self._sizes.append(row.size)
+        self.sizes.append(row.size)
         self._mtimes.append(row.mtime_ns)
         self._modes.append(row.mode)
         if row.target:
@@ -175,7 +170,7 @@ class Listing:
         )
         targets = b"\0".join(self._targets.values())
         packer = zlib.compressobj(1)
-        numbers = (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)
+        numbers = (self._ends, self.sizes, self._mtimes, self._modes, links, sparse)
         columns = [packer.compress(_convert_byte_order(column)) for column in numbers]
         columns += [packer.compress(column) for column in (self._kinds, self._paths, targets)]
         head = _HEAD.pack(
@@ -227,7 +222,7 @@ def unpack(packed: bytes) -> Listing:
             raise BadListing("not a listing, or one of more than %d bytes" % MOST_BYTES)
         body = _ColumnReader(packed)
         listing = Listing()
-        listing._ends, listing._sizes = body.read_column("Q", count), body.read_column("Q", count)
+        listing._ends, listing.sizes = body.read_column("Q", count), body.read_column("Q", count)
         listing._mtimes, listing._modes = body.read_column("q", count), body.read_column("H", count)
         listing._same, listing._allocated = body.read_pairs(linked), body.read_pairs(sparse)
         listing._kinds = bytearray(body.read(count))

@@ -32,7 +32,7 @@ class Host:
         answer = self.call("data.lack", self.rows.pack(), **args)
         self.lacking = list(bitmap.marked_numbers(bitmap.unpack(answer["lacking"])))
         self.staging = Path(answer["staging"])
-        assert answer["lacking_bytes"] == sum(self.rows.size(row) for row in self.lacking)
+        assert answer["lacking_bytes"] == sum(self.rows.sizes[row] for row in self.lacking)
         return self.marked_paths(answer["lacking"])
 
     def marked_paths(self, packed: str) -> list[str]:
@@ -42,8 +42,8 @@ class Host:
 
     def bring(self, most: int = 1 << 30) -> int:
         """Send the pieces that the host lacks. Return how many pieces were sent."""
-        moved = [row for row in self.lacking if self.rows.size(row)]
-        cut = pieces.Pieces([self.rows.size(row) for row in moved])
+        moved = [row for row in self.lacking if self.rows.sizes[row]]
+        cut = pieces.Pieces([self.rows.sizes[row] for row in moved])
         texts = [(self.root / os.fsdecode(self.rows.path(row))).read_bytes() for row in moved]
         args = {
             "job": self.job,

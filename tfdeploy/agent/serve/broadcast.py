@@ -104,7 +104,7 @@ def join_as_source(call: Call) -> Answer:
         ) from error
     files = [index for index in range(len(rows)) if rows.has_own_content(index)]
     offered = OfferedFiles([rows.path(index) for index in files], root)
-    holdings = Holdings(Pieces([rows.size(index) for index in files]), offered)
+    holdings = Holdings(Pieces([rows.sizes[index] for index in files]), offered)
     return _run_broadcast_member(call, holdings)
 
 

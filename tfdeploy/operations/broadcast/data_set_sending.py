@@ -285,7 +285,7 @@ class DataSetSending:
         (host,) = stream.receivers
         lack, rows = missing_by_host[host], self._data.listing.rows
         sent_rows = [row for row in stream.rows if row not in lack.staged]
-        staged_bytes = sum(rows.size(row) for row in stream.rows if row in lack.staged)
+        staged_bytes = sum(rows.sizes[row] for row in stream.rows if row in lack.staged)
 
         def report_progress(sent: int) -> None:
             self._emit_progress(stream_number, host, staged_bytes + sent, missing_by_host)
@@ -296,7 +296,7 @@ class DataSetSending:
                 self._data.listing.root,
                 [rows.path(row) for row in sent_rows],
                 lack.staging,
-                sum(rows.size(row) for row in sent_rows),
+                sum(rows.sizes[row] for row in sent_rows),
                 self._emit,
                 report_progress,
                 in_place=True,

@@ -84,7 +84,7 @@ class FileBroadcast:
 
     @property
     def total_bytes(self) -> int:
-        return sum(self.listing.size(row) for row in self.rows)
+        return sum(self.listing.sizes[row] for row in self.rows)
 
     def run(
         self, members: Mapping[str, MemberSession], progress: Progress, *, event_name: str

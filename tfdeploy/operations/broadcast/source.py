@@ -31,7 +31,7 @@ class BroadcastSource:
 
     def __init__(self, root: str, listing: Listing, rows: Sequence[int]) -> None:
         self._root, self._listing, self._rows = os.fsencode(root), listing, rows
-        self.cut = Pieces(array("Q", (listing.size(row) for row in rows)))
+        self.cut = Pieces(array("Q", (listing.sizes[row] for row in rows)))
         self.leaves: list[bytes] = []  # checksums of the segments computed so far
         self._hashed = threading.Condition()
         self.error: Exception | None = None

@@ -98,7 +98,8 @@ def ask_and_decide_split(
         )
     host_rows = _collect_held_rows(fleet, hosts, request, rows)
     folders = {host: each.folder for host, each in host_rows.items()}
-    number, sizes = {row: file for file, row in enumerate(files)}, [rows.size(row) for row in files]
+    number = {row: file for file, row in enumerate(files)}
+    sizes = [rows.sizes[row] for row in files]
     held = {
         each.folder: HeldFiles([number[row] for row in each.rows], each.part_numbers)
         for each in host_rows.values()

@@ -167,7 +167,7 @@ class Staging:
                 and os.lstat(staged_path).st_nlink == 1
             ):
                 total += staged.allocated(j)
-                if (staged.size(j), staged[j].mtime_ns) == (wanted.size(i), wanted[i].mtime_ns):
+                if (staged.sizes[j], staged[j].mtime_ns) == (wanted.sizes[i], wanted[i].mtime_ns):
                     complete.append(i)
             elif os.path.lexists(staged_path):  # the file may be gone together with its folder
                 os.unlink(staged_path)
@@ -213,7 +213,7 @@ def _sizes_by_row(wanted: Listing, current: Listing) -> "array[int]":
     sizes = array("q", [-1]) * len(wanted)
     for i, j in listing.match_rows(wanted, current):
         if i is not None and j is not None and current.kind(j) == FILE:
-            sizes[i] = current.size(j)
+            sizes[i] = current.sizes[j]
     return sizes
 
 

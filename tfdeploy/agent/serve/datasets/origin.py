@@ -105,7 +105,7 @@ def copy_source(call: Call) -> Answer:
     for index in marked_numbers(staging.find_lacking_rows(wanted)):
         if call.cancelled.is_set():
             break
-        if wanted.size(index):
+        if wanted.sizes[index]:
             _copy_file(
                 root, os.fsencode(staging.new_folder), wanted[index], wanted.is_sparse(index)
             )

@@ -78,7 +78,7 @@ def begin_sync(call: Call) -> Answer:
     wanted = staging.read_listing()
     return {
         "lacking": bitmap.pack(lacking),
-        "lacking_bytes": sum(wanted.size(row) for row in bitmap.marked_numbers(lacking)),
+        "lacking_bytes": sum(wanted.sizes[row] for row in bitmap.marked_numbers(lacking)),
         "folder_id": data_versions.folder_id(folder),
         "staging": staging.new_folder,
         "staged": bitmap.pack(staged),
