@@ -7,6 +7,7 @@ import os
 from glob import glob
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional
+from tfdeploy.agent.host.atomic import read_start
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -20,6 +21,7 @@ _FOLDERS = (
 )
 _FILES = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
 _YES = ("yes", "true", "1", "on", "y", "t")
+_MOST_BYTES = 1 << 20
 _SYSTEM_UIDS = 1000  # logind does not remove shared memory of users whose uid is lower than this
 
 
@@ -64,11 +66,7 @@ def _is_killing_user(user: str, settings: Dict[str, str]) -> bool:
 def _is_in_session() -> bool:
     """Return True if this process is in the scope of a logind session. With `UsePAM no` in
     sshd_config, an SSH session is in no such scope."""
-    try:
-        with open("/proc/self/cgroup") as groups:
-            return any("/session-" in line for line in groups)
-    except OSError:
-        return False
+    return b"/session-" in read_start("/proc/self/cgroup", _MOST_BYTES)
 
 
 def _read_settings() -> Dict[str, str]:
@@ -77,12 +75,8 @@ def _read_settings() -> Dict[str, str]:
     settings = {}
     dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
     for path in (*_FILES, *dropped_in):
-        try:
-            with open(path, encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    key, equals, value = line.partition("=")
-                    if equals and not key.lstrip().startswith("#"):
-                        settings[key.strip()] = value.strip()
-        except OSError:
-            continue
+        for line in read_start(path, _MOST_BYTES).decode("utf-8", "replace").split("\n"):
+            key, equals, value = line.partition("=")
+            if equals and not key.lstrip().startswith("#"):
+                settings[key.strip()] = value.strip()
     return settings
