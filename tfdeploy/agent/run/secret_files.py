@@ -52,31 +52,28 @@ def _checked_path(path: object) -> str:
     return path
 
 
-def existing_paths(folder: str, paths: List[str]) -> Iterator[str]:
-    """Yield those of `paths` at which `folder` has a regular file. A link does not count, nor does
-    a path through a link."""
-    return (path for path in paths if _is_file(folder, path))
+def existing_paths(folder: str, paths: List[str]) -> List[str]:
+    """Return the absolute paths of those of `paths` at which `folder` has a regular file. A link
+    does not count, nor does a path through a link."""
+    return [os.path.join(folder, path) for path in paths if _is_file(folder, path)]
 
 
 def releases_with_secrets(
     workdir: str, job: str, paths: List[str]
 ) -> Iterator[Tuple[str, List[str]]]:
-    """Yield (release, its secret files) for each release that has secret files."""
+    """Yield (release, the absolute paths of its secret files) for each release that has any."""
     folder = layout.releases_dir(workdir, job)
-    for name in list_names(folder) if paths else ():
-        secret_paths = (
-            list(existing_paths(os.path.join(folder, name), paths)) if is_safe_name(name) else []
-        )
+    for name in filter(is_safe_name, list_names(folder) if paths else ()):
+        secret_paths = existing_paths(os.path.join(folder, name), paths)
         if secret_paths:
             yield name, secret_paths
 
 
 def paths_in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
     """Yield the absolute paths of all secret files in the job's folder."""
-    for release, paths in releases_with_secrets(workdir, job, secret.code[job]):
-        yield from (os.path.join(layout.release_dir(workdir, job, release), path) for path in paths)
-    folder = os.path.join(layout.job_dir(workdir, job), "data")
-    yield from (os.path.join(folder, path) for path in existing_paths(folder, secret.data[job]))
+    for _, paths in releases_with_secrets(workdir, job, secret.code[job]):
+        yield from paths
+    yield from existing_paths(os.path.join(layout.job_dir(workdir, job), "data"), secret.data[job])
     if secret.code[job]:
         for run in run_names(workdir, job):
             yield from paths_in_cwd(workdir, job, run, secret)
@@ -91,14 +88,11 @@ def paths_in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Itera
     used = {_used_release(paths) for paths in host_folders(workdir, job, run)}
     for name, paths in releases_with_secrets(workdir, job, secret.code[job]):
         if name in used:
-            yield from (
-                os.path.join(layout.release_dir(workdir, job, name), path) for path in paths
-            )
+            yield from paths
 
 
-def paths_in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
-    cwd = layout.cwd_dir(workdir, job, run)
-    return (os.path.join(cwd, path) for path in existing_paths(cwd, secret.code[job]))
+def paths_in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> List[str]:
+    return existing_paths(layout.cwd_dir(workdir, job, run), secret.code[job])
 
 
 def _used_release(paths: RunPaths) -> object:

@@ -183,14 +183,12 @@ def _list_secret_copies(scope: CleanScope) -> Iterator[RemovableItem]:
     file is removed alone, while the rest of the run stays."""
     for run in run_names(scope.workdir, scope.job) if scope.secret_paths else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
-        copies = list(secret_files.existing_paths(cwd, scope.secret_paths))
+        copies = secret_files.existing_paths(cwd, scope.secret_paths)
         item = find_run(scope, run) if copies else None
         if item is not None:
             for path in copies:
-                name = "runs/%s/cwd/%s" % (run, path)
-                yield item._replace(
-                    kind="secret file", name=name, path=os.path.join(cwd, path), ended=None
-                )
+                name = os.path.relpath(path, scope.job_dir)
+                yield item._replace(kind="secret file", name=name, path=path, ended=None)
 
 
 def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
