@@ -101,6 +101,17 @@ def read_start(path: str, most_bytes: int) -> bytes:
         return b""
 
 
+def read_end(path: str, most_bytes: int) -> bytes:
+    """Return the last bytes of a file, at most `most_bytes`. Return b"" if the file is missing or
+    cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - most_bytes))
+            return stream.read(most_bytes)
+    except OSError:
+        return b""
+
+
 def read_json(path: str) -> Optional[Unchecked]:
     """Return the JSON object in `path`. Return None if the file does not exist or does not contain
     an object."""

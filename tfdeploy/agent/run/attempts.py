@@ -8,6 +8,7 @@ import os
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
+from tfdeploy.agent.host.atomic import read_end
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -24,7 +25,8 @@ def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
     may have truncated them."""
     part = paths.part()
     attempts: Dict[int, Answer] = {}
-    for line in _read_last_lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
+    journal = os.path.join(paths.task_dir(task), layout.JOURNAL)
+    for line in read_end(journal, MOST_BYTES).splitlines():
         try:
             entry = json.loads(line)
             number, event = entry["attempt"], entry["what"]
@@ -45,15 +47,6 @@ def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
                 reason=_value_or_none(entry, "reason", str),
             )
     return [attempts[number] for number in sorted(attempts)[-MOST_ATTEMPTS:]]
-
-
-def _read_last_lines(path: str) -> List[bytes]:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_BYTES))
-            return file.read(MOST_BYTES).splitlines()
-    except OSError:
-        return []
 
 
 def _value_or_none(entry: Answer, key: str, value_type: type) -> Any:

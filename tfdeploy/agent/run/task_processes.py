@@ -23,6 +23,7 @@ from tfdeploy.agent.annotations import (
     Tuple,
 )
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import read_start
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -53,12 +54,11 @@ def find_live_supervisor(paths: RunPaths, task: str) -> Optional[processes.Ident
     task's status is used."""
     path = paths.supervisor_lock(task)
     try:
-        with open(path, "r", encoding="ascii", errors="replace") as lock:
-            boot_id, pid, start_ticks = lock.read(200).split()
+        boot_id, pid, start_ticks = read_start(path, 200).decode("ascii", "replace").split()
         supervisor: Optional[processes.Identity] = processes.Identity(
             boot_id, int(pid), int(start_ticks)
         )
-    except (OSError, ValueError):
+    except ValueError:
         status = paths.status(task)
         has_ended = status.supervisor_pid is None or status.state in wire.OVER
         supervisor = None if has_ended else processes.read_identity(status.supervisor_pid or 0)

@@ -20,7 +20,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator
 from tfdeploy.agent.call import Call, audited
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.atomic import read_start
+from tfdeploy.agent.host.atomic import read_end, read_start
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.network import listening
 from tfdeploy.agent.host.private_folder import make_private_folder
@@ -106,11 +106,7 @@ def _read_answer(read_descriptor: int, raise_if_unwanted: Callable[[], None]) ->
 
 def _last_log_line(paths: RunPaths) -> str:
     silence = "the minder printed nothing within %g s" % MINDER_WITHIN_S
-    try:
-        with open(paths.minder_log, "rb") as log:
-            text = log.read()[-2000:].decode("utf-8", "replace").strip()
-    except OSError:
-        return silence
+    text = read_end(paths.minder_log, 2000).decode("utf-8", "replace").strip()
     return (text.splitlines() or [silence])[-1]
 
 

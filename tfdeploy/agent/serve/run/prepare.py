@@ -33,6 +33,7 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.call import NO_LOCKS, Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import read_start
 from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import UntrustedPath, check_owners, explain
@@ -364,12 +365,8 @@ def find_program_problem(
 def _names_interpreter_with_return(path: str) -> bool:
     """Return whether the file is a script whose first line, which names its interpreter, ends like
     a line of Windows. Linux would look for an interpreter whose name ends in a carriage return."""
-    try:
-        with open(path, "rb") as file:
-            line = file.readline(256)
-    except OSError:
-        return False
-    return line.startswith(b"#!") and line.endswith(b"\r\n")
+    line, newline, _ = read_start(path, 256).partition(b"\n")
+    return line.startswith(b"#!") and line.endswith(b"\r") and bool(newline)
 
 
 def _unknown_program_problem(name: str, path: str) -> Problem:
