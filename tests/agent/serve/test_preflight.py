@@ -203,6 +203,6 @@ def test_ports_that_any_connection_may_get(
     monkeypatch: pytest.MonkeyPatch, ports: tuple[int, int], reserved: str, expected: int
 ) -> None:
     monkeypatch.setattr(
-        preflight, "_read_text", lambda path: reserved if "reserved" in path else "32768\t60999"
+        preflight, "read_text", lambda path: reserved if "reserved" in path else "32768\t60999"
     )
     assert preflight._count_ephemeral_ports(ports) == expected

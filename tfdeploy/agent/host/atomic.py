@@ -101,6 +101,12 @@ def read_start(path: str, most_bytes: int) -> bytes:
         return b""
 
 
+def read_text(path: str) -> str:
+    """Return the text of a small file, without blanks at its start and end. Only the first MiB is
+    read. Return "" if the file is missing or cannot be read."""
+    return read_start(path, 1 << 20).decode("utf-8", "replace").strip()
+
+
 def read_end(path: str, most_bytes: int) -> bytes:
     """Return the last bytes of a file, at most `most_bytes`. Return b"" if the file is missing or
     cannot be read."""

@@ -8,7 +8,7 @@ import re
 import resource
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host.atomic import read_text
 from tfdeploy.agent.host.disk import MOST_FREE, free_space
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def available_memory_bytes() -> Optional[int]:
 def _available_bytes_in_cgroups(cgroup_file: str, cgroup_root: str) -> List[int]:
     """Return how much memory is left in each control group of this process that has a limit. Only
     the unified hierarchy (cgroup v2) is read. Inactive cached files count as free."""
-    match = re.search(r"^0::(/.*)$", _read_text(cgroup_file), re.MULTILINE)
+    match = re.search(r"^0::(/.*)$", read_text(cgroup_file), re.MULTILINE)
     group = match.group(1).rstrip("/") if match else ""
     available = []
     while group:
@@ -64,12 +64,8 @@ def _available_bytes_in_cgroups(cgroup_file: str, cgroup_root: str) -> List[int]
 
 def _read_number(path: str, pattern: str = r"^(\d+)$") -> Optional[int]:
     """Return the number that the first group of the pattern finds in a file, or None."""
-    match = re.search(pattern, _read_text(path), re.MULTILINE)
+    match = re.search(pattern, read_text(path), re.MULTILINE)
     return int(match.group(1)) if match else None
-
-
-def _read_text(path: str) -> str:
-    return atomic.read_start(path, 1 << 16).decode("utf-8", "replace")
 
 
 def read_space_and_access(path: str) -> Optional[Answer]:

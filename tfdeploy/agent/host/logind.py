@@ -7,7 +7,7 @@ import os
 from glob import glob
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Optional
-from tfdeploy.agent.host.atomic import read_start
+from tfdeploy.agent.host.atomic import read_text
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -21,7 +21,6 @@ _FOLDERS = (
 )
 _FILES = ("/usr/lib/systemd/logind.conf", "/etc/systemd/logind.conf")
 _YES = ("yes", "true", "1", "on", "y", "t")
-_MOST_BYTES = 1 << 20
 _SYSTEM_UIDS = 1000  # logind does not remove shared memory of users whose uid is lower than this
 
 
@@ -66,7 +65,7 @@ def _is_killing_user(user: str, settings: Dict[str, str]) -> bool:
 def _is_in_session() -> bool:
     """Return True if this process is in the scope of a logind session. With `UsePAM no` in
     sshd_config, an SSH session is in no such scope."""
-    return b"/session-" in read_start("/proc/self/cgroup", _MOST_BYTES)
+    return "/session-" in read_text("/proc/self/cgroup")
 
 
 def _read_settings() -> Dict[str, str]:
@@ -75,7 +74,7 @@ def _read_settings() -> Dict[str, str]:
     settings = {}
     dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
     for path in (*_FILES, *dropped_in):
-        for line in read_start(path, _MOST_BYTES).decode("utf-8", "replace").split("\n"):
+        for line in read_text(path).split("\n"):
             key, equals, value = line.partition("=")
             if equals and not key.lstrip().startswith("#"):
                 settings[key.strip()] = value.strip()

@@ -19,7 +19,7 @@ from tfdeploy.agent.annotations import (
     Tuple,
 )
 from tfdeploy.agent.errors import VerbError, is_safe_relative_path
-from tfdeploy.agent.host.atomic import read_start
+from tfdeploy.agent.host.atomic import read_text
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ FileRow = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, target if
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")
 _WORKER_FOLDER = re.compile(r"workertemp_\d+\Z")
-_MOST_BYTES = 1 << 20  # how many bytes of a `checkpoint` record are read
 _MOST_STEPS = 1 << 53  # a larger number in a checkpoint's name is not a step
 
 
@@ -115,7 +114,7 @@ def scan_keep_folder(folder: str) -> KeepFolderSummary:
 
 
 def _read_checkpoint_name(record: str) -> Optional[str]:
-    match = _CHECKPOINT.search(read_start(record, _MOST_BYTES).decode("utf-8", "replace"))
+    match = _CHECKPOINT.search(read_text(record))
     return os.path.basename(match.group(1)) if match else None
 
 

@@ -12,7 +12,7 @@ import stat
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import limits, logind, mounts, quota
-from tfdeploy.agent.host.atomic import list_names, read_start
+from tfdeploy.agent.host.atomic import list_names, read_text
 from tfdeploy.agent.host.installed import StartedProgram, read_driver_version, start_driver_query
 
 if TYPE_CHECKING:
@@ -67,19 +67,19 @@ def _permission_bits(path: str) -> Optional[int]:
 def _nvidia_devices() -> int:
     """Return the number of NVIDIA GPUs on the bus, with or without a driver."""
     return sum(
-        _read_text(os.path.join(_PCI, each, "vendor")) == _NVIDIA
-        and _read_text(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
+        read_text(os.path.join(_PCI, each, "vendor")) == _NVIDIA
+        and read_text(os.path.join(_PCI, each, "class")).startswith(_DISPLAY)
         for each in list_names(_PCI)
     )
 
 
 def _count_ephemeral_ports(port_range: Tuple[int, int]) -> int:
     """Return how many of these ports the kernel may assign to any outgoing connection."""
-    bounds = _read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
+    bounds = read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
     if len(bounds) != 2 or not all(bound.isdigit() for bound in bounds):
         return 0
     first, last = max(port_range[0], int(bounds[0])), min(port_range[1], int(bounds[1]))
-    reserved = _parse_ranges(_read_text("/proc/sys/net/ipv4/ip_local_reserved_ports"))
+    reserved = _parse_ranges(read_text("/proc/sys/net/ipv4/ip_local_reserved_ports"))
     return sum(
         not any(low <= port <= high for low, high in reserved) for port in range(first, last + 1)
     )
@@ -93,7 +93,3 @@ def _parse_ranges(text: str) -> List[Tuple[int, int]]:
         if low.isdigit() and (high or low).isdigit():
             ranges.append((int(low), int(high or low)))
     return ranges
-
-
-def _read_text(path: str) -> str:
-    return read_start(path, 1 << 16).decode("utf-8", "replace").strip()
