@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
+from tfdeploy.model.modes import rules_of
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.expressions import (
@@ -150,7 +151,7 @@ def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | Non
     Raises Refused if every run of the program executes constructs of one other mode, and `force` is
     False.
     """
-    if job.mode == "local" and torch_launch.launcher_name(job.command):
+    if rules_of(job.mode).single and torch_launch.launcher_name(job.command):
         return None  # a launcher such as `torchrun --standalone` provides the ranks
     signs = tuple(sign for sign in find_signs(program) if sign.modes)
     if all(sign.modes == _COORDINATED for sign in signs):
