@@ -204,7 +204,7 @@ print("over")
 """
 
 
-@pytest.mark.parametrize("columns", [20, 100])
+@pytest.mark.parametrize("columns", [22, 100])
 def test_progress_bars_of_sync(start, columns: int) -> None:  # type: ignore[no-untyped-def]
     terminal = start("syncing()", SYNC_PROGRAM, columns=columns)
     terminal.until(
