@@ -119,7 +119,7 @@ def _find_foreign_owner(path: str, file_stat: os.stat_result) -> TamperRisk | No
 
 def _find_other_writers(path: str, file_stat: os.stat_result) -> TamperRisk | None:
     """Return a TamperRisk if the mode of `path` lets other users write to it, else None."""
-    # What others write to a device such as /dev/null is not what is read from it.
+    # Writing to a character device such as /dev/null does not change what is read from it.
     if not file_stat.st_mode & OTHERS_WRITE or stat.S_ISCHR(file_stat.st_mode):
         return None
     bits = ""

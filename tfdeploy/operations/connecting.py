@@ -28,7 +28,7 @@ class Connecting:
     def is_agent_missing(self) -> bool:
         """Wait until it is known whether any host lacks the agent, and return that.
 
-        A host without the agent probably has no files of tfdeploy.
+        A host that lacks the agent of this version is new, or tfdeploy was upgraded.
         """
         self._is_known.wait()
         return self._is_missing

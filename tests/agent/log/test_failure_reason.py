@@ -242,6 +242,17 @@ OUTPUTS: dict[str, tuple[str, str, str]] = {
         "no such data",
         "",
     ),
+    "recipes side by side": (
+        "boom\nmake: *** [a] Error 1\nmake: *** Waiting for unfinished jobs....\n"
+        "make: *** [b] Error 1\n",
+        "boom",
+        "",
+    ),
+    "a recipe that printed nothing": (
+        "make: *** [Makefile:2: train] Error 137\n",
+        "make: *** [Makefile:2: train] Error 137",
+        "",
+    ),
     "make without a rule": (
         "make: *** No rule to make target 'train'.  Stop.\n",
         "make: *** No rule to make target 'train'.  Stop.",

@@ -35,7 +35,7 @@ def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
             os.close(fd)
         os.rename(temporary, path)
     except BaseException as error:
-        os.unlink(temporary)
+        remove_file(temporary, if_possible=True)
         if isinstance(error, OSError):
             error.filename = path
         raise

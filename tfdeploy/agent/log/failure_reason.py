@@ -37,8 +37,11 @@ _FATAL = re.compile(r"(?:^|: )F[ \d]")
 _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[IW]\d{4} |.*\d%\|")
 # What argparse and absl print if the arguments of a program are wrong.
 _USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
-# make's last line if a recipe fails. The recipe's own output before this line says why.
-_MAKE = re.compile(r"^g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d+\n?", re.MULTILINE)
+# make's last lines if a recipe fails. The recipe's own output before these lines says why.
+_MAKE = re.compile(
+    r"^g?make(?:\[\d+\])?: \*\*\* (?:\[.*\] Error \d+|Waiting for unfinished jobs\.+)\n?",
+    re.MULTILINE,
+)
 
 
 def _split_names(names: str) -> FrozenSet[str]:
@@ -112,7 +115,7 @@ def explain_exit(
 ) -> Optional[FailureReason]:
     """Return why a program exited with a failure, or None if its output does not say. `roots`: the
     program's folders. File names below them are shown without the folder."""
-    err = _MAKE.sub("", err)
+    whole_err, err = err, _MAKE.sub("", err)
     usage = _find_usage_error(err)
     if usage is not None:
         return FailureReason(_shorten(usage), usage)
@@ -121,8 +124,9 @@ def explain_exit(
         or _explain_exception(out, roots)
         or explain_crash(err, roots)
     )
-    if reason is None and exit_code in _EXPLAINED_EXITS and _last_line(err):
-        return FailureReason(_shorten(_last_line(err)))
+    last = _last_line(err) or _last_line(whole_err)
+    if reason is None and exit_code in _EXPLAINED_EXITS and last:
+        return FailureReason(_shorten(last))
     return reason
 
 
@@ -164,7 +168,8 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     Exceptions of the main program come first, then those of other threads, then those of
     finalisers. Of several exceptions of the same kind, the last one is chosen. If it is only a
     consequence of another exception, that other exception is returned instead. torchrun's own
-    exception counts only if the rank that failed first, which it names, has printed no other."""
+    exception counts only if the rank that failed first, which it names, has printed no other.
+    Exceptions of other ranks are left out."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     verdict = "".join([each.message for each in exceptions if each.kind == _CHILD_FAILED][-1:])
     ranks = ("", *re.findall(r"^rank (\d+) ended", verdict))

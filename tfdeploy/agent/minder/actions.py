@@ -70,6 +70,7 @@ class HostRunView(NamedTuple):
     refusal_s_by_host: Dict[str, float] = {}
 
     def seconds_since(self, event: str) -> float:
+        """Return the seconds since the event, or 0 if it has not happened."""
         return self.now - self.time_by_event.get(event, self.now)
 
     def was_started_before_boot(self, status: wire.TaskStatus) -> bool:

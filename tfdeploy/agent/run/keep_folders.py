@@ -121,10 +121,10 @@ def _read_checkpoint_name(record: str) -> Optional[str]:
 def list_keep_rows(workdir: str, job: str, keep: List[str]) -> List[FileRow]:
     """Return a row for each file and link in a job's keep folders. In each folder, the `checkpoint`
     record comes first. Raises VerbError bad_name."""
-    return list_stable_rows(*root_and_paths(workdir, job, keep))
+    return list_stable_rows(*locate_keep_files(workdir, job, keep))
 
 
-def root_and_paths(
+def locate_keep_files(
     workdir: str, job: str, keep: List[str]
 ) -> Tuple[str, Callable[[], Iterator[str]]]:
     """Return the folder above a job's keep folders, and a function that yields the paths of the

@@ -52,7 +52,7 @@ def _checked_path(path: object) -> str:
     return path
 
 
-def existing_paths(folder: str, paths: List[str]) -> List[str]:
+def list_secret_files(folder: str, paths: List[str]) -> List[str]:
     """Return the absolute paths of those of `paths` at which `folder` has a regular file. A link
     does not count, nor does a path through a link."""
     return [os.path.join(folder, path) for path in paths if _is_file(folder, path)]
@@ -64,7 +64,7 @@ def releases_with_secrets(
     """Yield (release, the absolute paths of its secret files) for each release that has any."""
     folder = layout.releases_dir(workdir, job)
     for name in filter(is_safe_name, list_names(folder) if paths else ()):
-        secret_paths = existing_paths(os.path.join(folder, name), paths)
+        secret_paths = list_secret_files(os.path.join(folder, name), paths)
         if secret_paths:
             yield name, secret_paths
 
@@ -73,7 +73,9 @@ def paths_in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
     """Yield the absolute paths of all secret files in the job's folder."""
     for _, paths in releases_with_secrets(workdir, job, secret.code[job]):
         yield from paths
-    yield from existing_paths(os.path.join(layout.job_dir(workdir, job), "data"), secret.data[job])
+    yield from list_secret_files(
+        os.path.join(layout.job_dir(workdir, job), "data"), secret.data[job]
+    )
     if secret.code[job]:
         for run in run_names(workdir, job):
             yield from paths_in_cwd(workdir, job, run, secret)
@@ -92,7 +94,7 @@ def paths_in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Itera
 
 
 def paths_in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> List[str]:
-    return existing_paths(layout.cwd_dir(workdir, job, run), secret.code[job])
+    return list_secret_files(layout.cwd_dir(workdir, job, run), secret.code[job])
 
 
 def _used_release(paths: RunPaths) -> object:

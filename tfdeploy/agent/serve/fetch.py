@@ -92,7 +92,7 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     folder is the run's cwd/."""
     what, job = call.args.get("what"), call.job
     if what == "keep":
-        return keep_folders.root_and_paths(call.workdir, job, call.rows("keep"))
+        return keep_folders.locate_keep_files(call.workdir, job, call.rows("keep"))
     if what == "files":
         paths = named_run_paths(call)
         part = paths.part()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.config import values
 from tfdeploy.config.node import Node
 from tfdeploy.errors import ConfigError
+from tfdeploy.text.allowed import USER
 from tfdeploy.text.names import split_outside_brackets
 
 SLURM = "@slurm"
@@ -57,9 +58,13 @@ def expand_host(word: str, node: Node) -> list[Node]:
     All ranges are expanded. Raises ConfigError.
     """
     match = _HOST.match(word)
-    if match is None or not 1 <= int(match["port"] or 22) <= 65535:
+    if (
+        match is None
+        or not 1 <= int(match["port"] or 22) <= 65535
+        or not USER.match(match["user"] or "root")
+    ):
         raise node.error(f"{word!r} is not [user@]host[:port]", "write it as ml@192.0.2.10:2200")
-    settings = {key: node.text_node(text, key) for key, text in match.groupdict().items() if text}
+    settings = {key: node.text_node(text) for key, text in match.groupdict().items() if text}
     address = match["address"]
     addresses = [address] if ":" in address else values.unfold_names(address, node)
     return [mapping_node({**settings, "address": node.text_node(each)}, node) for each in addresses]

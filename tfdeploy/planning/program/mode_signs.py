@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
@@ -67,6 +68,8 @@ _FIXED_HOST = re.compile(
     r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
 )
 # Finds a placeholder that describes the cluster or the task, and not a data set or a `keep` folder.
+# The body of such a node may not run, or not for each task.
+_BRANCHES = (ast.If, ast.IfExp, ast.Match, ast.FunctionDef, ast.Lambda)
 _CLUSTER_PLACEHOLDER = re.compile(r"\{(?!data\.|keep\.)")
 # {environment variable of a task: the modes that set it}.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
@@ -175,8 +178,8 @@ def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | Non
 def _whole_cluster_sign(program: Program) -> Sign | None:
     """Return a sign of mode local if every run of the program starts servers of several jobs.
 
-    The program is then a whole cluster on one machine. A program that learns its task from flags or
-    TF_CONFIG is not meant.
+    The program is then a whole cluster on one machine. Return None if the program learns its task
+    from flags or TF_CONFIG.
     """
     knows_task = flags.cluster_flags(program).flags or program.has_string_constant("TF_CONFIG")
     if knows_task or not program.imports_tensorflow:
@@ -186,9 +189,10 @@ def _whole_cluster_sign(program: Program) -> Sign | None:
     place_by_job: dict[str, str] = {}
     for call in program.find(ast.Call):
         job = literal_text(argument(call, "job_name", 1))
-        loops = (outer for outer in enclosing_nodes(call) if isinstance(outer, ast.For))
         # A loop over the tasks of a job is certain, although its body is not.
-        if last_name(call.func) == "Server" and job and id(next(loops, call)) in certain:
+        outer = takewhile(lambda node: not isinstance(node, _BRANCHES), enclosing_nodes(call))
+        loops = [call, *(node for node in outer if isinstance(node, ast.For))]
+        if last_name(call.func) == "Server" and job and id(loops[-1]) in certain:
             place_by_job.setdefault(job, place_of(call))
     if len(place_by_job) < 2:
         return None

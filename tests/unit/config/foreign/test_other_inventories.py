@@ -129,8 +129,8 @@ def test_wrong_number_of_slots_in_hostfile_names_slots() -> None:
     assert failure.value.next == "write it as in `slots=2`"
 
 
-@pytest.mark.parametrize("text", ["h1:0,", "h1,h2:65536", "h1:123456,"])
-def test_wrong_port_in_list_of_hosts_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["h1:0,", "h1,h2:65536", "h1:123456,", "-x@h1,"])
+def test_wrong_port_or_user_in_list_of_hosts_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is not \[user@\]host\[:port\]") as failure:
         read_list(text)
     assert failure.value.next == "write it as ml@192.0.2.10:2200"

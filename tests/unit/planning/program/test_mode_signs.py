@@ -125,6 +125,16 @@ if sys.argv[1] == "ps":
 else:
     tf.train.Server(cluster, "worker", int(sys.argv[2]))
 """
+RETRIED = """
+import os
+import tensorflow.compat.v1 as tf
+role = os.environ["ROLE"]
+for attempt in range(3):
+    if role == "ps":
+        tf.train.Server(cluster, job_name="ps", task_index=0).join()
+    else:
+        tf.train.Server(cluster, job_name="worker", task_index=0)
+"""
 PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "between graphs": (FLAGS + SERVER.replace("OPTIMIZER", ""), "async"),
     "synchronous by a flag": (FLAGS + SYNC_OFF + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
@@ -159,6 +169,7 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
     "servers of several jobs in one process": (IN_PROCESS, "local"),
     "servers of several jobs, by a flag": (FLAGS + FORKED, "async"),
     "servers of several jobs, in branches": (BRANCHES, "async"),
+    "servers of several jobs, in branches of a loop": (RETRIED, "async"),
     "ray": ("import ray, horovod.ray", None),
     "ranks that the program starts": (SPAWN, "local"),
     "ranks that meet at an unknown host": (SPAWN.replace("localhost", "192.0.2.1"), None),

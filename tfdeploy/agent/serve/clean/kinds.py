@@ -183,7 +183,7 @@ def _list_secret_copies(scope: CleanScope) -> Iterator[RemovableItem]:
     file is removed alone, while the rest of the run stays."""
     for run in run_names(scope.workdir, scope.job) if scope.secret_paths else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
-        copies = secret_files.existing_paths(cwd, scope.secret_paths)
+        copies = secret_files.list_secret_files(cwd, scope.secret_paths)
         item = find_run(scope, run) if copies else None
         if item is not None:
             for path in copies:
