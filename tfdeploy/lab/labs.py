@@ -7,7 +7,9 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
-from tfdeploy.errors import UsageError
+from tfdeploy.config import values
+from tfdeploy.config.yamlfile import parse_yaml
+from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.lab import capabilities, folder, interpreter, loopback, network, processes, state
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.lab import Lab
@@ -17,7 +19,6 @@ from tfdeploy.lab.state import LabState
 KINDS = ("loopback", "isolated")
 # The pattern matches a bandwidth as tc writes it, such as 100mbit.
 _RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
-_GPUS = re.compile(r"(auto|none|\d+|\[\d+(, *\d+)*\])\Z", re.ASCII)
 
 
 def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
@@ -66,7 +67,7 @@ def _refuse_invalid_settings(wanted_lab: LabState, host_count: int) -> None:
             for flag, rate in (("--rate", wanted_lab.rate), ("--between", wanted_lab.between))
         ),
         (
-            wanted_lab.gpus is not None and not _GPUS.match(str(wanted_lab.gpus)),
+            wanted_lab.gpus is not None and not _is_gpus_value(str(wanted_lab.gpus)),
             f"{wanted_lab.gpus!r:.80} is no value of `gpus:` in an inventory",
             "--gpus",
             "write --gpus none, --gpus 2 or --gpus '[0, 1]'",
@@ -112,6 +113,15 @@ def _initialize_lab(root: Path, wanted_lab: LabState, host_count: int) -> LabSta
     )
     root.mkdir(mode=0o755, exist_ok=True)
     return replace(wanted_lab, hosts=hosts)
+
+
+def _is_gpus_value(text: str) -> bool:
+    """Return whether an inventory accepts the text as the value of `gpus:`."""
+    try:
+        values.gpus(parse_yaml(f"gpus: {text}", Path("inventory.yaml")).keys["gpus"])
+    except ConfigError:
+        return False
+    return True
 
 
 def _refuse_other_settings(existing: LabState, wanted_lab: LabState, host_count: int) -> None:

@@ -15,7 +15,7 @@ def test_only_isolated_hosts_may_have_another_root() -> None:
         lab.create_or_revive("none", "loopback", 1, rootfs="/srv/trixie")
 
 
-@pytest.mark.parametrize("gpus", ["all", "0,1", "[0", "none: 1"])
+@pytest.mark.parametrize("gpus", ["all", "0,1", "[0", "none: 1", "2000", "[0, 0]"])
 def test_gpus_that_an_inventory_refuses_make_no_lab(gpus: str) -> None:
     with pytest.raises(UsageError, match="is no value of `gpus:`") as failure:
         lab.create_or_revive("none", "loopback", 1, gpus=gpus)
