@@ -37,6 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("user")
 
 
+@pytest.mark.long  # Without a cache, mypy reads the whole package.
 def test_example_in_docs_passes_mypy(folder: Path) -> None:
     example = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert example is not None
