@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.config import values
 from tfdeploy.config.node import Node
 from tfdeploy.errors import ConfigError
-from tfdeploy.text.allowed import USER
+from tfdeploy.text.allowed import USER, is_ip
 from tfdeploy.text.names import split_outside_brackets
 
 SLURM = "@slurm"
-_IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"
+# An IPv6 address needs brackets only before a port.
+_IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]|[0-9A-Fa-f]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*"
 _HOST = re.compile(rf"(?:(?P<user>[^@]+)@)?(?P<address>{_IPV6}|[^:@]+)(?::(?P<port>\d{{1,5}}))?\Z")
 _LIST = re.compile(r"(?=.*\w)(?=.*,|.*\[[^\[\]]+\])[\w.@:%\[\], -]+", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -60,6 +61,7 @@ def expand_host(word: str, node: Node) -> list[Node]:
     match = _HOST.match(word)
     if (
         match is None
+        or (":" in match["address"] and not is_ip(match["address"].strip("[]")))
         or not 1 <= int(match["port"] or 22) <= 65535
         or not USER.match(match["user"] or "root")
     ):

@@ -335,3 +335,15 @@ def test_name_without_file_may_be_host() -> None:
     with pytest.raises(ConfigError) as caught:
         read_list("n1")
     assert "-i n1," in caught.value.next
+
+
+def test_listed_ipv6_address_needs_brackets_only_before_port() -> None:
+    inventory = read_list("::1,ml@2001:db8::5,[2001:db8::6]:2200")
+    found = [(host.address, host.user, host.port) for host in inventory.hosts]
+    assert found == [
+        ("::1", None, None),
+        ("2001:db8::5", "ml", None),
+        ("2001:db8::6", None, 2200),
+    ]
+    with pytest.raises(ConfigError, match="'1:2:3' is not"):
+        read_list("1:2:3,")
