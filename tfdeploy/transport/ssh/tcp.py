@@ -154,7 +154,8 @@ def _describe_failure(process: Any) -> str:
     """Return the exit code of a proxy command, and the last line of its standard error."""
     process.stderr.seek(0)
     last = process.stderr.read(4096).decode(errors="replace").strip().rpartition("\n")[2]
-    return f"ended with exit code {process.returncode}: {_SHELL_PREFIX.sub('', last)[:300]}"
+    text = _SHELL_PREFIX.sub("", last)[:300] or "it printed nothing"
+    return f"ended with exit code {process.returncode}: {text}"
 
 
 def dial(target: Target, wait: HostTimeout) -> Link:
