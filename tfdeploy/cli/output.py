@@ -7,6 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 
+from tfdeploy.ui.sanitise import clean
+
+# A message may name a thousand hosts.
+_LONGEST_LINE = 1 << 16
+
 
 def print_json(answer: Mapping[str, object]) -> None:
     """Print the answer of a verb as one line of JSON on stdout."""
@@ -14,12 +19,13 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 
 def print_message(text: object) -> None:
-    """Print a message on stderr. If the Python API has set `message_sink`, pass the message to that
-    function instead."""
+    """Print a message on stderr, sanitised. If the Python API has set `message_sink`, pass the
+    message to that function instead."""
+    shown = "\n".join(clean(line, _LONGEST_LINE) for line in str(text).split("\n"))
     if sink := message_sink.get():
-        sink(str(text))
+        sink(shown)
     else:
-        print(text, file=sys.stderr)
+        print(shown, file=sys.stderr)
 
 
 # A function that receives each message. If it is None, messages are printed on stderr.

@@ -6,8 +6,10 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import replace
 
 from tfdeploy.model.plan import Plan
+from tfdeploy.text.allowed import is_host_path
 
 _MISSING = re.compile(r"No such file or directory: '(/[^']+)'")
 _INCOMPLETE = re.compile(r"(?:module|name '\w+' from) '(\w+)'")
@@ -24,12 +26,15 @@ def failure_advice(plan: Plan, task: str | None, cause: str) -> str:
 
     If the cause does not show what to change, the text is the first note of the plan that says what
     to write. If there is no such note, the text is "". `task`: the task that died first. `cause`:
-    how the task died.
+    how the task died, in words of the program and its host.
     """
+    if not plan.command:
+        # The plan comes from a host (see read_untrusted_plan), whose words are no advice.
+        plan = replace(plan, notes=(), resume=None)
     hosts = {each.task: each.host for each in plan.tasks}
     sharing = [each for each in hosts if each != task and hosts[each] == hosts.get(task or "")]
     match = _MISSING.search(cause)
-    path = match[1] if match else ""
+    path = match[1] if match and is_host_path(match[1]) else ""
     give = "and give the program {data.NAME}"
     if os.path.exists(path):
         return (

