@@ -187,8 +187,6 @@ class _Builder:
         return root
 
     def _build_node(self, event: yaml.Event, parent: Node | None, key: str, depth: int) -> Node:
-        if isinstance(event, yaml.AliasEvent):
-            return self._aliased_node(event, parent, key)
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise self._yaml_error(
@@ -196,6 +194,8 @@ class _Builder:
                 f"the file has more than {MAX_NODES:,} words and values",
                 "write ranges, as in n[01-16], or several files",
             )
+        if isinstance(event, yaml.AliasEvent):
+            return self._aliased_node(event, parent, key)
         node, anchor = self._childless_node(event, parent, key), getattr(event, "anchor", None)
         if depth > MAX_DEPTH:
             raise node.error(_TOO_DEEP, _FORM)

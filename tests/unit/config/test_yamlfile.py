@@ -145,6 +145,8 @@ def test_file_with_too_many_values_is_refused(read, monkeypatch):
     with pytest.raises(ConfigError, match="more than 1,000 words and values") as caught:
         read("a:\n- " + "x\n- " * 2000)
     assert caught.value.where == "x.yaml:999"
+    with pytest.raises(ConfigError, match="more than 1,000 words and values"):
+        read("a: &a x\nb: [" + "*a," * 1000 + "]")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ _CONTENT = re.compile(
     r"^(?!\s*#|---|\.\.\.|\s*$)", re.MULTILINE
 )  # matches a line of a YAML file that is neither empty nor a comment
 _PATTERN = re.compile(r"\[([^\[\]]+)\]")
-_RANGE = re.compile(r"([A-Za-z0-9]+):([A-Za-z0-9]+)(?::(\d+))?", re.ASCII)
+_RANGE = re.compile(r"([A-Za-z0-9]+):([A-Za-z0-9]+)(?::(\d{1,9}))?", re.ASCII)
 
 
 @dataclass

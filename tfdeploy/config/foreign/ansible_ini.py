@@ -17,7 +17,7 @@ from tfdeploy.config.node import Node
 
 _SECTION = re.compile(r"\[(?P<group>[\w.-]+)(?::(?P<kind>\w+))?\]\Z")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*\s*=")
-_PORT = re.compile(r"(?P<pattern>[^:]*(?:\[[^\]]*\][^:]*)*):(?P<port>\d+)\Z")
+_PORT = re.compile(r"(?P<pattern>[^:\[]*(?:\[[^\]]*\][^:\[]*)*):(?P<port>\d+)\Z")
 
 
 def is_ini(lines: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from tfdeploy.config.foreign.ansible import (
     make_inventory,
 )
 from tfdeploy.config.node import Node
+from tfdeploy.config.yamlfile import MAX_DEPTH
 
 _PARTS = {"hosts", "vars", "children"}
 
@@ -29,16 +30,29 @@ def read_groups(root: Node, path: Path) -> Node:
             ASK_ANSIBLE.format(file=root.file),
         )
     groups = Groups(root)
+    seen: set[tuple[str, int]] = set()
     for name, node in root.keys.items():
-        _add_group(groups, name, node)
+        _add_group(groups, name, node, seen, 1)
     add_folder_variables(groups, path.parent)
     return make_inventory(groups)
 
 
-def _add_group(groups: Groups, name: str, node: Node) -> None:
+def _add_group(
+    groups: Groups, name: str, node: Node, seen: set[tuple[str, int]], depth: int
+) -> None:
+    """Add the group and its children.
+
+    With aliases, a file of 1 KB can name the same node a million times, so `seen` has the (name,
+    id of the node) of all groups that were added.
+    """
     group = groups.group(name)
-    if node.kind == "nothing":
+    if node.kind == "nothing" or (name, id(node)) in seen:
         return
+    seen.add((name, id(node)))
+    if depth > MAX_DEPTH:
+        raise node.error(
+            f"groups are nested more than {MAX_DEPTH} levels deep", "nest them less deeply"
+        )
     for key, part in node.mapping("a group: hosts, vars and children").items():
         if key not in _PARTS:
             raise part.error(
@@ -50,7 +64,7 @@ def _add_group(groups: Groups, name: str, node: Node) -> None:
         elif key == "children":
             groups.add_children(name, entries)
             for child, below in entries.items():
-                _add_group(groups, child, below)
+                _add_group(groups, child, below, seen, depth + 1)
         else:
             for pattern, own in entries.items():
                 for host in expand_pattern(pattern, own):

@@ -21,6 +21,7 @@ _LINE = re.compile(
 _SLOTS = re.compile(r"(?<![\w-])slots\s*=\s*(\d+)")
 _SSH_PORT = 22
 _MANY_SLOTS = 256
+_MOST_DIGITS = 9
 
 
 def is_hostfile(lines: Sequence[str]) -> bool:
@@ -60,10 +61,10 @@ def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
 def _stated_slots(match: re.Match[str], node: Node) -> str:
     """Return the number of workers that the line states; "" if it states none."""
     stated = _SLOTS.search(match["options"])
-    if stated is not None:
-        return stated[1]
-    count = match["count"] or ""
-    if count and (int(count) == _SSH_PORT or int(count) >= _MANY_SLOTS):
+    count = stated[1] if stated else match["count"] or ""
+    if len(count) > _MOST_DIGITS:
+        raise node.error(f"{count:.20}... is too large a number of workers", "write slots=4")
+    if not stated and count and (int(count) == _SSH_PORT or int(count) >= _MANY_SLOTS):
         raise node.error(
             f"in a hostfile, :{count} is a number of workers; is a port meant?",
             f"write slots={count} for workers, or name the hosts with ports: "

@@ -104,6 +104,12 @@ def test_port_in_hostfile_is_refused() -> None:
     assert "-i n2:2200," in caught.value.next
 
 
+@pytest.mark.parametrize("line", ["n1 slots={}", "n1:{}"])
+def test_number_of_5000_digits_in_hostfile_is_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match="too large a number of workers"):
+        read("hostfile", line.format("9" * 5000) + "\n")
+
+
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
@@ -226,6 +232,24 @@ def test_ansible_yaml() -> None:
     assert inventory.roles == {"chief": ("c1",), "worker": ("db-a", "db-b", "g1", "g3", "g5")}
 
 
+def nested_groups(depth: int) -> str:
+    """Return an inventory in which each of `depth` groups has the group below it twice, by an
+    alias."""
+    groups = ["g0: &g0 {hosts: {n1: }}"] + [
+        f"g{n}: &g{n} {{children: {{a{n}: *g{n - 1}, b{n}: *g{n - 1}}}}}" for n in range(1, depth)
+    ]
+    return f"x: {{vars: {{{', '.join(groups)}}}}}\nall: *g{depth - 1}\n"
+
+
+def test_groups_of_aliases_take_no_exponential_time() -> None:
+    assert names(read("hosts.yml", nested_groups(30))) == ["n1"]
+
+
+def test_deeply_nested_groups_of_aliases_are_refused() -> None:
+    with pytest.raises(ConfigError, match="nested more than 32 levels deep"):
+        read("hosts.yml", nested_groups(2000))
+
+
 def test_variable_files_next_to_ansible_inventory() -> None:
     inventory = read(
         "hosts",
@@ -300,6 +324,8 @@ def test_known_hosts_file_of_ansible(file: str, known_hosts: str | None) -> None
         ("h", '[all]\nn1 ansible_user="ml\n', "h:2", "cannot be split"),
         ("h", "[a:children]\na\n", "h:1", "contains itself"),
         ("h", "[all]\nn[1:2:3:4]\n", "h:2", "cannot read the range"),
+        ("h", f"[all]\nn[1:9:{'9' * 5000}]\n", "h:2", "cannot read the range"),
+        ("h", f"[all]\n{'[]' * 60}x\n", "h:2", "is not a range"),
         ("h", "[all]\nn[1:9000][1:9000]\n", "h:2", "more than 10,000 names"),
         (
             "h",
