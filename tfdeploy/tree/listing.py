@@ -217,9 +217,17 @@ def _find_python_environments(listed_paths: Iterable[str]) -> set[str]:
 
 
 def _is_left_out(path: str, left_out: set[str]) -> bool:
-    """True if the path is no code: an ignore file, git's data, a cache, or one of `left_out`."""
+    """True if the path is no code: an ignore file, git's data, a cache, or one of `left_out`.
+
+    A path with `..` is none either. git lists it if somebody has written it into the index, and it
+    would lead to a file outside the folder.
+    """
     steps = path.split("/")
-    if steps[-1] == IGNORE_FILE or ".git" in steps or not CACHES.isdisjoint(steps):
+    if (
+        steps[-1] == IGNORE_FILE
+        or not {".git", ".."}.isdisjoint(steps)
+        or not CACHES.isdisjoint(steps)
+    ):
         return True
     return bool(left_out) and any(
         "/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1)

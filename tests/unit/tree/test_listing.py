@@ -2,6 +2,7 @@
 must stay on this machine.
 """
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -115,6 +116,18 @@ def test_tracked_file_replaced_by_folder(checkout):
     manifest = read_tree(checkout)
     assert [entry.path for entry in manifest.entries] == ["thing/inside.py"]
     assert manifest.warnings == ()
+
+
+def test_file_outside_of_folder_that_git_index_names_is_left_out(tmp_path, checkout):
+    put(tmp_path, "private.txt")
+    put(checkout, "train.py")
+    put(checkout, "zz/private.txt")
+    git(checkout, "add", "zz")
+    (checkout / "zz/private.txt").unlink()
+    index = checkout / ".git/index"
+    entries = index.read_bytes()[:-20].replace(b"zz/private.txt", b"../private.txt")
+    index.write_bytes(entries + hashlib.sha1(entries).digest())
+    assert paths(checkout) == ["train.py"]
 
 
 def test_submodules_and_nested_repositories_are_included(tmp_path, checkout):
