@@ -36,6 +36,11 @@ class TfdeployError(Exception):
         self.where = where
         self.next = next
 
+    def __str__(self) -> str:
+        """Return `what` without control characters, which it may have from a host or a program: a
+        traceback or a notebook prints this text as it is."""
+        return "".join(char for char in self.what if char.isprintable() or char == "\n")
+
     def as_json(self) -> Dict[str, Any]:
         """Return the JSON form that docs/error-codes.md describes.
 

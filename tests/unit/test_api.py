@@ -20,7 +20,7 @@ from rich.table import Table
 import tfdeploy
 from support.status_answers import PLAN, RUN, RUNNING, hosts, statuses
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.errors import ConfigError, RunFailed, UsageError
 from tfdeploy.model.status.run_status import run_view
 from tfdeploy.ui.status_table import draw_tables, status_table
 
@@ -230,3 +230,9 @@ def test_tables_replace_each_other_on_terminal(monkeypatch: pytest.MonkeyPatch) 
     draw_tables(iter([Table("first"), Table("second")]))
     drawn = out.getvalue()
     assert "first" in drawn and "second" in drawn.partition(CURSOR_UP)[2]
+
+
+def test_text_of_error_has_no_control_characters() -> None:
+    error = RunFailed("worker:0 failed: \x1b]0;title\x07no\nits last lines:\u202e", where="n1")
+    assert str(error) == "worker:0 failed: ]0;titleno\nits last lines:"
+    assert error.what.endswith("\u202e")

@@ -24,6 +24,7 @@ from tfdeploy.model.answers.failures import (
     format_advice,
     quote_host_text,
 )
+from tfdeploy.text.allowed import to_printable_line
 from tfdeploy.text.typed import (
     InvalidJsonValue,
     StreamingVerb,
@@ -212,7 +213,7 @@ def agent_error(failure: Failure, host: str) -> AgentError:
     The message names the host and quotes the agent's text. The error's `next` (what to type) is a
     text of tfdeploy (model/answers/failures.py), never of the host.
     """
-    where = " ".join((failure.where or "").split())
+    where = to_printable_line(" ".join((failure.where or "").split()))
     return AgentError(
         quote_host_text(host, failure.what)
         if failure.what
