@@ -5,6 +5,7 @@ An existing file is replaced only if the operator asked to overwrite it.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from tfdeploy.errors import UsageError
@@ -19,7 +20,9 @@ def check_page_target(target: Path, overwrite: bool) -> None:
         )
     if not target.parent.is_dir():
         raise UsageError(
-            f"there is no folder {target.parent}", where="--to", next=f"`mkdir -p {target.parent}`"
+            f"there is no folder {target.parent}",
+            where="--to",
+            next=f"`mkdir -p {shlex.quote(str(target.parent))}`",
         )
     if target.exists() and not overwrite:
         raise UsageError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -106,7 +107,8 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
         below = _list_repository(os.path.join(folder, name), f"{prefix}{name}/", warnings)
         if not below:
             warnings.append(
-                f"{prefix}{name} is a submodule without files: git submodule update --init {name}"
+                f"{prefix}{name} is a submodule without files: git submodule update --init "
+                + shlex.quote(name)
             )
         result |= below
     return result
@@ -197,13 +199,13 @@ class _Git:
 
     def _git_error(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"
+        folder = shlex.quote(self.folder)
         return Refused(
             f"git cannot list the code: {first}",
             where=self.folder,
-            next=f"`git config --global --add safe.directory {self.folder}`, if you trust its "
-            "content"
+            next=f"`git config --global --add safe.directory {folder}`, if you trust its content"
             if "dubious ownership" in stderr
-            else f"`git -C {self.folder} status`",
+            else f"`git -C {folder} status`",
         )
 
 

@@ -37,3 +37,10 @@ def test_page_with_long_name_is_written(tmp_path: Path) -> None:
 def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         write_page(tmp_path / ("x" * 300), "text", overwrite=False)
+
+
+def test_command_for_missing_folder_can_be_typed(tmp_path: Path) -> None:
+    target = tmp_path / "a b" / "report.html"
+    with pytest.raises(UsageError) as caught:
+        write_page(target, "text", overwrite=False)
+    assert caught.value.next == f"`mkdir -p '{target.parent}'`"

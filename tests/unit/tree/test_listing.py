@@ -7,7 +7,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from support.files.code_tree import git, paths, put
+from tfdeploy.errors import Refused
 from tfdeploy.tree import read_tree
 from tfdeploy.tree.listing import find_ignore_pattern
 
@@ -128,6 +131,17 @@ def test_file_outside_of_folder_that_git_index_names_is_left_out(tmp_path, check
     entries = index.read_bytes()[:-20].replace(b"zz/private.txt", b"../private.txt")
     index.write_bytes(entries + hashlib.sha1(entries).digest())
     assert paths(checkout) == ["train.py"]
+
+
+def test_command_for_broken_repository_can_be_typed(tmp_path):
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    put(folder, "train.py")
+    git(folder, "init", "-q")
+    (folder / ".git/index").write_text("x")
+    with pytest.raises(Refused) as caught:
+        read_tree(folder)
+    assert caught.value.next == f"`git -C '{folder}' status`"
 
 
 def test_submodules_and_nested_repositories_are_included(tmp_path, checkout):
