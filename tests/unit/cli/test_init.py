@@ -283,6 +283,40 @@ def test_init_asks_which_program_to_use(project_folder):
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).command == ("python", "tune.py")
 
 
+TWO_MODES = {
+    "fit.py": MIRRORED,
+    "tune.py": "import torch\ntorch.distributed.init_process_group('gloo')\n",
+    "maze/play.py": "import tensorflow as tf\ntf.train.replica_device_setter()\nimport maze.map\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "mode"),
+    [
+        ("python fit.py", "mirrored"),
+        ("python -u ./tune.py --steps=3", "plain"),
+        ("python -m maze.play", "async"),
+    ],
+)
+def test_init_takes_mode_from_program_that_command_names(capsys, project_folder, command, mode):
+    (project_folder / "maze").mkdir()
+    for name, text in TWO_MODES.items():
+        (project_folder / name).write_text(text)
+    assert main(["init", "--hosts", "n1", "--command", command]) == 0
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == mode
+    assert f"(mode {mode}: " in capsys.readouterr().err
+
+
+def test_init_takes_mode_from_program_of_answer(project_folder):
+    (project_folder / "maze").mkdir()
+    for name, text in TWO_MODES.items():
+        (project_folder / name).write_text(text)
+    output = ask(project_folder, b"192.0.2.7\npython tune.py\n")
+    assert re.findall("Hosts|Command", output) == ["Hosts", "Command"]
+    assert "program: tune.py (mode plain: " in output
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "plain"
+
+
 @pytest.mark.parametrize("module", ["tensorflow", "torch", "jax"])
 def test_init_proposes_single_process_if_program_names_no_other_machine(
     capsys, project_folder, module

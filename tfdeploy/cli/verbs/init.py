@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -86,6 +87,8 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     """Return the text of the job file, from the flags, the programs in the folder and the
     operator's answers. Raises UsageError."""
     programs = _find_programs(folder)
+    # The mode, `keep` and data of the job are those of the program that the command names.
+    programs.sort(key=lambda each: not _is_named(each, flags.command or ""))
     program = programs[0] if programs else _guess_program(folder)
     if program.mode is not None and flags.mode is None:
         mode = program.mode
@@ -106,6 +109,8 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     data = [(Path(path).stem, flag, path) for path, flag in program.data]
 
     def read_command(line: str) -> str:
+        if flags.command is None and any(_is_named(each, line) for each in programs[1:]):
+            return _make_job_text(replace(flags, command=line), folder)
         sets = {
             name: f"./{path}" for name, flag, path in data if not flag or f"{{data.{name}}}" in line
         }
@@ -129,6 +134,17 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     if is_guess and not (flags.quiet or flags.json):
         print_message(f"no program was found here; the job file names {program.path}: correct it")
     return text
+
+
+def _is_named(program: FolderProgram, line: str) -> bool:
+    """Return whether a command line starts the program, as a file or as a module.
+
+    Raises UsageError.
+    """
+    module = program.path.removesuffix(".py").replace("/", ".")
+    names = (program.path, f"-m {module}", f"-m {module.removeprefix('src.')}")
+    words = f" {' '.join(map(os.path.normpath, _split_command(line)))} "
+    return any(f" {name} " in words for name in names)
 
 
 def _find_programs(folder: Path) -> list[FolderProgram]:
