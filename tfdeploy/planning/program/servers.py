@@ -143,8 +143,9 @@ def _task_index_note(program: Program) -> str:
     """
     for flag in flags.cluster_flags(program).flags:
         if flag.name == "task_index":
+            what = f"flag {flag.spelling}" if flag.spelling else f"argument {flag.dest}"
             return (
-                f". The program has the flag {flag.spelling} ({flag.where}), so it may expect to "
+                f". The program has the {what} ({flag.where}), so it may expect to "
                 "be started once for each worker, but tfdeploy starts it only once"
             )
     return ""

@@ -436,12 +436,18 @@ def test_client_with_own_server_is_in_cluster(
         assert (other.port is not None) == (job == '"host"')
 
 
-def test_client_with_index_flag_gives_note(facts_of: Callable[..., HostFacts]) -> None:
-    text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("tf.app.flags.DEFINE_integer('task_index', 0, '')", "flag --task_index"),
+        ("tf.train.Server(c, 'local', int(sys.argv[1]))", "argument sys.argv[1]"),
+    ],
+)
+def test_client_with_index_flag_gives_note(line: str, what: str) -> None:
+    text = f"import sys, tensorflow as tf\n{line}"
     decision = servers.decide_server_roles(
         job_with("ingraph"), source.read_program(("python", "t.py"), {"t.py": text}), ("worker",)
     )
-    assert (
-        "The program has the flag --task_index (t.py:2), so it may expect to be started once"
-        in str(decision.note)
+    assert f"The program has the {what} (t.py:2), so it may expect to be started once" in str(
+        decision.note
     )
