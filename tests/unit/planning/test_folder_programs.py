@@ -52,6 +52,13 @@ def test_python_2_program_is_read_without_old_lines() -> None:
     assert program.reason.startswith("example.py:5 ")
 
 
+def test_tabs_mixed_with_spaces_are_read_as_python_2_reads_them() -> None:
+    (program,) = programs_in(
+        example=PYTHON2.replace("    print", "\tprint").replace("    s", " " * 8 + "s")
+    )
+    assert (program.mode, program.reason[:13]) == ("async", "example.py:5 ")
+
+
 def test_estimator_runs_in_every_task() -> None:
     (program,) = programs_in(task=TF + "tf.estimator.train_and_evaluate(e, t, v)\n")
     assert program.mode == "async"

@@ -201,7 +201,7 @@ def _python2_problems(
         return (), ()
     places = [(where, syntax, where.rpartition(":")[0]) for where, syntax in program.python2]
     sure = tuple(
-        (where, f"{syntax} is Python 2, and the hosts run Python 3", f"2to3 -w {file}")
+        (where, f"{syntax} is Python 2, and the hosts run Python 3", _python3_command(syntax, file))
         for where, syntax, file in places
         if file in run.files or not program.modules
     )
@@ -211,6 +211,14 @@ def _python2_problems(
     later = [(use.where, use.name, file_of(use.node).path) for use in by_name.values()]
     later += [place for place in places if place[2] not in run.files and program.modules]
     return sure, tuple(
-        f"{what} at {at} is Python 2 and fails when the program reaches it: 2to3 -w {file}"
+        f"{what} at {at} is Python 2 and fails when the program reaches it: "
+        f"{_python3_command(what, file)}"
         for at, what, file in later
     )
+
+
+def _python3_command(what: str, file: str) -> str:
+    """Return the command that corrects a file for Python 3. 2to3 leaves tabs as they are."""
+    if what == python2.TABS:
+        return f"`expand -i {file} > {file}.new && mv {file}.new {file}`"
+    return f"2to3 -w {file}"

@@ -20,6 +20,7 @@ _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a number such as 0777 or 10L", re.compile(r"(?<![\w.])(0\d+|\d+[lL])(?![\w.])")),
     ("ur'text'", re.compile(r"(?<!\w)[uU][rR]['\"]")),
 )
+TABS = "tabs mixed with spaces"
 _MOST_BAD_LINES = 100
 _BUILTINS = "basestring execfile long raw_input reduce unichr unicode xrange"
 BUILTINS = frozenset(_BUILTINS.split())
@@ -37,7 +38,7 @@ def python2_syntax(text: str, error: SyntaxError) -> str | None:
     Returns None if the line contains no such syntax.
     """
     if isinstance(error, TabError):
-        return "tabs mixed with spaces"
+        return TABS
     lines = text.splitlines()
     line = lines[error.lineno - 1] if error.lineno and error.lineno <= len(lines) else ""
     message = error.msg or ""
@@ -49,14 +50,16 @@ def python2_syntax(text: str, error: SyntaxError) -> str | None:
 def without_unparsable_lines(text: str) -> str:
     """Return the text with `pass` for each line that Python 3 cannot parse, such as `print x`.
 
-    If such a line ends with a backslash, the lines that continue it become empty, so that line
-    numbers do not change. If a file has too many such lines (_MOST_BAD_LINES), its text is returned
-    unchanged.
+    Tabs mixed with spaces become spaces. If such a line ends with a backslash, the lines that
+    continue it become empty, so that line numbers do not change. If a file has too many such lines
+    (_MOST_BAD_LINES), its text is returned unchanged.
     """
     lines = text.splitlines()
     for _ in range(_MOST_BAD_LINES):
         try:
             parsed_file.parse_text("\n".join(lines))
+        except TabError:
+            lines = [line.expandtabs() for line in lines]  # as Python 2 reads them
         except SyntaxError as error:
             at = (error.lineno or 0) - 1
             if not 0 <= at < len(lines) or lines[at].strip() == "pass":
