@@ -172,9 +172,9 @@ def _local_rank_flags(job: Job, program: Program) -> AppendedFlags:
     No other flag is needed, because tasks in a mode with ranks get environment variables.
     """
     local = torch_launch.local_rank_flag(program, job.command)
-    spawning = torch_launch.spawning_note(program)
+    more = torch_launch.rank_flags_note(program, job.command), torch_launch.spawning_note(program)
     why = "no flags appended:"
     for flag in local:
         why = f"{flag.spelling} appended because {flag.where} defines it;"
     note = f"{why} mode {job.mode} sets {', '.join(ranks.VARIABLES)}"
-    return AppendedFlags(local, f"{note}; {spawning}" if spawning else note)
+    return AppendedFlags(local, "; ".join(filter(None, (note, *more))))

@@ -21,7 +21,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.source.entry_point import Command
-from tfdeploy.planning.source.expressions import dotted_name
+from tfdeploy.planning.source.expressions import argument, dotted_name, is_true, last_name
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.text import placeholders
@@ -34,6 +34,16 @@ _MODULES = (
     "accelerate.commands.launch",
     "deepspeed.launcher.runner",
 )
+_MEETINGS = (".init_process_group", ".distributed.initialize")
+# {argument of a function of _MEETINGS: its value in the run}
+_MEETING_ARGUMENTS = {
+    "rank": "{rank}",
+    "process_id": "{rank}",
+    "world_size": "{world_size}",
+    "num_processes": "{world_size}",
+    "init_method": "tcp://{chief_host}:{chief_port}",
+    "coordinator_address": "{chief_host}:{chief_port}",
+}
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = (
     "let the program start no processes itself, or run one rank on each host "
@@ -92,6 +102,41 @@ def spawning_note(program: Program) -> str | None:
         if name.endswith(_SPAWNS):
             may_start = f"{place_of(call)} may start processes by itself ({name})"
             return f"{may_start}, and every rank would start such processes: {_ONE_EACH}"
+    return None
+
+
+def rank_flags_note(program: Program, command: Command) -> str | None:
+    """Return a note if the program takes its rank from flags that the command lacks, else None.
+
+    Without these flags, each rank of such a program may train alone, and no error would show this.
+    """
+    defined = {flag.dest: flag for flag in flag_definitions.defined_flags(program)}
+    for call in program.find(ast.Call):
+        if not f".{dotted_name(call.func)}".endswith(_MEETINGS):
+            continue
+        taken = {
+            name: defined[dest]
+            for name in _MEETING_ARGUMENTS
+            if (dest := last_name(argument(call, name))) in defined
+        }
+        # A program with both ways, such as ImageNet's example, reads the variables for env:// only.
+        elsewhere = any(flag.default.startswith(("tcp:", "file:")) for flag in taken.values())
+        by_variables = program.has_string_constant("RANK") and not elsewhere
+        given = any(
+            flag.dest == "local_rank" or flag_definitions.is_in_command(flag, command)
+            for flag in taken.values()
+        )
+        words = [
+            f'"{flag.spelling}={_MEETING_ARGUMENTS[name]}"'
+            for name, flag in taken.items()
+            if not flag.default.startswith("env:")
+            and not (flag.call and is_true(argument(flag.call, "required")))
+        ]
+        if {"rank", "process_id"} & {*taken} and words and not (by_variables or given):
+            return (
+                f"{place_of(call)} takes its values from flags, and not from these variables: "
+                f"write {', '.join(words)} into the command"
+            )
     return None
 
 

@@ -1,0 +1,77 @@
+"""Test the note on a program that takes its rank from flags instead of environment variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.planning.flags import torch_launch
+from tfdeploy.planning.source import source
+
+HEAD = "import argparse, os\nimport torch.distributed as dist\np = argparse.ArgumentParser()\n"
+FLAGS = "".join(
+    f"p.add_argument('{flag}', default={default})\n"
+    for flag, default in {
+        "--world-size": -1,
+        "--rank": -1,
+        "--dist-url": "'tcp://127.0.0.1:2'",
+    }.items()
+)
+MEET = "dist.init_process_group('gloo', {}, rank=args.rank, world_size=args.world_size)\n"
+# The example of PyTorch for ImageNet reads the variables only if --dist-url is env://.
+IMAGENET = (
+    f"{HEAD}{FLAGS}args = p.parse_args()\n"
+    "if args.dist_url == 'env://':\n    args.rank = int(os.environ['RANK'])\n"
+    + MEET.format("init_method=args.dist_url")
+)
+JAX = (
+    "import argparse, jax\np = argparse.ArgumentParser()\n"
+    "p.add_argument('--process_id', type=int)\nprocess_id = p.parse_args().process_id\n"
+    "jax.distributed.initialize('n1:1234', num_processes=2, process_id=process_id)\n"
+)
+
+
+def note(text: str, *words: str) -> str | None:
+    command = ("python", "train.py", *words)
+    return torch_launch.rank_flags_note(source.read_program(command, {"train.py": text}), command)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            IMAGENET,
+            '"--rank={rank}", "--world-size={world_size}", '
+            '"--dist-url=tcp://{chief_host}:{chief_port}"',
+        ),
+        (
+            IMAGENET.replace("'RANK'", "'PROC'").replace("'tcp://127.0.0.1:2'", "'env://'"),
+            '"--rank={rank}", "--world-size={world_size}"',
+        ),
+        (JAX, '"--process_id={rank}"'),
+    ],
+)
+def test_program_that_takes_rank_from_flags_gives_note(text: str, words: str) -> None:
+    assert f"write {words} into the command" in str(note(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (IMAGENET, ("--rank={rank}",)),
+        (IMAGENET, ("--dist-url", "env://")),
+        (IMAGENET.replace("'tcp://127.0.0.1:2'", "'env://'"), ()),
+        (IMAGENET.replace("'--rank', default=-1", "'--rank', required=True"), ("--world-size=2",)),
+        (IMAGENET.replace("args.rank,", "rank,").replace("'--rank'", "'--nr'"), ()),
+        (
+            IMAGENET.replace("'RANK'", "'PROC'")
+            .replace("args.rank", "args.local_rank")
+            .replace("'--rank'", "'--local_rank'"),
+            (),
+        ),
+        (HEAD + "dist.init_process_group('gloo')\n", ()),
+    ],
+)
+def test_program_that_reads_variables_or_has_its_flags_gives_no_note(
+    text: str, words: tuple[str, ...]
+) -> None:
+    assert note(text, *words) is None
