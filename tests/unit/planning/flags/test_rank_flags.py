@@ -75,3 +75,12 @@ def test_program_that_reads_variables_or_has_its_flags_gives_no_note(
     text: str, words: tuple[str, ...]
 ) -> None:
     assert note(text, *words) is None
+
+
+def test_launcher_that_the_command_does_not_choose_gives_note() -> None:
+    text = (
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--launcher', choices=['none', 'pytorch', 'slurm'], default='none')\n"
+    )
+    assert str(note(text)).startswith("train.py:3 reads these variables only with `--launcher=py")
+    assert note(text, "--launcher", "pytorch") is None
