@@ -26,13 +26,19 @@ def job_text(
     keep: Iterable[str] = (),
     data_paths: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
+    ps_command: Iterable[str] = (),
 ) -> str:
-    """Return a job file with these keys, and all other keys as comments with their defaults."""
+    """Return a job file with these keys, and all other keys as comments with their defaults.
+
+    `ps_command`: the command of the role ps, if it has one of its own.
+    """
     stated = {
         "name": f"name: {quoted(name)}",
         "mode": f"mode: {mode}",
         "command": f"command: [{', '.join(map(quoted, command))}]",
     }
+    if words := ", ".join(map(quoted, ps_command)):
+        stated["roles"] = f"roles: {{ps: {{command: [{words}]}}}}"
     if folders := [*keep]:
         stated["keep"] = f"keep: [{', '.join(map(quoted, folders))}]"
     if data_paths:

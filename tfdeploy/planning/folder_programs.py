@@ -15,7 +15,7 @@ from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
-from tfdeploy.planning.program import checkpoint_paths
+from tfdeploy.planning.program import checkpoint_paths, servers
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
 from tfdeploy.planning.source.expressions import argument, is_true, last_name, literal_text
@@ -89,6 +89,7 @@ class FolderProgram:
     data: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]  # further flags with values, from an example of the command
     uses_tensorflow: bool
+    server_job: str = ""  # the job name of all servers that the program starts, if it is fixed
 
     @property
     def env(self) -> dict[str, str]:
@@ -149,6 +150,7 @@ def _program_sort_key(program: FolderProgram, is_named: bool) -> tuple[object, .
     return (
         not program.reason,
         program.mode is None,
+        program.server_job == "ps",
         later,
         not is_named,
         not own,
@@ -213,6 +215,7 @@ def _describe_program(
             if flag.empty and flag.default and flag.spelling not in data.values()
         ),
         program.imports_any("tensorflow", "keras", "tf_keras"),
+        servers.only_server_job(program)[0],
     )
 
 

@@ -236,9 +236,13 @@ def _make_commands(
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
     served = servers.decide_server_roles(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
-    own = command_line.renamed_role_values(laid.layout, job_names.role_names(job, program))
+    names = job_names.role_names(job, program)
+    own = command_line.renamed_role_values(laid.layout, names)
     running = [role for role in roles if role not in served.roles]
     role_sources = role_programs.group_by_program(job, program, running, inputs.sources)
+    if not inputs.options.any_mode:
+        for each in role_sources:
+            job_names.refuse_fixed_job(job, each, names)
     flagged = (
         flagged_program.add_flags(each, roles, laid.layout, own, inputs.run)
         for each in role_sources

@@ -307,6 +307,17 @@ def test_init_takes_mode_from_program_that_command_names(capsys, project_folder,
     assert f"(mode {mode}: " in capsys.readouterr().err
 
 
+def test_init_gives_ps_its_own_command_if_each_program_serves_one_job(project_folder):
+    for role in ("ps", "worker"):
+        (project_folder / f"{role}.py").write_text(
+            f"import tensorflow as tf\ntf.train.Server(cluster, job_name='{role}', task_index=0)\n"
+        )
+    assert main(["init"]) == 0
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
+    assert job.command == ("python", "worker.py")
+    assert job.roles["ps"].command == ("python", "ps.py")
+
+
 def test_init_takes_mode_from_program_of_answer(project_folder):
     (project_folder / "maze").mkdir()
     for name, text in TWO_MODES.items():

@@ -26,6 +26,7 @@ from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.templates import inventory_text, job_text, quoted, settings_as_yaml
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import MODES, Mode
+from tfdeploy.model.modes import rules_of
 from tfdeploy.planning.folder_programs import FolderProgram, find_programs
 from tfdeploy.text.allowed import NAME, is_ip
 from tfdeploy.text.nexts import did_you_mean
@@ -107,6 +108,11 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     name = folder.resolve().name
     name = name if NAME.match(name) else "job"
     data = [(Path(path).stem, flag, path) for path, flag in program.data]
+    # If each program serves one job only, the ps gets a command of its own.
+    is_worker = program.server_job not in ("", "ps") and "ps" in rules_of(mode).usable_roles
+    of_ps = (each.command for each in programs if is_worker and each.server_job == "ps")
+
+    ps_command = next(of_ps, ())
 
     def read_command(line: str) -> str:
         if flags.command is None and any(_is_named(each, line) for each in programs[1:]):
@@ -121,6 +127,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
             keep=program.keep,
             data_paths=sets,
             env=program.env,
+            ps_command=ps_command,
         )
         return _require_valid_file_text(JOB_FILE, text, "--command")
 

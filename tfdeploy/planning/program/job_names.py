@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Cluster, Notes
+from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import elements, literal_text, target_names
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
@@ -92,6 +94,25 @@ def decide_job_names(job: Job, program: Program, planned: Cluster) -> JobNames:
         note = f"in TF_CONFIG, worker:0 is {called}:0, worker:1 is worker:0, and so on: {why}"
         return JobNames(names, called, (note,))
     return JobNames(names, notes=_missing_chief_notes(program, mode, planned))
+
+
+def refuse_fixed_job(job: Job, role_program: RoleProgram, names: Mapping[str, str]) -> None:
+    """Raise Refused if the program runs as a ps but starts servers of another job only, or if it
+    runs as a worker but starts servers of the ps only.
+
+    `names`: the result of `role_names`.
+    """
+    fixed, where = servers.only_server_job(role_program.program)
+    is_ps = fixed == names.get("ps", "ps")
+    wrong = [role for role in role_program.roles if (role == "ps") != is_ps]
+    if fixed and wrong and "ps" in rules_of(job.mode).usable_roles:
+        raise Refused(
+            f"every server that the program starts is of the job {fixed}, and the program would "
+            f"also run as {wrong[0]}",
+            where=where,
+            next="give each role its own program, as in `command: [python, worker.py]` with "
+            "`roles: {ps: {command: [python, ps.py]}}`, or add --force to go on",
+        )
 
 
 def _names_from_job(job: Job) -> dict[str, str]:

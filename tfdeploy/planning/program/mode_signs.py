@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -23,7 +24,7 @@ from tfdeploy.planning.source.expressions import (
     last_name,
     literal_text,
 )
-from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of
+from tfdeploy.planning.source.parsed_file import enclosing_nodes, file_of, place_of
 from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
@@ -176,9 +177,10 @@ def refuse_or_note_mode(job: Job, program: Program, *, force: bool) -> str | Non
 
 
 def _whole_cluster_sign(program: Program) -> Sign | None:
-    """Return a sign of mode local if every run of the program starts servers of several jobs.
+    """Return a sign of mode local if every run of a file starts servers of several jobs.
 
-    The program is then a whole cluster on one machine. Return None if the program learns its task
+    The program is then a whole cluster on one machine. Servers in several files do not count,
+    because each role may have a command of its own. Return None if the program learns its task
     from flags or TF_CONFIG.
     """
     knows_task = flags.cluster_flags(program).flags or program.has_string_constant("TF_CONFIG")
@@ -186,18 +188,19 @@ def _whole_cluster_sign(program: Program) -> Sign | None:
         return None
     # has_workers=False: no branch on the job name, such as `if job == "ps":`, counts as certain.
     certain = certainly_reached(program, has_workers=False).nodes
-    place_by_job: dict[str, str] = {}
+    places: dict[str, dict[str, str]] = defaultdict(dict)  # {file: {job: place}}
     for call in program.find(ast.Call):
         job = literal_text(argument(call, "job_name", 1))
         # A loop over the tasks of a job is certain, although its body is not.
         outer = takewhile(lambda node: not isinstance(node, _BRANCHES), enclosing_nodes(call))
         loops = [call, *(node for node in outer if isinstance(node, ast.For))]
         if last_name(call.func) == "Server" and job and id(loops[-1]) in certain:
-            place_by_job.setdefault(job, place_of(call))
-    if len(place_by_job) < 2:
-        return None
-    action = f"starts the servers of {' and '.join(place_by_job)} itself"
-    return Sign(("local",), action, next(iter(place_by_job.values())), is_certain=True)
+            places[file_of(call).path].setdefault(job, place_of(call))
+    for place_by_job in places.values():
+        if len(place_by_job) > 1:
+            action = f"starts the servers of {' and '.join(place_by_job)} itself"
+            return Sign(("local",), action, next(iter(place_by_job.values())), is_certain=True)
+    return None
 
 
 def _flag_signs(program: Program) -> Iterator[Sign]:

@@ -17,6 +17,7 @@ from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
+from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -108,6 +109,19 @@ def client_job_name(program: Program) -> str:
     return (
         alone.pop() if len(alone) == 1 and _job_names_in_program(program) - {"ps", *alone} else ""
     )
+
+
+def only_server_job(program: Program) -> tuple[str, str]:
+    """Return (job name, "ps.py:12") if all servers that the program starts have this job name.
+
+    Returns ("", "") if the program starts no server, or if flags or TF_CONFIG give a job name.
+    """
+    place_by_job = {
+        literal_text(argument(call, "job_name", 1)) or "": place_of(call)
+        for call in program.find(ast.Call)
+        if last_name(call.func) == "Server"
+    }
+    return place_by_job.popitem() if len(place_by_job) == 1 and "" not in place_by_job else ("", "")
 
 
 def _job_names_in_program(program: Program) -> set[str]:

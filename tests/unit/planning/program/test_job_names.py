@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, RoleRule
 from tfdeploy.model.plan import Plan
+from tfdeploy.planning.flags.role_programs import group_by_program
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.program import job_names
@@ -209,3 +212,31 @@ def test_chief_that_only_cluster_of_program_has_gives_note(
     assert "has no chief" not in "\n".join(
         make(CLOUD.replace('kind == "master"', 'kind == "chief" or index == 0')).notes
     )
+
+
+def serving(name: str) -> str:
+    return f"import tensorflow as tf\ntf.train.Server(cluster, job_name={name}, task_index=0)"
+
+
+@pytest.mark.parametrize(
+    ("train", "own", "is_refused"),
+    [
+        (serving('"ps"'), {}, True),
+        (serving('"worker"'), {}, True),
+        (serving('"worker"'), {"ps": "ps.py"}, False),
+        (serving('"worker"'), {"ps": "ps.py", "worker": "ps.py"}, True),
+        (serving("FLAGS.job_name"), {}, False),
+        (serving('"ps"') + "\n" + serving('"worker"').split("\n")[1], {}, False),
+    ],
+)
+def test_role_whose_program_serves_only_another_job_is_refused(
+    job: Job, train: str, own: dict[str, str], is_refused: bool
+) -> None:
+    roles = {role: RoleRule(command=("python", path)) for role, path in own.items()}
+    job = replace(job, command=("python", "train.py"), roles=roles)
+    sources = {"train.py": train, "ps.py": serving('"ps"')}
+    program = source.read_program(job.command, sources)
+    groups = group_by_program(job, program, ("ps", "worker"), sources)
+    with pytest.raises(Refused, match="every server") if is_refused else nullcontext():
+        for each in groups:
+            job_names.refuse_fixed_job(job, each, {})

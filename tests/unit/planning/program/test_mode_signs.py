@@ -233,6 +233,13 @@ else:
 )
 
 
+def test_servers_in_a_file_for_each_role_are_no_whole_cluster() -> None:
+    text = "import tensorflow as tf\ntf.train.Server(cluster, job_name='{}', task_index=0)\n"
+    sources = {f"{role}.py": text.format(role) for role in ("ps", "worker")}
+    program = source.read_program(("python", "{job_name}.py"), sources)
+    assert likely_mode(find_signs(program)) == "async"
+
+
 def test_mode_is_found_in_imported_module() -> None:
     module = f"{TF2}def build():\n    tf.distribute.MultiWorkerMirroredStrategy()\n"
     program = read("import model\nmodel.build()", model=module)
