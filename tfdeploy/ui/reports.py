@@ -360,9 +360,10 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
             cut_to_width(f"--- {shown}{many}", (out.width or 10_000) - len(exit_text)) + exit_text
         )
         out.write_line(heading, "bold red" if exit_text or error else "bold")
-        out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
+        # No line is cut: the output may be a file that a script reads.
+        out.write("".join(clean(line, 8 * len(line)) + "\n" for line in stdout.splitlines()))
         lines = (*stderr.splitlines(), *(f"[{shown}] {line}" for line in error.splitlines()))
-        err.write("".join(err.paint(clean(line), "red") + "\n" for line in lines))
+        err.write("".join(err.paint(clean(line, 8 * len(line)), "red") + "\n" for line in lines))
 
 
 def show_plan(

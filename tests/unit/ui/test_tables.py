@@ -284,6 +284,12 @@ def test_exec_table_folds_equal_outputs() -> None:
     )
 
 
+def test_exec_shows_long_lines_whole() -> None:
+    row = {**EXEC[0], "stdout": "x" * 9000 + "\t\x1b[31my\n", "stderr": "z" * 9000}
+    lines = text_of(None, reports.show_exec, [row]).splitlines()
+    assert lines[1:] == ["x" * 9000 + " " * 8 + "y", "z" * 9000]
+
+
 def test_stop_table_names_survivors() -> None:
     assert text_of(None, reports.show_stop, STOPPED).splitlines() == [
         "n[1-2]: stopped",
