@@ -26,14 +26,18 @@ class FetchBudget:
     received_bytes: int = 0
 
     def check_fits(self, total_bytes: int, folder: Path) -> None:
-        """Raise HostFailed if --max or the disk of `folder` does not admit `total_bytes` more."""
+        """Raise HostFailed if --max or the disk of `folder` does not admit `total_bytes` more.
+
+        The message says "at least", because other parts of the fetch may follow.
+        """
         sum_bytes = self.received_bytes + total_bytes
         if self.max_bytes is not None and sum_bytes > self.max_bytes:
             raise HostFailed(
-                f"{sum_bytes} bytes are to be fetched, more than --max {self.max_bytes} allows",
+                f"at least {sum_bytes} bytes are to be fetched, more than --max {self.max_bytes} "
+                "allows",
                 where=self.host,
-                next=f"add --max {sum_bytes}B, or fetch less: add only --keep, only --files or "
-                "only --logs",
+                next=f"add a larger --max (at least {sum_bytes}B), or fetch less: add only --keep, "
+                "only --files or only --logs",
             )
         free = _free_bytes(folder)
         if total_bytes > free:
