@@ -95,10 +95,11 @@ def _decode_text(content: bytes) -> str | None:
 
 What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000  # the most changed files that are listed
-# Variables that tfdeploy sets. They are not compared, because they depend on hosts and ports.
+# Variables that tfdeploy sets. They are not compared, because they depend on hosts, ports and run.
 _OF_THE_PLAN = """
     TF_CONFIG CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER PYTHONUNBUFFERED TF_GRPC_REUSE_PORT
     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+    GROUP_RANK NODE_RANK GROUP_WORLD_SIZE ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE TORCHELASTIC_RUN_ID
     no_grpc_proxy no_proxy NO_PROXY
 """
 

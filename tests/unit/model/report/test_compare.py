@@ -58,8 +58,15 @@ def test_variables_of_job_are_compared_and_those_of_plan_are_not() -> None:
         )
 
     first, second = (
-        with_env({"A": "1", "TF_CONFIG": "x"}),
-        with_env({"A": "2", "TF_CONFIG": "y", "TFDEPLOY_TASK_HOST": "n"}),
+        with_env({"A": "1", "TF_CONFIG": "x", "TORCHELASTIC_RUN_ID": "digits-1"}),
+        with_env(
+            {
+                "A": "2",
+                "TF_CONFIG": "y",
+                "TORCHELASTIC_RUN_ID": "digits-2",
+                "TFDEPLOY_TASK_HOST": "n",
+            }
+        ),
     )
     assert [(row["key"], row["values"]) for row in find_differences([first, second])] == [
         ("A", ["1", "2"])
