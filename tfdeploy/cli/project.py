@@ -47,18 +47,28 @@ def _suggest_project_folder(error: ConfigError) -> ConfigError:
     missing = error.what in ("no job file", "no inventory") and not Path(FILE).exists()
     if missing and error.next and "init" in error.next:
         for parent, prefix in ((Path.cwd(), ""), (Path.cwd().parent, "../")):
-            near = next(parent.glob(f"*/{FILE}"), None)
+            folders = (file.parent for file in parent.glob(f"*/{FILE}"))
+            near = next((each for each in folders if _has_what_is_missing(each, error)), None)
             if near:
-                folder = shlex.quote(prefix + near.parent.name)
+                folder = shlex.quote(prefix + near.name)
                 error.next = f"`cd {folder}`; otherwise {error.next}"
                 return error
         last_folder = None
         with contextlib.suppress(Refused):  # raised if other users can change the state folder
             last_folder = open_run_store().newest_code_folder()
-        if last_folder and os.path.isdir(last_folder) and Path(last_folder) != Path.cwd():
+        if (
+            last_folder
+            and Path(last_folder) != Path.cwd()
+            and _has_what_is_missing(Path(last_folder), error)
+        ):
             folder = shlex.quote(str(last_folder))
             error.next = f"`cd {folder}` (the folder of the last run); otherwise {error.next}"
     return error
+
+
+def _has_what_is_missing(folder: Path, error: ConfigError) -> bool:
+    """Return True if the folder has what the error misses: the job file, or inventories."""
+    return (folder / (FILE if error.what == "no job file" else "inventories")).exists()
 
 
 def load_job_if_any(flags: CommonFlags) -> Job | None:

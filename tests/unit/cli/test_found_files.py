@@ -130,6 +130,16 @@ def test_error_in_project_without_inventory_names_no_folder(project: Operator) -
     assert "`cd " not in project.refused("launch", code=2)["next"]
 
 
+def test_error_without_inventory_names_no_project_that_has_none(project: Operator) -> None:
+    project.cwd = project.home / "notes"
+    project.cwd.mkdir()
+    assert project.refused("inventory", code=2)["next"].startswith("`cd ../project`; otherwise ")
+    (project.home / "project/inventories/hosts.yaml").unlink()
+    (project.home / "project/inventories").rmdir()
+    assert "`cd " not in project.refused("inventory", code=2)["next"]
+    assert "`cd " in project.refused("launch", code=2)["next"]
+
+
 def test_second_job_file_is_named(project: Operator) -> None:
     project.cwd = project.home / "project"
     project.write("project/tfdeploy.yml", JOB)
