@@ -86,7 +86,9 @@ def hosts_mapping(hosts: Iterable[Node]) -> Node:
         name = f"{address}-{port.text if port else 22}" if count[address] > 1 else address
         name = _NOT_IN_NAMES.sub("-", name).strip("-")
         if name in named:
-            raise host.error(f"{name} is named twice", "name it once")
+            raise host.error(
+                f"{address}{f':{port.text}' if port else ''} is named twice", "name it once"
+            )
         named[name] = host
     file = hosts[0].file if hosts else "-i"
     top = Node("mapping", file, 0, setting_names={"address": "HOST"})

@@ -142,6 +142,12 @@ def test_wrong_port_or_user_in_list_of_hosts_is_refused(text: str) -> None:
     assert failure.value.next == "write it as ml@192.0.2.10:2200"
 
 
+def test_host_that_is_listed_twice_is_named_as_written() -> None:
+    for text, host in (("n1,n1", "n1"), ("n1:24,n1:24", "n1:24")):
+        with pytest.raises(ConfigError, match=f"^{host} is named twice"):
+            read_list(text)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
