@@ -539,32 +539,26 @@ def test_session_and_rsync_agree_on_ssh_settings_and_refuse_unknown_keys(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("kind", ["keys", "others", "krl", "other-krl", "garbage", "missing"])
 def test_session_and_rsync_refuse_revoked_host_keys(
-    shown: Shown, tmp_path: Path, configured: Callable[[str], None]
+    shown: Shown, tmp_path: Path, configured: Callable[[str], None], kind: str
 ) -> None:
     host = shown.hosts["all"].host
-    known, lists = (
-        tmp_path / "known",
-        {
-            name: tmp_path / name
-            for name in ("keys", "others", "krl", "other-krl", "garbage", "missing")
-        },
-    )
+    known, revoked = tmp_path / "known", tmp_path / kind
     known.write_bytes(lines_of("{at} {ed25519}", shown, host.port))
-    lists["keys"].write_text(f"# gone\n\n{shown.keys['rsa']}\n {shown.keys['ed25519']} me\n")
-    lists["others"].write_text(f"{shown.keys['rsa']}\n")
-    lists["garbage"].write_text("no key\n")
-    for name, key in (("krl", "ed25519"), ("other-krl", "rsa")):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-k", "-f", str(lists[name]), str(shown.folder / f"{key}.pub")],
-            check=True,
-        )
-    for name, path in lists.items():
-        configured(f"  RevokedHostKeys {path}")
-        target_host = replace(host, known_hosts=str(known))
-        state = "known" if "other" in name else "revoked"
-        assert (session_report(target_host)[0], ssh_report(rsync_s_ssh(resolve(target_host)))) == (
-            state,
-            state,
-        ), name
-        assert str(path) in session_report(target_host)[1] or state == "known"
+    text = {
+        "keys": f"# gone\n\n{shown.keys['rsa']}\n {shown.keys['ed25519']} me\n",
+        "others": f"{shown.keys['rsa']}\n",
+        "garbage": "no key\n",
+    }.get(kind)
+    if text is not None:
+        revoked.write_text(text)
+    elif kind != "missing":
+        key = shown.folder / ("rsa.pub" if kind == "other-krl" else "ed25519.pub")
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(revoked), str(key)], check=True)
+    configured(f"  RevokedHostKeys {revoked}")
+    target_host = replace(host, known_hosts=str(known))
+    state = "known" if "other" in kind else "revoked"
+    found, message = session_report(target_host)
+    assert (found, ssh_report(rsync_s_ssh(resolve(target_host)))) == (state, state)
+    assert str(revoked) in message or state == "known"
