@@ -39,7 +39,7 @@ _FLAGS_OF_OTHERS = {
 # An unknown argument such as `steps=50` is probably a setting for the program: Hydra takes settings
 # without dashes, and Helm takes them after `--set`.
 _SETTING = re.compile(r"[A-Za-z_]\w*=")
-_VERBS_WITH_COMMAND = ("exec", "launch")
+_VERBS_WITH_COMMAND = ("exec", "launch", "ssh")
 
 
 class Parser(argparse.ArgumentParser):

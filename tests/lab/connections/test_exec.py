@@ -4,13 +4,17 @@ for each host.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host, set_inventory
 from support.stopwatch import Stopwatch
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 PARTS = ("exit_code", "stdout", "stderr", "seconds", "error")
@@ -108,3 +112,20 @@ def test_nothing_is_left_on_the_host_by_an_exec(operator: Tfdeploy) -> None:
     on_host(operator.lab, "n1", "rm -rf ~/tfdeploy")
     operator.run("exec", "--limit", "n1", "--", "true", exit_code=0)
     assert on_host(operator.lab, "n1", "ls -A ~/tfdeploy 2>/dev/null || true") == ""
+
+
+def test_interrupted_exec_says_that_the_command_may_go_on(
+    operator: Tfdeploy, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    process = operator.start("exec", "--limit", "n1", "--", f"touch {started}; exec sleep 20")
+    wait_for(started.exists, 20, "the command runs")
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "the command may still run on the hosts\n" in printed
+
+
+def test_command_without_dashes_is_shown_with_them(operator: Tfdeploy) -> None:
+    done = operator.run("ssh", "n1", "df", "/", exit_code=2)
+    assert "tfdeploy ssh n1 -- df /" in done.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.exec import Flags
 from tfdeploy.cli.fleet import open_fleet, start_early_connections
 from tfdeploy.cli.messages import print_next_commands
-from tfdeploy.cli.output import print_json
+from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_selected_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst_exit_code
 from tfdeploy.model.output.rows import ExecRow
@@ -26,9 +26,13 @@ def run(flags: Flags) -> int:
     start_early_connections(inventory.hosts)
     argv = flags.after_dashes  # a single element is a script for `sh -c`
     with open_fleet(flags) as fleet:
-        results = fleet.each(
-            inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)
-        )
+        try:
+            results = fleet.each(
+                inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)
+            )
+        except KeyboardInterrupt:
+            print_message("the command may still run on the hosts")
+            raise
     rows = [_make_row(host, result) for host, result in results.items()]
     ok = all(row["exit_code"] == 0 for row in rows)
     if flags.json:
