@@ -126,6 +126,7 @@ def test_arguments_of_rsync_cannot_become_options() -> None:
         (12, b"rsync: connection unexpectedly closed (0 bytes)\n", HostUnreachable, "broke off"),
         (30, b"timeout\n", HostUnreachable, "broke off"),
         (23, b"rsync: \x1b[31mopendir failed\n", HostFailed, "ended with 23"),
+        (23, b"rsync: failed to open: Permission denied (13)\n", HostFailed, "failed to open"),
         (1, b"rsync: --foo: unknown option\n", Refused, "incompatible"),
     ],
 )

@@ -107,7 +107,7 @@ def explain(
             where=host,
             next=f"`chmod 600 {shlex.quote(key)}`",
         )
-    if b"Permission denied (" in stderr:
+    if re.search(rb"Permission denied \((?!13\))", stderr):  # (13) is from rsync, about a file
         return HostUnreachable(
             f"ssh cannot log in: {line}", where=host, next="check `user:` and `identity_file:`"
         )
