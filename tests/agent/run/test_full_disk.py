@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agent.cluster import NewCluster
+from support.agent.cluster import NewClient, NewCluster
 from support.needs import require
 from tfdeploy.agent.host import atomic, reserved_space
 from tfdeploy.agent.run import folder, unwritten_ends
@@ -148,6 +148,21 @@ def test_a_pid_is_looked_at_before_it_is_believed(
     assert run_status.task_status(paths, "worker:0").outcome == "killed"
 
 
+@pytest.mark.parametrize("exhausted", ["blocks", "inodes"])
+def test_a_job_can_be_locked_and_so_cleaned_on_a_full_disk(
+    small_disk: Path, serve: NewClient, exhausted: str
+) -> None:
+    client = serve(at=small_disk)
+    lock = {"job": "job", "operation": "clean", "holder": {"user": "ann"}, "wait_s": 0}
+    fences = [client.call("lock", **lock)["value"]["fence"]]
+    client.call("unlock", job="job")
+    filled(small_disk) if exhausted == "blocks" else filled_with_files(small_disk)
+    for _ in range(3):
+        fences.append(client.call("lock", **lock)["value"]["fence"])
+        client.call("unlock", job="job")
+    assert fences == sorted(set(fences))
+
+
 # --- the reserved space
 
 
@@ -155,6 +170,12 @@ def filled(disk: Path) -> None:
     with pytest.raises(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
+
+
+def filled_with_files(disk: Path) -> None:
+    with pytest.raises(OSError):
+        for number in range(1000):
+            (disk / f"file{number}").touch()
 
 
 def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(

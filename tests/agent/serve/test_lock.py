@@ -309,7 +309,7 @@ def test_no_number_comes_twice_also_where_the_file_was_lost(
         client = serve()
         seen.append(taken(client))
         client.close()
-        (file,) = Path(layout.job_dir(str(tmp_path), "job"), "fences").iterdir()
+        (file,) = Path(layout.job_dir(str(tmp_path), "job"), "fences").glob("*.lock")
         if damage == "remove":
             file.unlink()
         elif damage:
@@ -321,6 +321,7 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "locks" / "here.lock")
+    os.makedirs(os.path.dirname(serve_lock.fencing_number_path(path)))
     serve_lock.advance_fencing_number(path, HOLDER)
     before = serve_lock.read_fencing_number(path)
     monkeypatch.setattr(serve_lock.time, "time", lambda: 1.0)

@@ -12,7 +12,7 @@ import errno
 import os
 
 from tfdeploy.agent import json_text
-from tfdeploy.agent.annotations import Any, Optional
+from tfdeploy.agent.annotations import Any, Callable, Optional
 from tfdeploy.agent.host import atomic
 
 ROOM = ".room"
@@ -48,14 +48,31 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 
 def append_line(path: str, obj: Any, *, after_torn_line: bool = False) -> None:
-    """Append a line as atomic.append_line does. If the disk is full, the reserve of the journal is
-    removed to make space; this is possible only once. Raises OSError."""
+    """Append a line as atomic.append_line does, if necessary in the space of the journal's reserve.
+    Raises OSError."""
+    _use_reserve(path, lambda: atomic.append_line(path, obj, after_torn_line=after_torn_line))
+
+
+def write_and_reserve(path: str, write: Callable[[], object]) -> None:
+    """Call `write`, if necessary in the space of the reserve of `path`. Then create this reserve if
+    it is missing and the disk has space for it. Raises OSError if `write` does."""
+    _use_reserve(path, write)
     try:
-        atomic.append_line(path, obj, after_torn_line=after_torn_line)
+        if not os.path.exists(path + ROOM):
+            create_reserve(path, JOURNAL_BYTES)
+    except OSError:
+        pass
+
+
+def _use_reserve(path: str, write: Callable[[], object]) -> None:
+    """Call `write`. If the disk is full, remove the reserve of `path` to make space, and call it
+    again; this is possible only once. Raises OSError."""
+    try:
+        write()
     except OSError as error:
         if error.errno not in FULL or not _remove_reserve(path):
             raise
-        atomic.append_line(path, obj, after_torn_line=after_torn_line)
+        write()
 
 
 def _remove_reserve(path: str) -> bool:

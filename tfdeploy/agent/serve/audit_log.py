@@ -21,7 +21,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.call import Call
 from tfdeploy.agent.errors import VerbError, is_safe_name
 from tfdeploy.agent.host import reserved_space, user_name
-from tfdeploy.agent.host.atomic import read_start
+from tfdeploy.agent.host.atomic import append_line, read_start
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import check_owners
 
@@ -32,7 +32,6 @@ MOST_BYTES = 1 << 20  # size in bytes at which the log is renamed
 LOCK_S = 10.0  # how long to wait for the log's lock
 _MOST_TEXT = 200  # greatest length of one value in an entry, in characters
 _MOST_SECRETS = 100  # an entry names at most this many secrets
-_ROOM_BYTES = 4096  # size of the reserve file; when the disk is full, it is removed to make room
 
 
 def record_action(call: Call, verb: str, outcome: str) -> None:
@@ -74,14 +73,9 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
             return
         # After a power cut, the log may end with an incomplete line. Then the entry begins on a new
         # line.
-        reserved_space.append_line(path, entry, after_torn_line=bool(torn_line))
-        # Create the reserve file if it is missing. When the disk is full, the removal of this file
-        # makes room for a few more entries.
-        if not os.path.exists(path + reserved_space.ROOM):
-            try:
-                reserved_space.create_reserve(path, _ROOM_BYTES)
-            except OSError:
-                pass  # the disk has no space for the reserve, but the entry itself is written
+        reserved_space.write_and_reserve(
+            path, lambda: append_line(path, entry, after_torn_line=bool(torn_line))
+        )
 
 
 def read_logs(workdir: str) -> List[bytes]:

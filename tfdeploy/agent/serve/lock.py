@@ -8,6 +8,9 @@ own, even if clones have the same hostname. The file is removed when the lock is
 A small file beside the locks stores the lock's fencing number. The number rises each time the lock
 is acquired, and stays when the session ends. If a session breaks, tfdeploy continues in a new
 session, and the number shows whether another operator has acquired the lock in between.
+
+Two reserve files beside the number make space for the lock and the number on a full disk, because
+`clean`, which frees space, needs the lock. Hosts that share the workdir share the reserves.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tfdeploy.agent import frames, json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional
 from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import atomic, reserved_space
 from tfdeploy.agent.host.atomic import list_names, read_json, write_json
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.host.private_folder import make_private_folder
@@ -197,10 +200,15 @@ class _JobLock:
 
     def acquire(self, holder: LockHolder) -> bool:
         with self._mutex:
-            if self._is_released or not self._lock.acquire(0):
-                return False
+            if not self._is_released:
+                reserved_space.write_and_reserve(
+                    _reserve_path(self._lock.path, "lock"), lambda: self._acquire(holder)
+                )
+            return self._lock.descriptor is not None
+
+    def _acquire(self, holder: LockHolder) -> None:
+        if self._lock.descriptor is not None or self._lock.acquire(0):
             self._lock.write(json_text.encode(holder))
-            return True
 
     def release(self) -> None:
         with self._mutex:
@@ -220,6 +228,7 @@ def _try_acquire(
             return True
         path = _lock_path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        make_private_folder(os.path.dirname(fencing_number_path(path)))
         job_lock = _JobLock(path)
         # The function that releases the lock is registered before the lock is acquired. So the end
         # of the session always releases the lock.
@@ -263,12 +272,18 @@ def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
     """Write a new number for the holder that has just acquired the lock. The number is at least the
     current time in milliseconds. So no number is used twice, even if the file that stores the
     number was lost."""
-    make_private_folder(os.path.dirname(fencing_number_path(lock_path)))
     fence: Fence = {
         **holder,
         "number": max(read_fencing_number(lock_path) + 1, int(time.time() * 1000)),
     }
-    write_json(fencing_number_path(lock_path), fence, durable=True)
+    reserved_space.write_and_reserve(
+        _reserve_path(lock_path, "number"),
+        lambda: write_json(fencing_number_path(lock_path), fence, durable=True),
+    )
+
+
+def _reserve_path(lock_path: str, use: str) -> str:
+    return os.path.join(os.path.dirname(fencing_number_path(lock_path)), use)
 
 
 def read_fencing_number(lock_path: str) -> int:
