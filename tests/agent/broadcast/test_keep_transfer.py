@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,3 +137,18 @@ def test_what_was_cut_short_since_it_was_listed_is_not_sent(tmp_path: Path) -> N
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(OSError, match="has become shorter"):
         keep_transfer._send_files(ours, str(tmp_path), [("model", 11, 0)])  # type: ignore[arg-type]
+
+
+def test_a_file_that_the_chief_cannot_read_does_not_delay_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(layout.keep_dir(str(tmp_path), "job", "ckpt"))
+    folder.mkdir(parents=True)
+    for name in ("model", "secret"):
+        (folder / name).write_text("x")
+    # Root may read every file, so the answer of the system is simulated.
+    monkeypatch.setattr(keep_transfer.os, "access", lambda path, _: not path.endswith("/secret"))
+    paths: Any = SimpleNamespace(workdir=str(tmp_path), job="job")
+    part: Any = SimpleNamespace(keep=["ckpt"])
+    files, links = keep_transfer._list_files(paths, part)
+    assert [path for path, _, _ in files] == ["ckpt/model"] and links == []

@@ -15,7 +15,7 @@ import time
 from functools import lru_cache
 
 from tfdeploy.agent import pieces
-from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Set, Tuple, Union
+from tfdeploy.agent.annotations import Callable, Dict, List, Set, Tuple, Union
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.pieces import Pieces
@@ -118,15 +118,12 @@ class Holdings:
                 self._changed.notify_all()
         self._notify_listeners()
 
-    def compute_leaves(self, segment: int) -> Optional[bytes]:
+    def compute_leaves(self, segment: int) -> bytes:
         """Return the leaves of a segment (the hashes of its pieces), computed from this host's
-        files. Return None if a file cannot be read."""
-        try:
-            return b"".join(
-                [pieces.hash_piece(self._files.read(piece)) for piece in self.pieces_of(segment)]
-            )
-        except OSError:
-            return None
+        files. Raises OSError."""
+        return b"".join(
+            [pieces.hash_piece(self._files.read(piece)) for piece in self.pieces_of(segment)]
+        )
 
     # --- pieces that this host has
 

@@ -154,11 +154,14 @@ def _read_message(channel: ssl.SSLSocket) -> Any:
 
 
 def _list_files(paths: RunPaths, part: wire.HostPart) -> Tuple[List[File], List[Link]]:
+    """Return the files and links of this host's `keep` folders. A file that the run's user cannot
+    read is left out: the chief cannot read it either."""
+    root = layout.keep_dir(paths.workdir, paths.job, "")
     rows = list_keep_rows(paths.workdir, paths.job, part.keep)
     files = [
         (path, size, at)
         for path, size, at, link in rows
-        if link is None and not _OF_A_WORKER.search(path)
+        if link is None and not _OF_A_WORKER.search(path) and os.access(root + path, os.R_OK)
     ]
     return files, [(path, target) for path, _, _, target in rows if target]
 

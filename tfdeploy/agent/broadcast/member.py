@@ -151,7 +151,7 @@ class Member:
             try:
                 self.holdings.root_hash(segment)
                 leaves = self.holdings.compute_leaves(segment)
-                self.holdings.accept_leaves(segment, leaves or b"", has_all_pieces=True)
+                self.holdings.accept_leaves(segment, leaves, has_all_pieces=True)
             except BroadcastEnded:
                 return
             except (WrongHash, OSError) as error:

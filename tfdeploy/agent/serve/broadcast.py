@@ -11,6 +11,7 @@ For a release and for keep folders, the call names each file. For a release, onl
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import re
@@ -218,13 +219,14 @@ def hash_segment_pieces(call: Call) -> Answer:
 
     Args: id, segment.
 
-    Raises VerbError not_begun, changed.
+    Raises VerbError not_begun, changed, permission.
     """
     holdings = _find_member(call).holdings
-    leaves = holdings.compute_leaves(_checked_index(call, "segment", holdings.cut.segment_count))
-    if leaves is None:
-        raise VerbError("changed", "a file of the source was removed or became shorter")
-    return {"leaves": leaves.hex()}
+    segment = _checked_index(call, "segment", holdings.cut.segment_count)
+    try:
+        return {"leaves": holdings.compute_leaves(segment).hex()}
+    except OSError as error:
+        raise _unreadable_source(error) from error
 
 
 def send_piece_to_control(call: Call) -> Answer:
@@ -233,7 +235,7 @@ def send_piece_to_control(call: Call) -> Answer:
 
     Args: id, segment, index.
 
-    Raises VerbError not_begun, changed.
+    Raises VerbError not_begun, changed, permission.
     """
     holdings = _find_member(call).holdings
     segment = _checked_index(call, "segment", holdings.cut.segment_count)
@@ -241,9 +243,16 @@ def send_piece_to_control(call: Call) -> Answer:
     try:
         content = holdings.read(segment, index)
     except OSError as error:
-        raise VerbError("changed", "a file of the source was removed or became shorter") from error
+        raise _unreadable_source(error) from error
     call.item({"index": index}, content)
     return {}
+
+
+def _unreadable_source(error: OSError) -> Exception:
+    """Return the error for a file of the source that cannot be read."""
+    if error.errno == errno.EACCES:
+        return error  # the answer names the file
+    return VerbError("changed", "a file of the source was removed or became shorter")
 
 
 def _checked_index(call: Call, key: str, end: int) -> int:
