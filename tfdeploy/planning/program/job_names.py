@@ -100,12 +100,14 @@ def refuse_fixed_job(job: Job, role_program: RoleProgram, names: Mapping[str, st
     """Raise Refused if the program runs as a ps but starts servers of another job only, or if it
     runs as a worker but starts servers of the ps only.
 
-    `names`: the result of `role_names`.
+    A program that does not name the job of the ps is accepted, because it needs no ps. `names`: the
+    result of `role_names`.
     """
     fixed, where = servers.only_server_job(role_program.program)
-    is_ps = fixed == names.get("ps", "ps")
-    wrong = [role for role in role_program.roles if (role == "ps") != is_ps]
-    if fixed and wrong and "ps" in rules_of(job.mode).usable_roles:
+    ps = names.get("ps", "ps")
+    wrong = [role for role in role_program.roles if (role == "ps") != (fixed == ps)]
+    needs_ps = role_program.program.has_string_constant(ps)
+    if fixed and wrong and needs_ps and "ps" in rules_of(job.mode).usable_roles:
         raise Refused(
             f"every server that the program starts is of the job {fixed}, and the program would "
             f"also run as {wrong[0]}",

@@ -222,7 +222,8 @@ def serving(name: str) -> str:
     ("train", "own", "is_refused"),
     [
         (serving('"ps"'), {}, True),
-        (serving('"worker"'), {}, True),
+        ('cluster = {"ps": a, "worker": b}\n' + serving('"worker"'), {}, True),
+        (serving('"worker"'), {}, False),
         (serving('"worker"'), {"ps": "ps.py"}, False),
         (serving('"worker"'), {"ps": "ps.py", "worker": "ps.py"}, True),
         (serving("FLAGS.job_name"), {}, False),
