@@ -111,7 +111,6 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     # If each program serves one job only, the ps gets a command of its own.
     is_worker = program.server_job not in ("", "ps") and "ps" in rules_of(mode).usable_roles
     of_ps = (each.command for each in programs if is_worker and each.server_job == "ps")
-
     ps_command = next(of_ps, ())
 
     def read_command(line: str) -> str:

@@ -24,7 +24,7 @@ from tfdeploy.planning.source.expressions import elements, literal_text, target_
 from tfdeploy.planning.source.parsed_file import enclosing_nodes, place_of, subtree
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
-from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
+from tfdeploy.runtime.job_synonyms import map_jobs_to_roles, role_of_name
 
 MASTER = "master"
 _CHIEFS = (MASTER, "chief")
@@ -100,14 +100,15 @@ def refuse_fixed_job(job: Job, role_program: RoleProgram, names: Mapping[str, st
     """Raise Refused if the program runs as a ps but starts servers of another job only, or if it
     runs as a worker but starts servers of the ps only.
 
-    A program that does not name the job of the ps is accepted, because it needs no ps. `names`: the
-    result of `role_names`.
+    Nothing is refused if the role of the servers' job is unknown, or if a worker does not name the
+    job of the ps, because it needs no ps. `names`: the result of `role_names`.
     """
     fixed, where = servers.only_server_job(role_program.program)
-    ps = names.get("ps", "ps")
-    wrong = [role for role in role_program.roles if (role == "ps") != (fixed == ps)]
-    needs_ps = role_program.program.has_string_constant(ps)
-    if fixed and wrong and needs_ps and "ps" in rules_of(job.mode).usable_roles:
+    meant = {name: role for role, name in names.items()}.get(fixed) or role_of_name(fixed)
+    wrong = [role for role in role_program.roles if (role == "ps") != (meant == "ps")]
+    if meant != "ps" and not role_program.program.has_string_constant(names.get("ps", "ps")):
+        return
+    if meant and wrong and "ps" in rules_of(job.mode).usable_roles:
         raise Refused(
             f"every server that the program starts is of the job {fixed}, and the program would "
             f"also run as {wrong[0]}",

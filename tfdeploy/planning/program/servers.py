@@ -18,6 +18,7 @@ from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.parsed_file import place_of
+from tfdeploy.planning.source.reached import certainly_reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -112,12 +113,18 @@ def client_job_name(program: Program) -> str:
 
 
 def only_server_job(program: Program) -> tuple[str, str]:
-    """Return (job name, "ps.py:12") if all servers that the program starts have this job name.
+    """Return (job name, "ps.py:12") if every run starts all servers and they have this job name.
 
-    Returns ("", "") if the program starts no server, or if flags or TF_CONFIG give a job name.
+    Returns ("", "") if the program starts no server, or if a job name is not literal. The result is
+    the same if a server may be left out, as after `if job_name == "ps":`: other tasks may need no
+    server, or tf.estimator may start it.
     """
     place_by_job = {
-        literal_text(argument(call, "job_name", 1)) or "": place_of(call)
+        (
+            id(call) in certainly_reached(program, has_workers=False).nodes
+            and literal_text(argument(call, "job_name", 1))
+        )
+        or "": place_of(call)
         for call in program.find(ast.Call)
         if last_name(call.func) == "Server"
     }

@@ -228,6 +228,11 @@ def serving(name: str) -> str:
         (serving('"worker"'), {"ps": "ps.py", "worker": "ps.py"}, True),
         (serving("FLAGS.job_name"), {}, False),
         (serving('"ps"') + "\n" + serving('"worker"').split("\n")[1], {}, False),
+        # The worker may need no server, and tf.estimator starts its own.
+        (serving('"ps"').replace("\n", "\nif kind == 'ps': "), {}, False),
+        (serving('"ps"').replace("\n", "\ndef never_called(): "), {}, False),
+        (serving('"parameters"'), {"worker": "worker.py"}, False),
+        (serving('"variables"'), {"worker": "worker.py"}, False),
     ],
 )
 def test_role_whose_program_serves_only_another_job_is_refused(
@@ -235,7 +240,7 @@ def test_role_whose_program_serves_only_another_job_is_refused(
 ) -> None:
     roles = {role: RoleRule(command=("python", path)) for role, path in own.items()}
     job = replace(job, command=("python", "train.py"), roles=roles)
-    sources = {"train.py": train, "ps.py": serving('"ps"')}
+    sources = {"train.py": train, "ps.py": serving('"ps"'), "worker.py": serving('"worker"')}
     program = source.read_program(job.command, sources)
     groups = group_by_program(job, program, ("ps", "worker"), sources)
     with pytest.raises(Refused, match="every server") if is_refused else nullcontext():
