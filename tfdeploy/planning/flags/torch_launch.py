@@ -111,19 +111,21 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
     Without these flags, each rank of such a program may train alone, and no error would show this.
     """
     defined = {flag.dest: flag for flag in flag_definitions.defined_flags(program)}
-    for flag in defined.values():
-        # In the programs of OpenMMLab, --launcher says whether to read the variables.
-        if (
-            flag.default == "none"
-            and "pytorch" in flag.choices
-            and not flag_definitions.is_in_command(flag, command)
-        ):
-            return (
-                f"{flag.where} reads these variables only with `{flag.spelling}=pytorch`: "
-                "write it into the command"
-            )
+    # In the programs of OpenMMLab, --launcher says whether to read the variables.
+    flag = defined.get("launcher")
+    if (
+        flag
+        and flag.default == "none"
+        and "pytorch" in flag.choices
+        and not flag_definitions.is_in_command(flag, command)
+    ):
+        return (
+            f"{flag.where} reads these variables only with `{flag.spelling}=pytorch`: "
+            "write it into the command"
+        )
     for call in program.find(ast.Call):
-        if not f".{dotted_name(call.func)}".endswith(_MEETINGS):
+        # torchrun numbers the processes that it starts, so {rank} is not the rank of a process.
+        if launcher_name(command) or not f".{dotted_name(call.func)}".endswith(_MEETINGS):
             continue
         taken = {
             name: defined[dest]

@@ -30,8 +30,8 @@ JAX = (
 )
 
 
-def note(text: str, *words: str) -> str | None:
-    command = ("python", "train.py", *words)
+def note(text: str, *words: str, before: tuple[str, ...] = ("python",)) -> str | None:
+    command = (*before, "train.py", *words)
     return torch_launch.rank_flags_note(source.read_program(command, {"train.py": text}), command)
 
 
@@ -84,3 +84,8 @@ def test_launcher_that_the_command_does_not_choose_gives_note() -> None:
     )
     assert str(note(text)).startswith("train.py:3 reads these variables only with `--launcher=py")
     assert note(text, "--launcher", "pytorch") is None
+    assert note(text.replace("launcher", "profiler")) is None
+
+
+def test_launcher_that_numbers_the_processes_gives_no_note() -> None:
+    assert note(IMAGENET, before=("torchrun", "--node_rank={rank}", "--nproc_per_node=4")) is None
