@@ -13,6 +13,7 @@ from tfdeploy import config
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store, remember_inventory
 from tfdeploy.config.foreign.setting_names import SETTING, translate_settings
+from tfdeploy.config.inventory import FOLDER
 from tfdeploy.config.job import FILE
 from tfdeploy.errors import ConfigError, Refused, TfdeployError, UsageError
 from tfdeploy.machine.ownership import find_tamper_risk
@@ -67,8 +68,10 @@ def _suggest_project_folder(error: ConfigError) -> ConfigError:
 
 
 def _has_what_is_missing(folder: Path, error: ConfigError) -> bool:
-    """Return True if the folder has what the error misses: the job file, or inventories."""
-    return (folder / (FILE if error.what == "no job file" else "inventories")).exists()
+    """Return True if the folder has what is missing according to the error: the job file, or a
+    folder of inventories. Return False if the folder cannot be read."""
+    # Unlike Path.exists, os.path.exists raises no error for a folder of another user.
+    return os.path.exists(folder / (FILE if error.what == "no job file" else FOLDER))
 
 
 def load_job_if_any(flags: CommonFlags) -> Job | None:

@@ -116,6 +116,8 @@ def test_error_outside_project_names_folder_of_last_run_first(project: Operator)
         assert error["next"].endswith("with `tfdeploy init`")
     (project.home / run / "code").unlink()
     assert "last run" not in project.refused("launch", code=2)["next"]
+    project.write(f"{run}/code", "/" + "x" * 300)  # a folder that cannot be examined
+    assert "last run" not in project.refused("launch", code=2)["next"]
 
 
 def test_error_beside_project_names_its_folder(project: Operator) -> None:
