@@ -14,6 +14,7 @@ import threading
 import zlib
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from support.agent.certificates import make_certs
 from support.agent.cluster import NewCluster
 from support.waiting import wait_for
 from tfdeploy.agent import bitmap, listing, pieces, wire
+from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.call import Call, SessionContext
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
@@ -236,7 +238,7 @@ def test_releases_and_data(host: SessionContext, tmp_path: Path) -> None:
     asked(host, "data.losing", job="j", name="digits", digest="")
 
 
-def test_a_broadcast(host: SessionContext, tmp_path: Path) -> None:
+def test_a_broadcast(host: SessionContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "shard").write_bytes(b"1234")
@@ -259,6 +261,12 @@ def test_a_broadcast(host: SessionContext, tmp_path: Path) -> None:
     asked(host, "broadcast.put", b"1234", id="b", segment=0, index=0)
     assert asked(host, "broadcast.sums", id="b", segment=0) == {"leaves": leaf.hex()}
     asked(host, "broadcast.read", id="b", segment=0, index=0)
+    for error, code in ((PermissionError(13, "", "shard"), "permission"), (OSError(), "changed")):
+        for verb, method in (("broadcast.sums", "compute_leaves"), ("broadcast.read", "read")):
+            with monkeypatch.context() as patched, pytest.raises((OSError, VerbError)) as caught:
+                patched.setattr(Holdings, method, Mock(side_effect=error))
+                asked(host, verb, id="b", segment=0, index=0)
+            assert failure_answer(caught.value)["code"] == code
     refused = ["n2", "unreached", "[Errno 111] Connection refused"]
     listener.cancel_once({"have": 4}, {"failed": refused})
     assert "port" in listener.items[0]

@@ -11,7 +11,6 @@ For a release and for keep folders, the call names each file. For a release, onl
 
 from __future__ import annotations
 
-import errno
 import os
 import queue
 import re
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 REPORT_S = 0.5  # shortest time between two progress items
 POLL_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
+_SOURCE_CHANGED = "a file of the source was removed or became shorter"
 # Id of a broadcast -> this session's membership in that broadcast.
 _members: Dict[str, Member] = {}
 # Id of a broadcast -> (listing of the files that this session can send as a source, the folder that
@@ -225,8 +225,10 @@ def hash_segment_pieces(call: Call) -> Answer:
     segment = _checked_index(call, "segment", holdings.cut.segment_count)
     try:
         return {"leaves": holdings.compute_leaves(segment).hex()}
+    except PermissionError:  # the answer names the file
+        raise
     except OSError as error:
-        raise _unreadable_source(error) from error
+        raise VerbError("changed", _SOURCE_CHANGED) from error
 
 
 def send_piece_to_control(call: Call) -> Answer:
@@ -242,17 +244,12 @@ def send_piece_to_control(call: Call) -> Answer:
     index = _checked_index(call, "index", holdings.cut.count_pieces(segment))
     try:
         content = holdings.read(segment, index)
+    except PermissionError:  # the answer names the file
+        raise
     except OSError as error:
-        raise _unreadable_source(error) from error
+        raise VerbError("changed", _SOURCE_CHANGED) from error
     call.item({"index": index}, content)
     return {}
-
-
-def _unreadable_source(error: OSError) -> Exception:
-    """Return the error for a file of the source that cannot be read."""
-    if error.errno == errno.EACCES:
-        return error  # the answer names the file
-    return VerbError("changed", "a file of the source was removed or became shorter")
 
 
 def _checked_index(call: Call, key: str, end: int) -> int:
