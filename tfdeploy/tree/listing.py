@@ -18,12 +18,13 @@ from pathlib import Path
 from tfdeploy.errors import Refused
 
 IGNORE_FILE = ".tfdeployignore"
+# A path with one of these steps is no code: git's data, a path out of the folder, and caches.
 # `tfdeploy init` writes schemas for editors into .tfdeploy.
-_CACHE_NAMES = """
-    __pycache__ .mypy_cache .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints .tox .nox
-    .DS_Store .tfdeploy
+_NO_CODE_NAMES = """
+    .git .. __pycache__ .mypy_cache .pytest_cache .ruff_cache .hypothesis .ipynb_checkpoints .tox
+    .nox .DS_Store .tfdeploy
 """
-CACHES = frozenset(_CACHE_NAMES.split())
+_NO_CODE = frozenset(_NO_CODE_NAMES.split())
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")
 # These variables are removed before git is started, because they would make git use another
 # repository than that of the folder.
@@ -225,11 +226,7 @@ def _is_left_out(path: str, left_out: set[str]) -> bool:
     would lead to a file outside the folder.
     """
     steps = path.split("/")
-    if (
-        steps[-1] == IGNORE_FILE
-        or not {".git", ".."}.isdisjoint(steps)
-        or not CACHES.isdisjoint(steps)
-    ):
+    if steps[-1] == IGNORE_FILE or not _NO_CODE.isdisjoint(steps):
         return True
     return bool(left_out) and any(
         "/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1)
