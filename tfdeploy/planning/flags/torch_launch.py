@@ -132,7 +132,8 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
             for name in _MEETING_ARGUMENTS
             if (dest := last_name(argument(call, name))) in defined
         }
-        # A program with both ways, such as ImageNet's example, reads the variables for env:// only.
+        # A program that can use flags or variables, such as PyTorch's ImageNet example, reads the
+        # variables only if the address flag is env://. So another default means that it uses flags.
         elsewhere = any(flag.default.startswith(("tcp:", "file:")) for flag in taken.values())
         by_variables = program.has_string_constant("RANK") and not elsewhere
         given = any(
