@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
 
 from support.dashboard_scenes import PLAN, plan_of
 from tfdeploy.model.answers.samples import TaskSample
@@ -22,6 +24,7 @@ from tfdeploy.model.report.compare import (
     lines_of_files,
     select_comparable,
 )
+from tfdeploy.planning.cluster import ranks
 
 ONE = ComparedRun(plan=replace(PLAN, run="a"), started=1000.0)
 
@@ -57,14 +60,22 @@ def test_variables_of_job_are_compared_and_those_of_plan_are_not() -> None:
             ONE, plan=replace(PLAN, tasks=tuple(replace(task, env=env) for task in PLAN.tasks))
         )
 
+    seat: Any = SimpleNamespace(host="n", task="worker:0", index=0)
+    layout: Any = SimpleNamespace(
+        seats=[seat],
+        seats_on=lambda _: [seat],
+        address_by_host={"n": "n"},
+        port_by_task={"worker:0": 1},
+    )
+    of_ranks = ranks.rank_variables(layout, seat, "digits-1")
     first, second = (
-        with_env({"A": "1", "TF_CONFIG": "x", "TORCHELASTIC_RUN_ID": "digits-1"}),
+        with_env({"A": "1", "TF_CONFIG": "x", **of_ranks}),
         with_env(
             {
                 "A": "2",
                 "TF_CONFIG": "y",
-                "TORCHELASTIC_RUN_ID": "digits-2",
                 "TFDEPLOY_TASK_HOST": "n",
+                **dict.fromkeys(of_ranks, "other"),
             }
         ),
     )
