@@ -38,8 +38,9 @@ class TfdeployError(Exception):
 
     def __str__(self) -> str:
         """Return `what` without control characters, which it may have from a host or a program: a
-        traceback or a notebook prints this text as it is."""
-        return "".join(char for char in self.what if char.isprintable() or char == "\n")
+        traceback or a notebook prints this text as it is. Line breaks, tabs and blanks of other
+        scripts stay, because they separate words."""
+        return "".join(char for char in self.what if char.isprintable() or char in "\n\t\xa0\u3000")
 
     def as_json(self) -> Dict[str, Any]:
         """Return the JSON form that docs/error-codes.md describes.

@@ -236,3 +236,4 @@ def test_text_of_error_has_no_control_characters() -> None:
     error = RunFailed("worker:0 failed: \x1b]0;title\x07no\nits last lines:\u202e", where="n1")
     assert str(error) == "worker:0 failed: ]0;titleno\nits last lines:"
     assert error.what.endswith("\u202e")
+    assert str(RunFailed("a\tb\u3000c\xa0d")) == "a\tb\u3000c\xa0d"
