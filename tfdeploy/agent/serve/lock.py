@@ -276,6 +276,8 @@ def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
         **holder,
         "number": max(read_fencing_number(lock_path) + 1, int(time.time() * 1000)),
     }
+    # `clean --everything` may have removed the folder while this operation waited for the lock.
+    make_private_folder(os.path.dirname(fencing_number_path(lock_path)))
     reserved_space.write_and_reserve(
         _reserve_path(lock_path, "number"),
         lambda: write_json(fencing_number_path(lock_path), fence, durable=True),

@@ -8,6 +8,7 @@ replaces the written clusters by the planned cluster.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -219,6 +220,7 @@ def _python2_problems(
 
 def _python3_command(what: str, file: str) -> str:
     """Return the command that corrects a file for Python 3. 2to3 leaves tabs as they are."""
+    file = shlex.quote(file)
     if what == python2.TABS:
-        return f"`expand -i {file} > {file}.new && mv {file}.new {file}`"
+        return f"`expand -i {file} > expanded.py && mv expanded.py {file}`"
     return f"2to3 -w {file}"

@@ -135,7 +135,7 @@ def test_job_may_set_compat():
         ("raise ValueError, 'no'", "train.py:1", "2to3 -w train.py"),
         ("if 1 <> 2:\n    pass", "train.py:1", "2to3 -w train.py"),
         ("import model\n", "model.py:1", "2to3 -w model.py"),
-        ("if 1:\n        a = 1\n\tb = 2\n", "train.py:3", "`expand -i train.py > train.py.new"),
+        ("if 1:\n        a = 1\n\tb = 2\n", "train.py:3", "`expand -i train.py > expanded.py && "),
     ],
 )
 def test_unavailable_name_is_refused_with_line_and_replacement(text, where, instead):
