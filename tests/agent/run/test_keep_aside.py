@@ -28,14 +28,15 @@ OLD = {"ck/checkpoint": "old", "deep/logs/a": "old"}
 
 
 def kept(workdir: str | Path) -> dict[str, str]:
-    """Return {path in the `keep` folder: content}. A file that is moved during the call is left
-    out.
+    """Return {path in the `keep` folder: content}. A file or folder that is moved during the call
+    is left out. (Path.rglob raises an error then.)
     """
     root = Path(workdir, "digits", "keep")
     texts: dict[str, str] = {}
-    for path in sorted(root.rglob("*")):
-        with suppress(FileNotFoundError, IsADirectoryError):
-            texts[str(path.relative_to(root))] = path.read_text().strip()
+    for folder, _, names in os.walk(root):
+        for path in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):
+                texts[str(path.relative_to(root))] = path.read_text().strip()
     return texts
 
 
