@@ -123,9 +123,10 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
             f"{flag.where} reads these variables only with `{flag.spelling}=pytorch`: "
             "write it into the command"
         )
+    if launcher_name(command):
+        return None  # torchrun numbers the processes that it starts: {rank} is no process's rank
     for call in program.find(ast.Call):
-        # torchrun numbers the processes that it starts, so {rank} is not the rank of a process.
-        if launcher_name(command) or not f".{dotted_name(call.func)}".endswith(_MEETINGS):
+        if not f".{dotted_name(call.func)}".endswith(_MEETINGS):
             continue
         taken = {
             name: defined[dest]

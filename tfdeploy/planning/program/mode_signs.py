@@ -68,9 +68,9 @@ _TRAINERS = re.compile(r"\bTrainer(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))")
 _FIXED_HOST = re.compile(
     r"""(?:MASTER_ADDR["']\] *= *["']|init_method *= *f?["']tcp://)([\w.-]+)"""
 )
-# Finds a placeholder that describes the cluster or the task, and not a data set or a `keep` folder.
 # The body of such a node may not run, or not for each task.
 _BRANCHES = (ast.If, ast.IfExp, ast.Match, ast.FunctionDef, ast.Lambda)
+# Finds a placeholder that describes the cluster or the task, and not a data set or a `keep` folder.
 _CLUSTER_PLACEHOLDER = re.compile(r"\{(?!data\.|keep\.)")
 # {environment variable of a task: the modes that set it}.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {

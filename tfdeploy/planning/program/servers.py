@@ -119,16 +119,11 @@ def only_server_job(program: Program) -> tuple[str, str]:
     the same if a server may be left out, as after `if job_name == "ps":`: other tasks may need no
     server, or tf.estimator may start it.
     """
-    place_by_job = {
-        (
-            id(call) in certainly_reached(program, has_workers=False).nodes
-            and literal_text(argument(call, "job_name", 1))
-        )
-        or "": place_of(call)
-        for call in program.find(ast.Call)
-        if last_name(call.func) == "Server"
-    }
-    return place_by_job.popitem() if len(place_by_job) == 1 and "" not in place_by_job else ("", "")
+    calls = [call for call in program.find(ast.Call) if last_name(call.func) == "Server"]
+    certain = certainly_reached(program, has_workers=False).nodes
+    jobs = {literal_text(argument(call, "job_name", 1)) for call in calls if id(call) in certain}
+    job = jobs.pop() if len(jobs) == 1 and all(id(call) in certain for call in calls) else None
+    return (job, place_of(calls[0])) if job else ("", "")
 
 
 def _job_names_in_program(program: Program) -> set[str]:

@@ -371,8 +371,7 @@ def test_name_without_file_may_be_host() -> None:
 
 def test_listed_ipv6_address_needs_brackets_only_before_port() -> None:
     inventory = read_list("::1,ml@2001:db8::5,[2001:db8::6]:2200")
-    found = [(host.address, host.user, host.port) for host in inventory.hosts]
-    assert found == [
+    assert [(host.address, host.user, host.port) for host in inventory.hosts] == [
         ("::1", None, None),
         ("2001:db8::5", "ml", None),
         ("2001:db8::6", None, 2200),

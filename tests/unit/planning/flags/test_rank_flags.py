@@ -30,7 +30,7 @@ JAX = (
 )
 
 
-def note(text: str, *words: str, before: tuple[str, ...] = ("python",)) -> str | None:
+def rank_note(text: str, *words: str, before: tuple[str, ...] = ("python",)) -> str | None:
     command = (*before, "train.py", *words)
     return torch_launch.rank_flags_note(source.read_program(command, {"train.py": text}), command)
 
@@ -51,7 +51,7 @@ def note(text: str, *words: str, before: tuple[str, ...] = ("python",)) -> str |
     ],
 )
 def test_program_that_takes_rank_from_flags_gives_note(text: str, words: str) -> None:
-    assert f"write {words} into the command" in str(note(text))
+    assert f"write {words} into the command" in str(rank_note(text))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_program_that_takes_rank_from_flags_gives_note(text: str, words: str) ->
 def test_program_that_reads_variables_or_has_its_flags_gives_no_note(
     text: str, words: tuple[str, ...]
 ) -> None:
-    assert note(text, *words) is None
+    assert rank_note(text, *words) is None
 
 
 def test_launcher_that_the_command_does_not_choose_gives_note() -> None:
@@ -82,10 +82,14 @@ def test_launcher_that_the_command_does_not_choose_gives_note() -> None:
         "import argparse\np = argparse.ArgumentParser()\n"
         "p.add_argument('--launcher', choices=['none', 'pytorch', 'slurm'], default='none')\n"
     )
-    assert str(note(text)).startswith("train.py:3 reads these variables only with `--launcher=py")
-    assert note(text, "--launcher", "pytorch") is None
-    assert note(text.replace("launcher", "profiler")) is None
+    assert str(rank_note(text)).startswith(
+        "train.py:3 reads these variables only with `--launcher=py"
+    )
+    assert rank_note(text, "--launcher", "pytorch") is None
+    assert rank_note(text.replace("launcher", "profiler")) is None
 
 
 def test_launcher_that_numbers_the_processes_gives_no_note() -> None:
-    assert note(IMAGENET, before=("torchrun", "--node_rank={rank}", "--nproc_per_node=4")) is None
+    assert (
+        rank_note(IMAGENET, before=("torchrun", "--node_rank={rank}", "--nproc_per_node=4")) is None
+    )
