@@ -91,6 +91,25 @@ def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> No
         assert f"next: `tfdeploy {verb} early-1`" in after
 
 
+def test_x_before_tasks_are_up_stops_the_run_after_the_launch(operator: Tfdeploy) -> None:
+    write_job(operator, "eager", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "8s"})
+    terminal = Terminal(
+        operator.argv("launch", "--name", "eager-1"), operator.env, cwd=operator.cwd, columns=120
+    )
+    try:
+        terminal.until("x stop", within_s=60)
+        terminal.type(b"x")
+        terminal.until("stop eager-1 on all its hosts?")
+        terminal.type(b"y")
+        terminal.until("yes, after the launch")
+        terminal.until("Enter goes back", within_s=60)
+        terminal.type(b"\r")
+        assert terminal.finish(within_s=60) == 1 and restored(terminal)
+    finally:
+        terminal.close()
+    assert operator.state("eager-1") == "stopped"
+
+
 def test_a_program_that_stands_in_a_subfolder_starts_there(operator: Tfdeploy) -> None:
     write_job(
         operator,

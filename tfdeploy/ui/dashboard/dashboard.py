@@ -90,14 +90,13 @@ class Dashboard:
         stderr). `clock`: monotonic seconds. `now`: UTC seconds. `add_options`: adds the operator's
         own options, such as `-i FILE`, to a command that the dashboard shows, so that the operator
         can type this command. `command`: runs a command of tfdeploy, given as its arguments, on the
-        terminal; if None, the keys that need a command do nothing."""
+        terminal; None for a launch, during which an action that needs a command waits."""
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
         self.scene = Scene(self.progress, self.ring, self.view, add_options=add_options)
         self.trends, self.happenings = self.scene.trends, self.scene.happenings
         self._command = command
-        self.view.can_run_commands = command is not None
         # The samples that were passed to `add_past_samples` and are not drawn yet.
         self._past: Samples | None = None
         self._committed = plan is not None
@@ -290,7 +289,8 @@ class Dashboard:
                 for key in keyboard.hand_over_unread():
                     self.view.handle_key(key)
                 return "left"
-            if self.view.aside is not None:
+            aside = self.view.aside
+            if aside is not None and (self._command is not None or aside.action == "copy"):
                 return "aside"
 
     def draw(self, screen: Screen, width: int, height: int) -> None:

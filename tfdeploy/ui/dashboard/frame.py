@@ -282,6 +282,11 @@ def _foot_row(scene: Scene, width: int) -> Row:
             Span(f"{clean(view.question.text, 200)} ", "bold yellow"),
             Span("y yes, any other key no", "bold"),
         ]
+    if view.aside is not None:
+        return [
+            Span(f"{clean(view.aside.text, 200)} ", "bold yellow"),
+            Span("yes, after the launch. Esc withdraws it, Ctrl-C undoes the launch", "bold"),
+        ]
     if view.page == "help":
         return [Span("PgUp PgDn scroll, any other key goes back", "dim")]
     shown_keys = ""

@@ -18,7 +18,7 @@ Aside = Literal["stop", "shell", "fetch", "copy"]
 # A number of screens that is larger than any log, to scroll to either end of the log.
 _FAR = 1 << 20
 # The fields that `copy_choices` copies.
-_CHOICES = "page offset selected followed filter typing sort fold open wrap"
+_CHOICES = "page offset selected followed filter typing sort fold open wrap question aside"
 
 
 class Question(NamedTuple):
@@ -70,10 +70,9 @@ class ViewState:
     page_rows: int = 1
     # The question that waits for an answer.
     question: Question | None = None
-    # The action that the dashboard carries out next on the normal screen, or None.
+    # The action that the dashboard carries out next on the normal screen, or None. During a launch,
+    # an action that needs a command of tfdeploy waits here, and Esc withdraws it.
     aside: Question | None = None
-    # True if the dashboard can run commands of tfdeploy.
-    can_run_commands: bool = False
     quit: bool = False
 
     def copy_choices(self, former: ViewState) -> None:
@@ -86,6 +85,8 @@ class ViewState:
             self._edit_filter(name)
         elif self.question is not None:
             self._answer_question(name)
+        elif self.aside is not None and name == "esc":
+            self.aside = None
         elif self.page == "help" and name not in _SCROLL_KEYS:
             self._show_page("run")
         elif self.page != "run" and name in _PAGE_KEYS:
@@ -155,7 +156,7 @@ class ViewState:
             "stop": f"stop {run} on all its hosts?",
             "fetch": f"download the logs of {run} to this machine?",
         }
-        if self.can_run_commands and (host or action != "shell"):
+        if host or action != "shell":
             self.question = Question(action, questions[action], host)
 
     def _request_log_copy(self) -> None:

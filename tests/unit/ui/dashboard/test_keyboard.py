@@ -259,10 +259,6 @@ def test_each_page_scrolls_and_returns() -> None:
 
 def test_commands_on_run_need_confirmation() -> None:
     view = view_of()
-    press(view, "x")
-    # The dashboard cannot run commands at this point, so it does not ask.
-    assert view.question is None
-    view.can_run_commands = True
     view.progress.take_lines("worker:0", "n7", 1.0, [], 0)
     press(view, "x", "n")
     assert (view.question, view.aside) == (None, None)
@@ -273,6 +269,18 @@ def test_commands_on_run_need_confirmation() -> None:
     assert view.question is not None and view.question.text == "open a shell on n7?"
     press(view, "y")
     assert view.aside is not None and (view.aside.action, view.aside.host) == ("shell", "n7")
+
+
+def test_action_that_waits_for_the_launch_is_withdrawn_or_carried_over() -> None:
+    view, after = view_of(), view_of()
+    press(view, "x", "y", "esc")
+    assert (view.question, view.aside, view.quit) == (None, None, False)
+    press(view, "x")
+    after.copy_choices(view)
+    assert after.question == view.question is not None
+    press(view, "y")
+    after.copy_choices(view)
+    assert after.aside is not None and after.aside.action == "stop"
 
 
 def test_enter_unfolds_row_and_e_folds_it() -> None:

@@ -21,15 +21,17 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
     )
 
 
-def _normalize_and_activate(
-    outputs, activation_fn, normalizer_fn, normalizer_params, biases, layout="NHWC"
+def _add_biases_and_activate(
+    outputs, biases, initializer, activation_fn, normalizer_fn, normalizer_params, layout="NHWC"
 ):
-    """Return the outputs of a layer after normalization and activation. Without normalization, the
-    biases are added, if there are any."""
+    """Return the outputs of a layer after normalization and activation. Without normalization,
+    biases are added, unless their `initializer` is None.
+
+    `biases`: a function that creates the variable `biases`."""
     if normalizer_fn is not None:
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-    elif biases is not None:
-        outputs = tf.nn.bias_add(outputs, biases, data_format=layout)
+    elif initializer is not None:
+        outputs = tf.nn.bias_add(outputs, biases(initializer=initializer), data_format=layout)
     return activation_fn(outputs) if activation_fn is not None else outputs
 
 
@@ -69,16 +71,13 @@ def fully_connected(
             if inputs.shape.ndims == 2
             else tf.tensordot(inputs, kernel, 1)
         )
-        biases = None
-        if normalizer_fn is None and biases_initializer is not None:
-            biases = make(
-                "biases",
-                [num_outputs],
-                initializer=biases_initializer,
-                regularizer=biases_regularizer,
-            )
-        outputs = _normalize_and_activate(
-            product, activation_fn, normalizer_fn, normalizer_params, biases
+        outputs = _add_biases_and_activate(
+            product,
+            partial(make, "biases", [num_outputs], regularizer=biases_regularizer),
+            biases_initializer,
+            activation_fn,
+            normalizer_fn,
+            normalizer_params,
         )
         return add_to_collections(outputs_collections, outputs)
 
@@ -126,15 +125,13 @@ def conv2d(
             dilation_rate=pair(rate),
             data_format=layout,
         )
-        biases = None
-        if normalizer_fn is None and biases_initializer is not None:
-            biases = make(
-                "biases",
-                [num_outputs],
-                initializer=biases_initializer,
-                regularizer=biases_regularizer,
-            )
-        outputs = _normalize_and_activate(
-            convolved, activation_fn, normalizer_fn, normalizer_params, biases, layout
+        outputs = _add_biases_and_activate(
+            convolved,
+            partial(make, "biases", [num_outputs], regularizer=biases_regularizer),
+            biases_initializer,
+            activation_fn,
+            normalizer_fn,
+            normalizer_params,
+            layout,
         )
         return add_to_collections(outputs_collections, outputs)
