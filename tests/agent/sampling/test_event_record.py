@@ -21,6 +21,7 @@ from support.files.events import (
     simple_value,
     varint,
 )
+from support.stopwatch import DEADLINE_S
 from tfdeploy.agent.sampling.event_files import EventFile
 from tfdeploy.agent.sampling.event_record import (
     HEAD_BYTES,
@@ -68,7 +69,7 @@ def test_what_the_tensorflow_here_writes_and_its_crcs(tmp_path: Path) -> None:
         [sys.executable, str(WRITTEN / "write.py"), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         env=os.environ,
     )
     assert {name: read(tmp_path / f"{name}.tfevents") for name in SAYS} == SAYS, done.stderr
