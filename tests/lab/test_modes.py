@@ -84,6 +84,10 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
         f"{keep}/old/checkpoint",
     )
 
+    refused = operator.run(*WAIT, "m-keep-1", exit_code=3)
+    assert "run m-keep-1 exists already" in refused.stderr
+    # The refused launch has not copied any `keep` folder.
+    assert on_host(operator.lab, "n3", f"cat {keep}/old/checkpoint") == "stale"
     again = operator.run(*WAIT, "m-keep-2", exit_code=0)
     assert (
         "`keep` of n2 was copied to n3: 1 file; checkpoints/old/checkpoint was renamed, because "

@@ -91,7 +91,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> FetchR
         return HostListings(keep_files, other_files, session.agent().clock_skew_s)
 
     listings, failed = split_outcomes(fleet.each(hosts, list_host))
-    chosen = host_of_newest_checkpoint(listings, host_of_deciding_task(plan))
+    chosen = host_of_newest_checkpoint(listings, host_of_deciding_task(plan), plan.created)
     with_files = _one_host_per_workdir(listings)
 
     def fetch_host(session: Session) -> HostFetch:
@@ -152,9 +152,14 @@ def host_of_deciding_task(plan: Plan) -> str | None:
 
 
 def host_of_newest_checkpoint(
-    listings_by_host: Mapping[str, HostListings], prefer: str | None
+    listings_by_host: Mapping[str, HostListings], prefer: str | None, since: float
 ) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
+
+    `prefer`: the host of the deciding task. If it answered, other hosts count only if their newest
+    checkpoint (or, if they have none, their newest kept file) is of the time `since`, when the run
+    began, or later. Older checkpoints there are copies of files that the run has since replaced or
+    deleted.
 
     The host `prefer` is chosen instead if its newest kept file is newer than the newest checkpoint,
     or at most CLOCK_S seconds older. If no host has a checkpoint, `prefer` is chosen if it has kept
@@ -165,6 +170,13 @@ def host_of_newest_checkpoint(
         for name, listed in listings_by_host.items()
         if listed.keep is not None and listed.keep.files
     }
+    if prefer in listings_by_host:
+        newest_times = {
+            name: (record, newest)
+            for name, (record, newest) in newest_times.items()
+            if name == prefer
+            or (record or newest) / 1e9 - listings_by_host[name].clock_skew_s >= since - CLOCK_S
+        }
     records = {
         name: record / 1e9 - listings_by_host[name].clock_skew_s
         for name, (record, _) in newest_times.items()

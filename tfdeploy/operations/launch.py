@@ -40,6 +40,7 @@ from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
+from tfdeploy.operations.run_lookup.run_names import refuse_taken_run_name
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
 from tfdeploy.operations.sending.host_data import add_data_splits, add_origin_listings
 from tfdeploy.operations.sending.send_data import note_and_confirm_deletions
@@ -338,6 +339,8 @@ class LaunchSteps:
 
     def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
+            # A refused launch must leave the `keep` folders as they are.
+            refuse_taken_run_name(self.fleet, hosts_of(plan), plan.job, plan.run)
             copy = KeepCopyRequest(
                 plan.job, plan.keep, self.request.inventory.host(plan.keep_from), plan.run
             )

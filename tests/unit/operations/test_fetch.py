@@ -1,6 +1,6 @@
 """Test from which host `fetch` copies the `keep` folders.
 
-The times of checkpoints are in seconds on the host's own clock. `skew` is how many seconds this
+The run began at 50. The times of checkpoints are in seconds on the host's own clock. `skew` is how many seconds this
 clock is ahead of this machine's clock.
 """
 
@@ -39,6 +39,13 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
         # The difference is smaller than the error of the clocks, so it does not change the choice.
         ({"n2": seen(101.000), "n3": seen(101.001, skew=0.01)}, "n3"),
         ({"n2": seen(101.000, skew=0.01), "n3": seen(101.001)}, "n3"),
+        # n2 has a copy from before the run, and the program deleted the newer checkpoint on n1.
+        ({"n1": seen(None), "n2": seen(40)}, None),
+        ({"n1": seen(None), "n2": seen(40, 100)}, None),
+        ({"n1": seen(40), "n2": seen(45)}, "n1"),
+        ({"n1": seen(None), "n2": seen(3640, skew=3600)}, None),
+        # n1 did not answer.
+        ({"n2": seen(40), "n3": seen(30)}, "n2"),
         ({"n1": seen(None), "n2": seen(None)}, None),
         ({}, None),
     ],
@@ -46,4 +53,4 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
 def test_host_with_newest_checkpoint_or_deciding_task_is_chosen(
     hosts: dict[str, HostListings], chosen: str | None
 ) -> None:
-    assert host_of_newest_checkpoint(hosts, "n1") == chosen
+    assert host_of_newest_checkpoint(hosts, "n1", 50) == chosen

@@ -144,16 +144,20 @@ def _show_fetched(
     failed = [row["host"] for row in rows if row["error"]]
     if shows_keep and fetched.keep_from in failed:
         terminal.write(f"the `keep` folders of {clean(fetched.keep_from)} may be incomplete here\n")
-    elif shows_keep and fetched.keep_from is not None:
-        text = f"the `keep` folders are from {fetched.keep_from}, which has the newest folders"
-        if flags.selects_hosts:
-            text += " of the hosts that were asked"
-        if others := ", ".join(fetched.hosts_with_other_keep):
+    elif shows_keep and plan.keep:
+        others = ", ".join(fetched.hosts_with_other_keep)
+        if fetched.keep_from is not None:
+            text = f"the `keep` folders are from {fetched.keep_from}, which has the newest folders"
+            if flags.selects_hosts:
+                text += " of the hosts that were asked"
+        else:
+            which = " on the hosts that answered" * (not all(row["ok"] for row in rows))
+            text = f"the `keep` folders{which} " + (
+                "have only files from before this run" if others else "are still empty"
+            )
+        if others:
             text += f"; to fetch the folders of {others}, use --keep --limit HOST --to DIR"
         terminal.write(f"{clean(text)}\n")
-    elif shows_keep and plan.keep:
-        which = "" if all(row["ok"] for row in rows) else " on the hosts that answered"
-        terminal.write(f"the `keep` folders{which} are still empty\n")
     if any(row["newer_here"] for row in rows):
         terminal.write(
             "  next: add --overwrite to replace these files, or --to DIR with another folder\n"
