@@ -323,6 +323,7 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
                 "files that were not overwritten, because they changed on this machine",
             ),
             (h["left_there"], "links that were not created, because they lead out of the folder"),
+            (h["unreadable"], "files that were not fetched, because they cannot be read there"),
         ):
             if paths:
                 label = f"{clean(h['host'])}: {why}: "

@@ -260,3 +260,21 @@ TOO_DEEP = [b"[" * 100_000, b'{"a": ' * 100_000]
 def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     with pytest.raises(frames.WireError):
         list(Frames(foreign).complete_frames())
+
+
+DENIED = b'rsync: [sender] send_files failed to open "/w/x": Permission denied (13)\n'
+END = b"rsync error: some files/attrs were not transferred (code 23) at main.c(1865)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "only"),
+    [
+        (23, DENIED + END, True),
+        (23, DENIED.replace(b"[sender] ", b"") + END, True),
+        (23, DENIED + b'rsync: [receiver] mkstemp "/x" failed: Permission denied (13)\n', False),
+        (23, END, False),
+        (12, DENIED, False),
+    ],
+)
+def test_unreadable_files_are_told_from_other_errors(code: int, stderr: bytes, only: bool) -> None:
+    assert messages.has_only_unreadable(code, stderr) == only

@@ -130,7 +130,10 @@ def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
     if isinstance(result, TfdeployError):
         fields["error"], result = result.what, HostFetch()
     else:
-        fields |= {"ok": not result.newer_here, "seconds": round(result.seconds, 3)}
+        fields |= {
+            "ok": not (result.newer_here or result.unreadable),
+            "seconds": round(result.seconds, 3),
+        }
     return copy_fields(FetchRow, result, host=host, **fields)
 
 

@@ -85,6 +85,8 @@ class FetchRow(OkRow):
     newer_here: list[str]
     # links that lead out of the folder, so they were not created on this machine
     left_there: list[str]
+    # files that the host's user may not read, so they were not fetched
+    unreadable: list[str]
 
 
 class CleanRow(TypedDict):

@@ -25,12 +25,14 @@ class PlacedFiles:
 
     `files` counts the files and links that were put in place. `newer_here` are the paths of local
     files that were not replaced. `left_there` are the paths of links that were not made, because
-    they lead out of the folder.
+    they lead out of the folder. `unreadable` are the paths of files that the host's user may not
+    read.
     """
 
     files: int = 0
     newer_here: list[str] = field(default_factory=list)
     left_there: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
 
 def put_in_place(

@@ -6,7 +6,8 @@ list is complete. Any other pulled file is compared with the host's file by its 
 
 The program may write to the files meanwhile. A file that has changed is fetched again. A file that
 has only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is
-put in place last, because it names other files. No local file is deleted, and a newer local file is
+put in place last, because it names other files. A file that the host's user may not read is skipped
+and reported. No local file is deleted, and a newer local file is
 overwritten only on request.
 """
 
@@ -98,6 +99,7 @@ class HostFetch(PlacedFiles):
         self.files += result.files
         self.newer_here += result.newer_here
         self.left_there += result.left_there
+        self.unreadable += result.unreadable
         self.bytes_received += getattr(result, "bytes_received", 0)
 
 
@@ -164,9 +166,10 @@ def fetch_folder(
                 destination_folder,
                 set(fetch.verified_files),
                 fetch.listing.files,
-                fetch.changing,
+                fetch.changing | fetch.unreadable,
                 overwrite=overwrite,
             )
+            placed.unreadable = sorted(fetch.unreadable)
     fetched = HostFetch(bytes_received=fetch.received)
     fetched.add(placed)
     if fetch.changing:
@@ -185,7 +188,8 @@ class _FolderFetch:
     """One fetch of a folder.
 
     `verified_files` is {path: size and mtime} for the files in `staging` that have the same content
-    as on the host. `received` is the number of received bytes.
+    as on the host. `unreadable` are listed files that the host's user may not read. `received` is
+    the number of received bytes.
     """
 
     session: Session
@@ -197,6 +201,7 @@ class _FolderFetch:
     listing: HostFileList = HostFileList("", ())
     verified_files: dict[str, SizeAndMtime] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
     received: int = 0
 
     def fetch_all_files(self) -> None:
@@ -205,7 +210,7 @@ class _FolderFetch:
         After TRIES rounds, the method gives up: `changing` then has the files that kept changing.
         """
         for _ in range(TRIES):
-            self.listing = list_files(self.session, self.source)
+            self.listing, self.unreadable = list_files(self.session, self.source), set()
             missing = self._missing_files()
             if missing:
                 for file in missing:
@@ -219,7 +224,14 @@ class _FolderFetch:
                         and (stamp := _read_size_and_mtime(self.staging, file.path))
                     ]
                 )
-            self.changing = {file.path for file in self._missing_files()}
+                self._find_unreadable_files(
+                    [
+                        file.path
+                        for file in missing
+                        if _read_size_and_mtime(self.staging, file.path) is None
+                    ]
+                )
+            self.changing = {file.path for file in self._missing_files()} - self.unreadable
             if not self.changing:
                 return
 
@@ -280,6 +292,16 @@ class _FolderFetch:
                     self.verified_files[path] = stamp
                 else:
                     self.staging.unlink(path)
+
+    def _find_unreadable_files(self, paths: list[str]) -> None:
+        """Set `unreadable` to those of the paths that the host lists and cannot hash."""
+        hashed: dict[str, str] = {}
+        for start in range(0, len(paths), SUMS_PER_REQUEST):
+            batch = dict.fromkeys(paths[start : start + SUMS_PER_REQUEST], 0)
+            hashed |= _host_checksums(self.session.agent(), self.source, batch)
+        if unhashed := {*paths} - hashed.keys():
+            unhashed &= {file.path for file in list_files(self.session, self.source).files}
+        self.unreadable = unhashed
 
     def _pull(self, missing: list[FoundFile]) -> list[FoundFile]:
         """Pull the files by rsync, and return the pulled ones.

@@ -52,6 +52,16 @@ def has_only_shrunk(code: int, stderr: bytes) -> bool:
     return code == 23 and bool(lines) and all(map(_says_shrank, lines))
 
 
+def has_only_unreadable(code: int, stderr: bytes) -> bool:
+    """True if all errors are about files that the sender may not read."""
+    lines = _error_lines(stderr)
+    return code == 23 and bool(lines) and all(map(_says_unreadable, lines))
+
+
+def _says_unreadable(line: bytes) -> bool:
+    return b"send_files failed to open " in line and line.endswith(b": Permission denied (13)")
+
+
 def _says_shrank(line: bytes) -> bool:
     return (
         b"failed verification -- update " in line

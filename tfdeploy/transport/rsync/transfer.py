@@ -90,9 +90,9 @@ def pull(
     Links are not copied, because rsync could write a later file through a link to a place outside
     the folder. Modes and times are set as in `push`. A file that this machine has with the same
     size and time is not sent again. The next transfer resumes a file that was interrupted. A name
-    that no longer exists is no error, because the caller checks the result. Raises Refused (a
-    name that leads out of the folder, no rsync), HostFailed (too much, too slow, unreadable, local
-    disk full), HostUnreachable, Interrupted.
+    that no longer exists, or whose file the host's user may not read, is no error, because the
+    caller checks the result. Raises Refused (a name that leads out of the folder, no rsync),
+    HostFailed (too much, too slow, local disk full), HostUnreachable, Interrupted.
     """
     _check_local()
     for name in names or ():
@@ -121,7 +121,7 @@ def pull(
             where=target.name or target.where,
             next="type the same command again: it resumes the transfer",
         )
-    if rsync.code not in SUCCESS:
+    if rsync.code not in SUCCESS and not messages.has_only_unreadable(rsync.code, rsync.stderr):
         raise messages.explain(rsync.code, rsync.stderr, target, source_root, into=destination)
     return rsync.totals[1]
 

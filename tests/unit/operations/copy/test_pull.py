@@ -72,3 +72,39 @@ def test_record_that_was_replaced_while_rsync_read_it_comes_with_what_it_names(
     fetched = tmp_path / "fetched" / "keep"
     assert (fetched / "checkpoint").read_text() == "names 2"
     assert (fetched / "model-2").read_text() == "2"
+
+
+@pytest.mark.parametrize("unreadable", ["model-1", "other"])
+def test_unreadable_file_is_reported_and_others_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: str
+) -> None:
+    """A checkpoint record is left out if a file beside it is."""
+    (tmp_path / "host").mkdir()
+    host = WritingHost(tmp_path / "host")
+    host.save(2)
+    (tmp_path / "host" / "other").write_text("x")
+
+    def pull_readable(*args: Any, names: list[bytes], **options: Any) -> int:
+        readable = [name for name in names if name != unreadable.encode()]
+        return host.pull(*args, names=readable, **options)
+
+    def hash_readable(*args: Any) -> dict[str, str]:
+        return {path: sum_ for path, sum_ in host.hash_files(*args).items() if path != unreadable}
+
+    monkeypatch.setattr(pull, "list_files", host.list_files)
+    monkeypatch.setattr(pull, "pull", pull_readable)
+    monkeypatch.setattr(pull, "_host_checksums", hash_readable)
+    session: Any = type("Session", (), {"agent": lambda self: None, "target": None})()
+    session.host = type("Host", (), {"name": "n1"})()
+    fetched = pull.fetch_folder(
+        session,
+        pull.FetchSource("files", "job", "run"),
+        tmp_path / "fetched" / "files",
+        lambda event: None,
+        FetchBudget("n1"),
+        overwrite=False,
+    )
+    assert fetched.unreadable == [unreadable]
+    assert {path.name for path in (tmp_path / "fetched" / "files").iterdir()} == (
+        {"model-1", "model-2", "other"} - {unreadable}
+    )
