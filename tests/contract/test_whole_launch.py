@@ -20,7 +20,7 @@ from tfdeploy.agent import frames
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.job import Job, Secret
-from tfdeploy.operations.launch import LaunchRequest, launch
+from tfdeploy.operations.launch import TRIES, LaunchRequest, launch
 from tfdeploy.operations.launching import prepare_blobs, readiness, renewal
 from tfdeploy.operations.run_lookup.run_names import refuse_taken_run_name
 from tfdeploy.planning import host_parts as parts
@@ -280,3 +280,27 @@ def test_used_port_beside_live_run_is_not_retried(operator: Operator) -> None:
     error = launch_error(operator, "r1")
     assert (error.exit_code, error.what, error.where) == (3, "in the way", "n2")
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
+
+
+@pytest.mark.parametrize("times", [4, 99])
+def test_launch_whose_ports_are_taken_again_and_again_is_retried(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Six launches that begin together all plan the lowest free ports, and one of them wins."""
+    monkeypatch.setattr("tfdeploy.operations.launch.PORT_PAUSE_S", 0.01)
+    taken = []
+
+    def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
+        if (host, verb) == ("n1", "run.prepare") and len(taken) < times:
+            taken.append(host)
+            raise AgentError("port 2222 is taken", code="port_taken")
+        return do()
+
+    operator.fleet.around = around
+    if times < TRIES:
+        operator.launch("r1")
+        assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
+    else:
+        error = launch_error(operator, "r1")
+        assert (error.exit_code, error.next) == (3, "type the same command again")
+        assert len(taken) == TRIES

@@ -7,6 +7,7 @@ nor this machine, only its hosts.
 from __future__ import annotations
 
 import os.path
+import random
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -70,7 +71,10 @@ PING_S = 10.0  # timeout, in seconds, of the call to all hosts just before the t
 PREPARE_S = 300.0
 # A launch is tried again if a port was taken or a file changed after the probe. It is tried at most
 # this many times.
-TRIES = 3
+TRIES = 6
+# Launches of several jobs that begin together plan the same ports. Before a launch probes again, it
+# waits for a random time of at most this many seconds, so that one after the other succeeds.
+PORT_PAUSE_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,8 @@ def _prepare_with_retries(steps: LaunchSteps, store: RunStore, undo: ExitStack) 
                 f"{error.what}: probing and planning again",
                 run=request.run,
             )
+            if isinstance(error, PortTaken):
+                time.sleep(random.uniform(0.0, PORT_PAUSE_S))
     raise AssertionError("unreachable")
 
 

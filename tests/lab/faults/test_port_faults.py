@@ -18,6 +18,7 @@ from support.lab.event_pipe import EventPipe
 from support.lab.jobs import narrow_inventory, write_job
 from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
+from tfdeploy.operations.launch import TRIES
 
 pytestmark = pytest.mark.isolated
 
@@ -76,7 +77,7 @@ def test_a_port_taken_again_and_again_is_refused(operator: Tfdeploy, pipe: Event
     write_job(operator, "unlucky", "quick.py", "--steps=1")
     launching = operator.start("launch", "--name", "unlucky-1", *pipe.words)
     with ExitStack() as strangers:
-        for _ in range(3):
+        for _ in range(TRIES):
             pipe.hold_at("step", step="prepare", state="begin")
             port = min(list_port_owners(pipe, "n3")[-1])
             strangers.enter_context(bystander(operator.lab, "n3", LISTEN, str(port)))

@@ -36,7 +36,9 @@ def _classify_error(host: str, error: TfdeployError) -> TfdeployError:
     """Return PortTaken or Refused if the agent's error code says so, else the error itself."""
     if has_code(error, "port_taken"):
         return PortTaken(
-            f"a port was taken since the probe: {error.what}", where=host, next=error.next
+            f"a port was taken since the probe: {error.what}",
+            where=host,
+            next=error.next or "type the same command again",
         )
     if has_code(error, *REFUSED):
         return Refused(error.what, where=error.where or host, next=error.next)
