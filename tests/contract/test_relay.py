@@ -4,7 +4,9 @@ which the end was decided.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import pytest
 
 from support.agent.nearby import NearFleet
 from support.agent.unpacked import write_agent_files
+from support.dashboard_scenes import plan_of
 from support.waiting import wait_for
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
+from tfdeploy.model.choices import Mode
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import find_informed_and_uninformed_hosts
@@ -57,17 +61,17 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     near_fleet.end_all()
 
 
-def launch_run(fleet: NearFleet, root: Path) -> Plan:
+def launch_run(fleet: NearFleet, root: Path, mode: Mode = "async", restart_max: int = 0) -> Plan:
     (root / "code").mkdir()
     (root / "code" / "train.py").write_text(PROGRAM)
     job = Job(
         name="cut",
-        mode="async",
+        mode=mode,
         command=("python", "train.py"),
         code=str(root / "code"),
         flags="none",
         ready_after_s=0.1,
-        restart_max=0,
+        restart_max=restart_max,
         finish_grace_s=0.2,
         stop_grace_s=1.0,
     )
@@ -117,6 +121,36 @@ def test_follower_relays_end_of_run(
     assert fleet.alive("r1", "cut") == {} and status(fleet, plan).uninformed is None
 
 
+def test_follower_relays_success_that_each_host_knows_only_of_itself(
+    fleet: NearFleet, tmp_path: Path
+) -> None:
+    fleet.inventory.roles.clear()
+    # While the gang may restart, no host ends the run on its own.
+    plan, events = launch_run(fleet, tmp_path, "plain", restart_max=1), []
+    assert status(fleet, plan).uninformed is None
+    (tmp_path / "go").write_text("0")
+    for host in ("n1", "n2"):
+        paths = fleet.paths(host, "cut", "r1")
+        wait_for(lambda: paths.state().phase == "committed", 20, f"{host} has heard of the commit")  # noqa: B023
+        os.link(tmp_path / "go", Path(paths.cwd, "go"))
+    watch = Watch(fleet, plan, events.append)
+    end_relay = EndRelay(watch)
+
+    def tell_hosts() -> Any:
+        watch.poll()
+        end_relay.tell_hosts_if_due()
+        return watch.view()
+
+    view = wait_for(lambda: (seen := tell_hosts()).is_final and seen, 20, "the run has ended")
+    assert view.state == "succeeded"
+    notes = [event.data["text"] for event in events if event.kind == "note"]
+    assert notes == [
+        "n[1-2] have not heard from each other that all tasks have succeeded; this machine reports "
+        "the end of the run"
+    ]
+    assert fleet.alive("r1", "cut") == {} and status(fleet, plan).uninformed is None
+
+
 def test_nonsense_is_not_relayed(fleet: NearFleet, tmp_path: Path) -> None:
     launch_run(fleet, tmp_path)
     assert fleet.call("n1", "run.known", run="r1", job="cut") == {"known": None}
@@ -142,9 +176,28 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
     return wire.HostRunState(run="r1", job="j", host=host, phase=phase, **given)
 
 
+SUCCESS: Any = {"outcome": "succeeded", "time": 1.0, "up": True, "round": 1}
+
+
+def workers_ended(first: Any, second: Any) -> list[wire.HostRunState]:
+    """Return the states of two hosts, each with the ending of its own deciding task, or None."""
+    return [
+        state("n2", "committed", ended_tasks={"worker:0": first} if first else {}),
+        state("n3", "committed", ended_tasks={"worker:1": second} if second else {}),
+    ]
+
+
 @pytest.mark.parametrize(
     ("states", "uninformed_hosts"),
     [
+        (workers_ended(SUCCESS, SUCCESS), (None, ("n2", "n3"))),
+        (workers_ended(SUCCESS, None), None),
+        (workers_ended(SUCCESS, {**SUCCESS, "outcome": "failed"}), None),
+        # The worker exited with code 0 before it was up.
+        (workers_ended(SUCCESS, {**SUCCESS, "up": False}), None),
+        # The gang has restarted since n2 heard of it last.
+        (workers_ended(SUCCESS, {**SUCCESS, "round": 2}), None),
+        (workers_ended(SUCCESS, SUCCESS)[:1], None),
         ([state("n1", "committed"), state("n2", "committed")], None),
         # n2 has ended its own tasks, but the end of the run is not decided. So nobody has to tell
         # n1 that the run is over.
@@ -166,7 +219,11 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
 def test_hosts_that_do_not_know_end_of_run(
     states: list[wire.HostRunState], uninformed_hosts: Any
 ) -> None:
+    plan = plan_of(2)
+    plan = replace(
+        plan, tasks=tuple(replace(each, deciding=each.role == "worker") for each in plan.tasks)
+    )
     assert (
-        find_informed_and_uninformed_hosts({state.host: state for state in states})
+        find_informed_and_uninformed_hosts({state.host: state for state in states}, plan)
         == uninformed_hosts
     )

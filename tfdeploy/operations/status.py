@@ -28,9 +28,9 @@ class Status:
     # Hosts on which the minder (the process that watches the run there) is gone although the run
     # has not ended, for example after a reboot: see watch/resume.py.
     processless_hosts: tuple[str, ...]
-    # If some hosts know that the run has ended and others do not: a pair (one host that knows it,
-    # all hosts that do not). Otherwise None. See watch/relay.py.
-    uninformed: tuple[str, tuple[str, ...]] | None
+    # If hosts do not know that the run has ended: a pair (one host that knows it, all hosts that do
+    # not). Otherwise None. See find_informed_and_uninformed_hosts and watch/relay.py.
+    uninformed: tuple[str | None, tuple[str, ...]] | None
 
 
 def status(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -> Status:
@@ -68,11 +68,11 @@ def lines_of_first_death(
     return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, run_status.errors)
 
 
-def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
+def _recheck_uninformed_hosts(watch: Watch) -> tuple[str | None, tuple[str, ...]] | None:
     """Return (one host that knows that the run has ended, all hosts that do not know it).
 
-    Returns None if all hosts know it, or if no host does. If only some know it, all hosts are asked
-    again after SETTLE_S seconds, because hosts tell each other.
+    Before such a pair is returned, all hosts are asked again after SETTLE_S seconds, because hosts
+    tell each other. For None, see find_informed_and_uninformed_hosts.
     """
     uninformed_hosts = _find_uninformed_hosts(watch)
     if uninformed_hosts is not None:
@@ -82,7 +82,7 @@ def _recheck_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | Non
     return uninformed_hosts
 
 
-def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
+def _find_uninformed_hosts(watch: Watch) -> tuple[str | None, tuple[str, ...]] | None:
     """Return (one host that knows that the run has ended, all hosts that do not know it), or None.
 
     This looks only at what hosts have reported so far. Hosts that do not answer, and hosts on which
@@ -93,7 +93,8 @@ def _find_uninformed_hosts(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
             host: state
             for host, state in watch.states.items()
             if host not in watch.errors and host not in watch.processless_hosts
-        }
+        },
+        watch.plan,
     )
 
 

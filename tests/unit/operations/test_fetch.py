@@ -1,7 +1,7 @@
 """Test from which host `fetch` copies the `keep` folders.
 
-The run began at 50. The times of checkpoints are in seconds on the host's own clock. `skew` is how many seconds this
-clock is ahead of this machine's clock.
+The run began at 50. The times of checkpoints are in seconds on the host's own clock. `skew` is how
+many seconds this clock is ahead of this machine's clock.
 """
 
 from __future__ import annotations

@@ -334,12 +334,14 @@ def _explain_unknown_end(
 
 
 def find_informed_and_uninformed_hosts(
-    state_by_host: Mapping[str, HostRunState | None],
-) -> tuple[str, tuple[str, ...]] | None:
+    state_by_host: Mapping[str, HostRunState | None], plan: Plan
+) -> tuple[str | None, tuple[str, ...]] | None:
     """Return (a host that knows that the run is over, the hosts that do not know this and so still
     run their tasks).
 
-    Return None if no host knows that the run is over, or if all hosts know that it is over.
+    The first is None if no host knows that the run is over, although all deciding tasks have
+    succeeded: then each host knows this only of its own tasks. Return None if all hosts know that
+    the run is over, or if it is not over.
     """
     known = {host: state for host, state in sorted(state_by_host.items()) if state is not None}
     knowing = [host for host, state in known.items() if _knows_run_over(state)]
@@ -348,7 +350,25 @@ def find_informed_and_uninformed_hosts(
         for h, s in known.items()
         if s.phase in ("started", "committed") and not _knows_run_over(s)
     )
-    return (knowing[0], lacking) if knowing and lacking else None
+    if not lacking or not (knowing or _have_deciding_tasks_succeeded(known, plan)):
+        return None
+    return (knowing[0] if knowing else None), lacking
+
+
+def _have_deciding_tasks_succeeded(known: Mapping[str, HostRunState], plan: Plan) -> bool:
+    """True if the hosts of all deciding tasks report their success, in the same round of a gang."""
+    endings = [
+        known[task.host].ended_tasks.get(task.task) if task.host in known else None
+        for task in plan.tasks
+        if task.deciding
+    ]
+    succeeded = [
+        each for each in endings if each and each["outcome"] == "succeeded" and each.get("up")
+    ]
+    return (
+        0 < len(succeeded) == len(endings)
+        and len({each.get("round", 1) for each in succeeded}) == 1
+    )
 
 
 def _knows_run_over(state: HostRunState) -> bool:

@@ -6,6 +6,7 @@ it after WAIT_S seconds, each tfdeploy process that follows the run tells the ho
 
 from __future__ import annotations
 
+import json
 import time
 
 from tfdeploy.errors import TfdeployError
@@ -46,7 +47,7 @@ class EndRelay:
             for host, state in self._watch.states.items()
             if host not in self._watch.errors
         }
-        uninformed_hosts = find_informed_and_uninformed_hosts(answering)
+        uninformed_hosts = find_informed_and_uninformed_hosts(answering, self._watch.plan)
         if uninformed_hosts is None:
             self._since, self._noted = None, ()
         elif self._since is None:
@@ -55,7 +56,9 @@ class EndRelay:
             self._since = now
             self._tell_uninformed_hosts(*uninformed_hosts)
 
-    def _tell_uninformed_hosts(self, informed_host: str, uninformed_hosts: tuple[str, ...]) -> None:
+    def _tell_uninformed_hosts(
+        self, informed_host: str | None, uninformed_hosts: tuple[str, ...]
+    ) -> None:
         watch = self._watch
         if uninformed_hosts != self._noted:
             self._noted = uninformed_hosts
@@ -69,30 +72,38 @@ class EndRelay:
 
 
 def relay_run_end(
-    fleet: Fleet, plan: Plan, informed_host: str, uninformed_hosts: tuple[str, ...]
+    fleet: Fleet, plan: Plan, informed_host: str | None, uninformed_hosts: tuple[str, ...]
 ) -> None:
-    """Ask the host `informed_host` how the run ended, and tell `uninformed_hosts` the answer.
+    """Ask the host `informed_host` how the run ended, and tell `uninformed_hosts` the answer. If
+    there is no such host, tell them that the run has succeeded.
 
     Errors are ignored, because the caller tries again later.
     """
-    answer = call_all(
-        fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed_host,)
-    )[informed_host]
-    if isinstance(answer, TfdeployError) or answer.known is None:
-        return
+    if informed_host is None:
+        known = json.dumps({"committed": True, "decided": time.time()})
+    else:
+        answer = call_all(
+            fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed_host,)
+        )[informed_host]
+        if isinstance(answer, TfdeployError) or answer.known is None:
+            return
+        known = answer.known
     call_all(
         fleet,
         plan,
         RUN_TELL,
-        {"known": answer.known},
+        {"known": known},
         retry=False,
         timeout_s=ANSWER_S,
         only_hosts=uninformed_hosts,
     )
 
 
-def describe_uninformed(informed_host: str, uninformed_hosts: tuple[str, ...]) -> str:
+def describe_uninformed(informed_host: str | None, uninformed_hosts: tuple[str, ...]) -> str:
     """Return a text that names the hosts that do not know that the run has ended."""
+    if informed_host is None:
+        names = fold_names(uninformed_hosts)
+        return f"{names} have not heard from each other that all tasks have succeeded"
     return (
         f"{fold_names(uninformed_hosts)} {'has' if len(uninformed_hosts) == 1 else 'have'} not "
         f"heard from {informed_host} that the run is over"

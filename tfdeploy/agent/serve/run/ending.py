@@ -338,9 +338,9 @@ def report_known_end(call: Call) -> Answer:
 
 
 def store_forwarded_end(call: Call) -> Answer:
-    """Store why the run is over, as another host answered to run.known. The control machine passes
-    this answer on to hosts that cannot reach that host. The answer is checked like a message
-    between minders. The run's minder reads the answer at once, or when the minder is next started.
+    """Store why the run is over, as another host answered to run.known, or as the control machine
+    saw if no host knows it. The control machine tells this to hosts that cannot reach each other.
+    It is checked like a message between minders. The run's minder reads the answer at once, or when the minder is next started.
 
     Args: run, job, known.
 
