@@ -13,7 +13,7 @@ from collections.abc import Collection
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.job import Job, Mode
+from tfdeploy.model.job import Job, Mode, RoleRule
 from tfdeploy.model.modes import ROLES, rules_of
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.planning.cluster import ranks
@@ -80,7 +80,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
         )
     _refuse_several_chiefs(inventory, requested.get("chief"))
     for name in mode.required_roles:
-        if not role_hosts(inventory, name):
+        if not role_hosts(inventory, name) and not _is_omitted(job, options, name):
             # If --limit or --exclude removes all hosts of a role, the role stays in the inventory,
             # without hosts.
             is_left_out = name in inventory.roles
@@ -107,8 +107,7 @@ def check_seats(job: Job, options: Options, seats: Collection[Seat]) -> None:
         # In a mode with `all_decide`, the chief trains like a worker. So it can replace the
         # required worker.
         is_replaced = mode.all_decide and have["chief"]
-        is_omitted = name in mode.omissible_roles and (name in job.roles or options.ps == 0)
-        if not (have[name] or is_replaced or is_omitted):
+        if not (have[name] or is_replaced or _is_omitted(job, options, name)):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, but the requested numbers leave none",
                 where=f"role {name}",
@@ -116,6 +115,13 @@ def check_seats(job: Job, options: Options, seats: Collection[Seat]) -> None:
                 if name == "worker" and have["chief"]
                 else f"correct --{'workers' if name == 'worker' else name} or `roles: {name}`",
             )
+
+
+def _is_omitted(job: Job, options: Options, role: str) -> bool:
+    """Return True if 0 tasks of the role are requested, and the mode accepts this."""
+    rule = job.roles.get(role, RoleRule())
+    asked = (rule.count, rule.per_host) if options.ps is None else (options.ps,)
+    return role in rules_of(job.mode).omissible_roles and 0 in asked
 
 
 def refuse_unequal_gpus(job: Job, seats: Collection[Seat]) -> None:

@@ -53,6 +53,8 @@ COUNTS: list[
     ("mirrored", PS, {}, {}, {"workers": 3}, "w0@n2 w1@n3 w2@n2"),
     ("mirrored", CHIEF, {"n2": 2, "n3": 2}, {}, {}, "c0@n2[0,1] w0@n3[0,1]"),
     ("mirrored", {"chief": "n1", "worker": "n1"}, {}, {}, {}, "c0@n1"),
+    ("async", {"worker": "n1 n2"}, {}, {"ps": RoleRule(count=0)}, {}, "w0@n1 w1@n2"),
+    ("async", {"worker": "n1 n2"}, {}, {}, {"ps": 0}, "w0@n1 w1@n2"),
     ("coordinator", PS, {"n2": 2, "n3": 2}, {}, {},
         "p0@n1 c0@n2 w0@n2[0] w1@n3[0] "
         "w2@n2[1] w3@n3[1]"),
@@ -108,6 +110,9 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
     ("mirrored", {"ps": "n1"}, {}, {}, "needs at least one worker"),
     ("mirrored", {**PS, "chief": "n1 n2"}, {}, {}, "only one chief, but 2 are requested"),
     ("coordinator", {"worker": "n2"}, {}, {}, "needs at least one ps"),
+    ("coordinator", {"worker": "n2"}, {"ps": RoleRule(count=0)}, {}, "needs at least one ps"),
+    ("async", {"worker": "n2"}, {"ps": RoleRule(command=("python", "ps.py"))}, {},
+        "needs at least one ps"),
     ("coordinator", PS, {"chief": RoleRule(count=2)}, {},
         "a cluster has only one chief, but 2 are requested"),
     ("ingraph", PS, {"evaluator": RoleRule(count=1)}, {}, "mode ingraph has no role evaluator"),
