@@ -172,7 +172,11 @@ def _local_rank_flags(job: Job, program: Program) -> AppendedFlags:
     No other flag is needed, because tasks in a mode with ranks get environment variables.
     """
     local = torch_launch.local_rank_flag(program, job.command)
-    more = torch_launch.rank_flags_note(program, job.command), torch_launch.spawning_note(program)
+    more = (
+        torch_launch.rank_flags_note(program, job.command),
+        torch_launch.spawning_note(program),
+        torch_launch.other_launcher_note(program, job.env),
+    )
     why = "no flags appended:"
     for flag in local:
         why = f"{flag.spelling} appended because {flag.where} defines it;"

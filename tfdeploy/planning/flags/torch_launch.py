@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import dropwhile, pairwise
 
@@ -151,6 +151,30 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
             return (
                 f"{place_of(call)} takes its values from flags, and not from these variables: "
                 f"write {', '.join(words)} into the command"
+            )
+    return None
+
+
+def other_launcher_note(program: Program, variables: Collection[str]) -> str | None:
+    """Return a note if the program gets its rank only from another launcher, else None.
+
+    Without that launcher, each rank of a Horovod program trains alone, and no error shows this.
+    `variables`: the variables that the job sets.
+    """
+    for call in program.find(ast.Call):
+        name = dotted_name(call.func)
+        if re.fullmatch(r"(hvd|horovod[\w.]*)\.init", name) and "HOROVOD_RANK" not in variables:
+            return (
+                f"{place_of(call)} calls {name}, which does not read these variables: each worker "
+                "would train alone, as rank 0 of 1 (docs/recipes/from-horovodrun.md)"
+            )
+        is_bare = f".{name}".endswith(".distributed.initialize") and not (
+            call.args or call.keywords
+        )
+        if is_bare and "SLURM_PROCID" not in variables:
+            return (
+                f"{place_of(call)} calls {name} without arguments, and JAX does not read these "
+                "variables: pass their values, or set those of Slurm (docs/recipes/jax.md)"
             )
     return None
 

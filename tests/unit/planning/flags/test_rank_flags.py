@@ -93,3 +93,26 @@ def test_launcher_that_numbers_the_processes_gives_no_note() -> None:
     assert (
         rank_note(IMAGENET, before=("torchrun", "--node_rank={rank}", "--nproc_per_node=4")) is None
     )
+
+
+HOROVOD = "import horovod.torch as hvd\nhvd.init()\n"
+BARE_JAX = "import jax\njax.distributed.initialize()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "message"),
+    [
+        (HOROVOD, (), "train.py:2 calls hvd.init, which does not read these variables: each"),
+        (HOROVOD, ("HOROVOD_RANK",), None),
+        (BARE_JAX, (), "train.py:2 calls jax.distributed.initialize without arguments, and JAX"),
+        (BARE_JAX, ("SLURM_PROCID",), None),
+        (JAX, (), None),
+        (HEAD + "dist.init_process_group()\n", (), None),
+    ],
+)
+def test_program_for_another_launcher_gives_note(
+    text: str, variables: tuple[str, ...], message: str | None
+) -> None:
+    program = source.read_program(("python", "train.py"), {"train.py": text})
+    note = torch_launch.other_launcher_note(program, variables)
+    assert note is None if message is None else str(note).startswith(message)
