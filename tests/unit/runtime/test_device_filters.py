@@ -8,13 +8,15 @@ import types
 
 import pytest
 
+from tfdeploy.model.modes import RULES
 from tfdeploy.runtime import device_filters, synchronous
 
 
 @pytest.fixture
 def task(monkeypatch):
     def be(role="worker", index="1", mode="async"):
-        for name, value in (("ROLE", role), ("INDEX", index), ("MODE", mode)):
+        traits = ",".join(RULES[mode].traits)
+        for name, value in (("ROLE", role), ("INDEX", index), ("TRAITS", traits)):
             monkeypatch.setenv("TFDEPLOY_TASK_" + name, value)
 
     monkeypatch.setattr(synchronous, "_has_optimizer", [])
@@ -27,7 +29,6 @@ def task(monkeypatch):
     [
         ("worker", "1", "async", ["/job:ps", "/job:worker/task:1"]),
         ("chief", "0", "async", ["/job:ps", "/job:chief/task:0"]),
-        ("worker", "1", "", ["/job:ps", "/job:worker/task:1"]),
         ("worker", "1", "sync", None),
         ("worker", "1", "ingraph", None),
         ("ps", "0", "async", ["/job:ps"]),

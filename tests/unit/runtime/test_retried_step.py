@@ -248,4 +248,4 @@ def test_six_hundred_thousand_steps(run_python):
     """
     done = run_python(MANY_STEPS, timeout_s=900)
     assert done.stdout == "steps 600000\n", done.stderr
-    assert "tfdeploy: a task rejected a step as a repetition" in done.stderr
+    assert "tfdeploy: a task rejected a step as a duplicate" in done.stderr
