@@ -30,6 +30,8 @@ MEETS = """
 import os, socket, sys, time
 where = socket.socket(socket.AF_INET6)
 where.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+while not os.path.exists("go"):  # the run is not committed yet
+    time.sleep(0.02)
 time.sleep(0.3)  # as long as imports take
 where.bind(("::", int(sys.argv[1])))
 where.listen(5)
@@ -133,6 +135,7 @@ def launched(cluster: Any, field: str, *words: str, **fields: Any) -> int:
     assert bind_alone(port) == errno.EADDRINUSE
     cluster.each("run.start", "r1")
     cluster.each("run.commit", "r1")
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     return int(port)
 
 

@@ -130,9 +130,10 @@ def test_a_failed_task_fails_the_run_everywhere_and_is_named(hosts: NewCluster) 
     tasks = {
         "ps:0": ("n1", FOREVER),
         "worker:0": ("n2", FOREVER),
-        "worker:1": ("n3", ["sh", "-c", "sleep 0.3; exit 3"]),
+        "worker:1": ("n3", ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; exit 3"]),
     }
     cluster.launch("r1", tasks)
+    Path(cluster.hosts["n3"].paths("r1").cwd, "go").touch()
     states = cluster.wait_ended("r1")
     for state in states.values():
         assert state.first_death["task"] == "worker:1" and state.first_death["exit_code"] == 3

@@ -24,6 +24,9 @@ from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
+# These lines wait until the test creates the file `go`. A task must not fail before the run is
+# committed, because then it is not started again.
+AWAIT_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n"
 # While this program lives, a file in $SHARED has its pid. The program prints the pids of the other
 # tasks from their files in $SHARED, and exits with code 0 once the file `go` exists.
 MEMBER = """
@@ -74,10 +77,11 @@ def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alon
     time. This holds for a task that restarts alone and for a gang (tasks that restart together).
     """
     cluster = hosts("n1", "n2")
-    cluster.write("train.py", "import time\ntime.sleep(0.5)\n{}['shard']\n")
+    cluster.write("train.py", f"{AWAIT_GO}{{}}['shard']\n")
     tasks = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", [sys.executable, "train.py"])}
     recovery = dict.fromkeys(tasks, ("alone", False) if alone else ("gang", True))
     cluster.launch("r1", tasks, recovery=recovery, same_error_ends=True, **QUICKLY)
+    Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     words = (
         "worker:0 on n2 gave up: attempts 1 and 2 failed with the same error "
         "before their first step: KeyError: 'shard' (train.py:3)"
@@ -99,7 +103,7 @@ def test_an_error_after_a_step_or_of_the_network_may_not_come_again(
     hosts: NewCluster, line: str
 ) -> None:
     cluster = hosts("n1")
-    cluster.write("train.py", f"import time\ntime.sleep(0.5)\n{line}\n{{}}['shard']\n")
+    cluster.write("train.py", f"{AWAIT_GO}{line}\n{{}}['shard']\n")
     cluster.launch(
         "r1",
         {"worker:0": ("n1", [sys.executable, "train.py"])},
@@ -109,6 +113,7 @@ def test_an_error_after_a_step_or_of_the_network_may_not_come_again(
         metrics=DEFAULT_METRICS,
         **dict(QUICKLY, restart_max=2),
     )
+    Path(cluster.hosts["n1"].paths("r1").cwd, "go").touch()
     assert "after 2 restarts (restart.max)" in (cluster.wait_ended("r1")["n1"].abort_reason or "")
 
 

@@ -68,13 +68,13 @@ def test_what_a_task_uses_and_prints_is_noted_until_its_end(hosts: NewCluster) -
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", BUSY])}, metrics=STEP, sample_every_s=0.1)
     cluster.wait_until(lambda: any(row.get("cpu", 0) > 0.1 for row in taken(cluster)))
-    first = taken(cluster)[0]
+    # On a busy machine, the first samples may be taken before the program prints.
+    (first,) = cluster.wait_until(lambda: [row for row in taken(cluster) if "printed" in row])
     assert (
         first["attempt"] == 1
         and first["memory"] > 100_000
         and first["printed"] == {"step": 5, "accuracy": 0.5}
     )
-    assert all("printed" not in row for row in taken(cluster)[1:])
     newest = json.loads(
         Path(cluster.hosts["n1"].paths("r1").file(layout.NEWEST_SAMPLES)).read_text()
     )
@@ -165,15 +165,14 @@ def test_a_printed_metric_is_known_within_a_second_between_two_samples(hosts: Ne
         "r1", {"worker:0": ("n1", ["sh", "-c", program])}, metrics=STEP, sample_every_s=3600.0
     )
     cluster.wait_until(lambda: known_now(cluster).get("worker:0"))
-    watch = Stopwatch()
+    watch, before = Stopwatch(), time.time()
     Path(cluster.hosts["n1"].paths("r1").cwd, "go0").touch()
     newest = cluster.wait_until(
         lambda: "printed" in known_now(cluster)["worker:0"] and known_now(cluster)["worker:0"]
     )
     assert newest["printed"] == {"step": 1, "accuracy": 0.5} and watch.seconds < 1.0
-    assert (
-        newest["step_times"]["step"] == pytest.approx(time.time(), abs=1.5) and newest["memory"] > 0
-    )
+    assert before - 0.1 < newest["step_times"]["step"] < time.time() + 0.1
+    assert newest["memory"] > 0
     assert len(taken(cluster)) == 1
 
 
