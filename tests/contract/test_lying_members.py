@@ -96,9 +96,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
+    monkeypatch.setattr(stalled_hosts, "STALL_TIMEOUT_S", STILL_S)
+    # With these lies, each call is answered. On a busy machine, an honest host may answer late.
+    if lie in IN_EACH_RUN:
+        return
     for module, name, seconds in (
-        (stalled_hosts, "STALL_TIMEOUT_S", STILL_S),
         (broadcast, "JOIN_TIMEOUT_S", CALL_S),
         (member_session, "CALL_S", CALL_S),
         (feeder, "PUT_S", CALL_S),

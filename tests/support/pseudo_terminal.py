@@ -19,6 +19,8 @@ from typing import Any
 from support.stopwatch import Stopwatch
 
 ALT_ON, ALT_OFF, CURSOR_ON = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
+# This text can be no output of a program. It changes nothing on a screen.
+LAST = b"\x1b[m\x1b[m\x1b[0m\x1b[m"
 
 
 class Terminal:
@@ -119,8 +121,14 @@ class Terminal:
         while self.process.poll() is None:
             assert watch.seconds < within_s, "it did not end"
             self._pump(0.05)
-        while self._pump(0.05):
+        while self._pump(0.0):
             pass
+        # The kernel may pass on the last output late. So this text follows it through the terminal.
+        os.write(self.end, LAST)
+        while not self.output.endswith(LAST):
+            assert watch.seconds < within_s, "its output has no end"
+            self._pump(0.05)
+        self.output = self.output.removesuffix(LAST)
         return self.process.returncode
 
     def _pump(self, wait_s: float) -> bool:

@@ -157,11 +157,17 @@ def test_signals_restore_terminal_first(start, number: signal.Signals) -> None: 
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"), [("[syncing()]", "interrupted"), ("[syncing(), training()]", "how: left")]
+    ("parts", "last", "message"),
+    [
+        ("[syncing()]", "worker:6", "interrupted"),
+        ("[syncing(), training()]", "WARNING: something", "how: left"),
+    ],
 )
-def test_ctrl_c_leaves_committed_run_and_interrupts_launch(start, parts: str, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_ctrl_c_leaves_committed_run_and_interrupts_launch(  # type: ignore[no-untyped-def]
+    start, parts: str, last: str, message: str
+) -> None:
     terminal = start(parts)
-    terminal.until("worker:6")
+    terminal.until(last)
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
