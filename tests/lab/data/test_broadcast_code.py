@@ -15,7 +15,13 @@ import pytest
 from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.host_commands import read_traffic_by_link
 from support.lab.hosts import on_host
-from support.lab.releases import job_file, list_host_folder, list_leftovers, list_local_folder
+from support.lab.releases import (
+    job_file,
+    list_host_folder,
+    list_leftovers,
+    list_local_folder,
+    wait_for_bytes,
+)
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
@@ -69,15 +75,7 @@ def test_a_file_of_code_that_changes_while_it_is_sent_is_sent_as_it_is_then(
     code = job_file(operator, "changing")
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
     syncing = operator.start("sync", "--json", "--bwlimit", "4M")
-    place = (
-        "cd tfdeploy/changing/releases 2>/dev/null && du -sb .staging*/ | cut -f1 | sort -n | "
-        "tail -1"
-    )
-    on_host(
-        operator.lab,
-        "n1",
-        f"for i in $(seq 600); do [ 0$({place}) -gt {MIB} ] && exit 0; sleep 0.02; done; exit 1",
-    )
+    wait_for_bytes(operator, "n1", "changing", MIB)
     (code / "weights").write_bytes(os.urandom(CODE_BYTES))
     exit_code, output = wait_for_end(syncing)
     assert exit_code == 0, output

@@ -24,7 +24,7 @@ HOSTS = ("n1", "n2", "n3")
 PROGRAM = "import sys, alpha\nprint(sys.executable, alpha.VERSION, flush=True)\n"
 SLOW = """#!/bin/sh
 case "$*" in
-*"pip "*) echo holding; while [ -e "$HOME/hold" ]; do sleep 0.1; done;;
+*"pip "*) touch "$HOME/installs"; while [ -e "$HOME/hold" ]; do sleep 0.1; done;;
 esac
 exec PYTHON "$@"
 """
@@ -79,8 +79,9 @@ def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
 
 
 def slow_python(operator: Tfdeploy, host: str) -> None:
-    """Make an installation on that host wait until the file ~/hold is removed."""
-    on(operator, host, "touch ~/hold")
+    """Make an installation on that host wait until the file ~/hold is removed. A file ~/installs
+    shows that it waits."""
+    on(operator, host, "rm -f ~/installs; touch ~/hold")
     put_python(operator, host, "slow-python", SLOW)
     with_python(operator, **{host: "~/slow-python"})
 
@@ -170,7 +171,7 @@ def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
     (operator.cwd / "base.txt").write_text("alpha<7\n")
     slow_python(operator, "n2")
     first = operator.start("setup", "-v")
-    wait_for(lambda: on(operator, "n2", "pgrep -f [s]low-python || true"), 30, "n2 installs")
+    wait_for(lambda: on(operator, "n2", "ls ~/installs || true"), 30, "n2 installs")
     os.killpg(first.pid, signal.SIGKILL)
     wait_for(
         lambda: not on(operator, "n2", "pgrep -f [s]low-python || true"),
@@ -188,7 +189,7 @@ def test_two_at_once_wait_for_each_other(operator: Tfdeploy) -> None:
     (operator.cwd / "base.txt").write_text("alpha<8\n")
     slow_python(operator, "n1")
     first = operator.start("setup", "--limit", "n1")
-    wait_for(lambda: on(operator, "n1", "pgrep -f [s]low-python || true"), 30, "n1 installs")
+    wait_for(lambda: on(operator, "n1", "ls ~/installs || true"), 30, "n1 installs")
     second = operator.start("setup", "--limit", "n1")
     assert second.stdout is not None
     said = second.stdout.readline()
