@@ -15,7 +15,7 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.host_commands import host_command
-from support.lab.jobs import write_job
+from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
 from support.pseudo_terminal import ALT_OFF, ALT_ON, Terminal, plain, restored
 from support.waiting import wait_for
@@ -75,13 +75,14 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
 
 
 def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> None:
-    write_job(operator, "early", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "8s"})
+    write_job(operator, "early", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "60s"})
     terminal = Terminal(
         operator.argv("launch", "--name", "early-1"), operator.env, cwd=operator.cwd, columns=120
     )
     try:
         terminal.until("q leave", within_s=60)
         terminal.type(b"q")
+        open_gate(operator, "early-1", "early", "n1")
         assert terminal.finish() == 0 and restored(terminal)
     finally:
         terminal.close()
@@ -92,7 +93,7 @@ def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> No
 
 
 def test_x_before_tasks_are_up_stops_the_run_after_the_launch(operator: Tfdeploy) -> None:
-    write_job(operator, "eager", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "8s"})
+    write_job(operator, "eager", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "60s"})
     terminal = Terminal(
         operator.argv("launch", "--name", "eager-1"), operator.env, cwd=operator.cwd, columns=120
     )
@@ -102,6 +103,7 @@ def test_x_before_tasks_are_up_stops_the_run_after_the_launch(operator: Tfdeploy
         terminal.until("stop eager-1 on all its hosts?")
         terminal.type(b"y")
         terminal.until("yes, after the launch")
+        open_gate(operator, "eager-1", "eager", "n1")
         terminal.until("Enter goes back", within_s=60)
         terminal.type(b"\r")
         assert terminal.finish(within_s=60) == 1 and restored(terminal)
@@ -418,6 +420,9 @@ def test_a_secret_is_seen_by_the_program_and_by_nobody_else(operator: Tfdeploy) 
     assert on(operator, "n2", f"grep -rlF '{SECRET}' ~/tfdeploy || true") == ""
 
     program.write_text('import os\nraise SystemExit("no good: " + os.environ["TOKEN"])\n')
+    # On a busy machine, a dying task lives longer than 300 ms.
+    job = operator.cwd / "tfdeploy.yaml"
+    job.write_text(job.read_text().replace("300ms", "60s"))
     outputs.append(operator.run("launch", "--name", "secret-2", "-v", exit_code=1))
     assert "no good: ***" in outputs[-1].stderr.partition("error:")[2]
     outputs.append(

@@ -229,10 +229,11 @@ def test_the_attempt_before_the_newest(
         "again",
         "crash.py",
         "--only=worker:1",
-        "--after=1",
+        "--gate",
         restart={"max": 1, "backoff": ["10ms", "10ms"]},
     )
     operator.run("launch", "--detach", "--name", "again-1", exit_code=0)
+    open_gate(operator, "again-1", "again", "n3")
     operator.wait_until("failed", "again-1")
     for args, attempt in ((("-p",), 1), (("--attempt", "2"), 2), (("--previous", "-f"), 1)):
         task_rows = rows(operator, "again-1", "--task", "worker:1", *args)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from support.lab.commandline import Tfdeploy
+from support.lab.commandline import Tfdeploy, wait_for_end
+from support.lab.event_pipe import EventPipe
 from support.lab.hosts import on_host
-from support.lab.jobs import write_job
+from support.lab.jobs import open_gate, write_job
 from support.lab.remains import assert_nothing_left
 from tfdeploy.lab import Lab
 
@@ -33,11 +34,26 @@ def read_log_lines(operator: Tfdeploy, run: str, task: str) -> list[str]:
     return [json.loads(line)["line"] for line in lines]
 
 
-def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
-    write_job(
-        operator, "m-end", "any_mode.py", "--steps=2", "--steps_of=worker:1=15", mode="mirrored"
+def launch_until(
+    operator: Tfdeploy, pipe: EventPipe, run: str, host: str, kind: str, **data: str
+) -> tuple[int, str]:
+    """Launch the run. After the event `kind` with the fields `data`, open the gate on the host.
+    Return the exit code and the output of the launch.
+    """
+    launching = operator.start(*WAIT, run, *pipe.words)
+    pipe.hold_at(kind, **data)
+    pipe.go_on()
+    open_gate(operator, run, run.rpartition("-")[0], host)
+    return wait_for_end(launching)
+
+
+def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy, pipe: EventPipe) -> None:
+    flags = ("--steps=2", "--gate=worker:1")
+    write_job(operator, "m-end", "any_mode.py", *flags, mode="mirrored")
+    code, output = launch_until(
+        operator, pipe, "m-end-1", "n3", "task", task="worker:0", state="ended"
     )
-    operator.run(*WAIT, "m-end-1", exit_code=0)
+    assert code == 0, output
     answer = operator.json("status", "m-end-1")
     first, second = answer["tasks"]
     assert (answer["state"], first["outcome"], second["outcome"]) == (
@@ -49,15 +65,18 @@ def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
     # after one with milliseconds ("...:00.5Z").
     ends_at = [str(row["ended"]).rstrip("Z") for row in (answer, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
-    assert read_log_lines(operator, "m-end-1", "worker:1")[-1] == "step 15"
     assert_nothing_left(operator, "m-end-1", "m-end")
 
 
-def test_mirrored_fails_when_one_worker_does_although_another_was_done(operator: Tfdeploy) -> None:
-    flags = ("--steps=2", "--steps_of=worker:1=12", "--fail=worker:1")
+def test_mirrored_fails_when_one_worker_does_although_another_was_done(
+    operator: Tfdeploy, pipe: EventPipe
+) -> None:
+    flags = ("--steps=2", "--gate=worker:1", "--fail=worker:1")
     write_job(operator, "m-fail", "any_mode.py", *flags, mode="mirrored")
-    failed = operator.run(*WAIT, "m-fail-1", exit_code=1)
-    assert "worker:1 on n3 failed with exit code 3" in failed.stderr
+    code, output = launch_until(
+        operator, pipe, "m-fail-1", "n3", "task", task="worker:0", state="ended"
+    )
+    assert code == 1 and "worker:1 on n3 failed with exit code 3" in output, output
     assert ends(operator, "m-fail-1") == {"worker:0": "succeeded", "worker:1": "failed"}
     assert_nothing_left(operator, "m-fail-1", "m-fail")
 
@@ -120,13 +139,14 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
 
 
 def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(
-    operator: Tfdeploy,
+    operator: Tfdeploy, pipe: EventPipe
 ) -> None:
-    flags = ("--steps=3", "--forever=evaluator:0", "--quiet_after=8")
+    flags = ("--steps=3", "--gate=chief:0", "--forever=evaluator:0", "--quiet_after=8")
     keys: dict[str, Any] = {"mode": "coordinator", "finish": {"grace": "1s"}}
     write_job(operator, "c-end", "any_mode.py", *flags, **keys)
     _with_evaluator(operator)
-    operator.run(*WAIT, "c-end-1", exit_code=0)
+    code, output = launch_until(operator, pipe, "c-end-1", "n2", "line", task="evaluator:0")
+    assert code == 0, output
     tasks = {row["task"]: row for row in operator.json("status", "c-end-1")["tasks"]}
     assert {task: row["outcome"] for task, row in tasks.items()} == {
         "ps:0": "stopped",
@@ -137,7 +157,8 @@ def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(
     }
     assert tasks["evaluator:0"]["address"] == "" and tasks["chief:0"]["address"]
     assert "step 8" in read_log_lines(operator, "c-end-1", "evaluator:0")
-    assert tasks["worker:1"]["ended"] >= tasks["evaluator:0"]["ended"] > tasks["chief:0"]["ended"]
+    ends_at = [tasks[name]["ended"].rstrip("Z") for name in ("worker:1", "evaluator:0", "chief:0")]
+    assert ends_at[0] >= ends_at[1] > ends_at[2]
     assert_nothing_left(operator, "c-end-1", "c-end")
 
 

@@ -21,6 +21,7 @@ from support.faults.tampered import tampered_agent
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import set_inventory
 from support.lab.jobs import write_job
+from support.waiting import wait_for
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.lab import Lab
 
@@ -205,13 +206,27 @@ def test_a_log_goes_on_where_it_ended_and_one_that_is_not_the_host_s_is_said(
     assert "move worker-0@n2.log away" in completed.stderr
 
 
+def fetch_live_run(operator: Tfdeploy, run: str, to: str) -> None:
+    """Fetch from saving.py. If it saves faster than this machine can fetch, make it slower."""
+    for pause_s in (1.0, 2.0, 4.0, 8.0, 16.0):
+        done = operator.run("fetch", run, "--keep", "--logs", "--to", to)
+        if done.returncode == 0:
+            return
+        assert "files keep changing while they are fetched" in done.stdout + done.stderr, done
+        pause = workdir(operator, "n2") / "fetch-live/runs" / run / "cwd/pause"
+        pause.write_text(f"{pause_s}\n")
+    raise AssertionError(done.stderr)
+
+
 def test_a_checkpoint_fetched_while_it_is_replaced_is_whole(operator: Tfdeploy) -> None:
     write_job(operator, "fetch-live", "saving.py", keep=["ckpt"])
     run = operator.run("launch", "-q", exit_code=0).stdout.strip()
     try:
+        saved = workdir(operator, "n2") / "fetch-live/keep/ckpt/checkpoint"
+        wait_for(saved.exists, 60, "the first checkpoint")
         for number in range(3):
             to = operator.cwd / f"live-{number}"
-            operator.run("fetch", run, "--keep", "--logs", "--to", str(to), exit_code=0)
+            fetch_live_run(operator, run, str(to))
             named = (to / "keep/ckpt/checkpoint").read_text().split('"')[1].rpartition("-")[2]
             assert (to / f"keep/ckpt/model.ckpt-{named}.data").read_text().split() == [named] * 1000
             assert (to / f"keep/ckpt/model.ckpt-{named}.index").read_text() == named

@@ -106,8 +106,9 @@ def test_a_newcomer_stops_a_run_whose_tfdeploy_was_killed(
 def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(
     operator: Tfdeploy, newcomer: Tfdeploy
 ) -> None:
-    write_job(operator, "dies", "crash.py", "--after=2", "--only=worker:1", "--listen", "--code=9")
+    write_job(operator, "dies", "crash.py", "--gate", "--only=worker:1", "--listen", "--code=9")
     operator.run("launch", "--detach", "--name", "dies-1", exit_code=0)
+    open_gate(operator, "dies-1", "dies", "n3")
     newcomer.wait_until("failed", "dies-1", timeout_s=30)
     assert_nothing_left(newcomer, "dies-1", "dies")
     rows = {row["task"]: row for row in newcomer.json("status", "dies-1")["tasks"]}
@@ -130,8 +131,13 @@ def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(
 
 @pytest.mark.fault("35 a host cut off while its logs are followed")
 def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) -> None:
-    """The run continues, and a client that follows its logs receives every line exactly once."""
-    write_job(operator, "cut", "quick.py", "--steps=100", "--gate=90", "--pause=0.1")
+    """The run continues, and a client that follows its logs receives every line exactly once.
+
+    The gate opens only after the cut, so that each host prints most of its lines during the cut.
+    Because of the grace, the run waits for n3 even if worker:0 ends during the cut.
+    """
+    flags = ("--steps=100", "--gate=5", "--pause=0.1")
+    write_job(operator, "cut", "quick.py", *flags, finish={"grace": "60s"})
     operator.run("launch", "--detach", "--name", "cut-1", exit_code=0)
     followed = operator.home / "followed"
     with followed.open("w") as out:
@@ -139,13 +145,13 @@ def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) ->
         wait_for(lambda: followed.read_text().count("worker:1") > 5, 20, "lines are followed")
         operator.lab.cut("n3")
         others = followed.read_text().count("worker:0")
+        open_gate(operator, "cut-1", "cut", "n2", "n3")
         wait_for(
             lambda: followed.read_text().count("worker:0") > others + 30,
             30,
             "the others are still followed",
         )
         operator.lab.heal("n3")
-        open_gate(operator, "cut-1", "cut")
         assert following.wait(timeout=120) == 0
     lines = [json.loads(line) for line in followed.read_text().splitlines() if line.startswith("{")]
     for task in ("worker:0", "worker:1"):

@@ -89,7 +89,8 @@ def test_a_program_that_fails_at_once_fails_the_launch_in_its_own_words(
     operator: Tfdeploy, fault: str
 ) -> None:
     text, own_words, ours = FAULTY[fault]
-    write_program(operator, "faulty", text, flags="none")
+    # On a busy machine, the program lives longer than 300 ms.
+    write_program(operator, "faulty", text, flags="none", ready={"after": "60s"})
     run = "faulty-" + fault.replace(" ", "-")
     stderr = operator.run("launch", "--name", run, exit_code=1).stderr
     error = stderr.partition("error:")[2]

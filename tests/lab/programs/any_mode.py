@@ -5,7 +5,8 @@ any other task counts steps.
 
 The program starts in 0.1 s. It listens on its own port if TF_CONFIG contains an address for it.
 With --save, the chief (or worker:0) writes checkpoints/backup/checkpoint at its end, and each task
-that counts steps prints which checkpoint it found at its start.
+that counts steps prints which checkpoint it found at its start. With --gate=worker:1, this task
+goes on until its folder has a file `gate`.
 """
 import argparse
 import json
@@ -31,6 +32,7 @@ def parse():
     parser.add_argument("--steps_of", action="append", default=[])
     parser.add_argument("--fail", action="append", default=[])
     parser.add_argument("--forever", action="append", default=[])
+    parser.add_argument("--gate", action="append", default=[])
     parser.add_argument("--quiet_after", type=int, default=10 ** 9)
     parser.add_argument("--save", action="store_true")
     return parser.parse_args()
@@ -69,7 +71,11 @@ def main():
         )
     steps = dict(one.split("=") for one in args.steps_of).get(name, args.steps)
     step = 0
-    while step < int(steps) or name in args.forever:
+    while (
+        step < int(steps)
+        or name in args.forever
+        or (name in args.gate and not os.path.exists("gate"))
+    ):
         step += 1
         time.sleep(0.1)
         if step <= args.quiet_after:

@@ -8,8 +8,8 @@ The program starts in 0.1 s. Step N of a worker takes --pause seconds and prints
 
 --save            worker:0 saves its step in checkpoints/step; workers start at the saved step
 --failat=N        a worker ends with exit code 3 at step N
---unready=ps:0    ps:0 opens no port and does nothing. So it counts as up only after `ready.after`.
-                  Before that, the launch is not complete, and a failure rolls it back.
+--unready=ps:0    ps:0 opens no port before its folder has a file `gate`. Until then, or until
+                  `ready.after`, the launch is not complete, and a failure rolls it back.
 --gate=N          after step N and each later step, a worker waits until its folder has a file
                   `gate`. So a test decides when the worker ends.
 """
@@ -70,8 +70,8 @@ def save(step):
 def main():
     args = parse()
     if args.unready == "%s:%d" % (args.job_name, args.task_index):
-        while True:
-            signal.pause()
+        while not os.path.exists("gate"):
+            time.sleep(0.05)
     hosts = (args.ps_hosts if args.job_name == "ps" else args.worker_hosts).split(",")
     server = listen(hosts[args.task_index]) if hosts[args.task_index] else None
     print(

@@ -1,5 +1,5 @@
 """Saves a checkpoint every 0.3 s, in the order of TensorFlow's saver: it writes the files, then the
-record, and then deletes the oldest checkpoint.
+record, and then deletes the oldest checkpoint. A file `pause` may hold another number of seconds.
 
     python saving.py --job_name=worker --task_index=0 [--kept=N]
 
@@ -27,6 +27,14 @@ def save(number, kept):
             os.unlink(old)
 
 
+def pause_s():
+    try:
+        with open("pause") as file:
+            return float(file.read())
+    except (IOError, ValueError):
+        return 0.3
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--job_name", default="worker")
@@ -40,7 +48,7 @@ def main():
         number += 1
         save(number, args.kept)
         print("step", number, flush=True)
-        time.sleep(0.3)
+        time.sleep(pause_s())
 
 
 if __name__ == "__main__":
