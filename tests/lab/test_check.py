@@ -19,6 +19,7 @@ from support.lab.commandline import Tfdeploy
 from support.lab.hosts import host_changed_by_scripts, on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.login_shell import login_shell
+from support.waiting import wait_for
 from tfdeploy import agent
 from tfdeploy.lab import Lab
 from tfdeploy.ui.checks import show_check_problems
@@ -269,6 +270,8 @@ def planted(new_lab: Callable[..., Lab]) -> Lab:
     ):
         on_host(lab, host, script, root=True)
     on_host(lab, "n3", f'nohup python3 -c "{HOLD}" > /dev/null 2>&1 &')
+    held = "ss -Hltn | grep -c ':231[01] ' || true"
+    wait_for(lambda: on_host(lab, "n3", held) == "2", 20, "the ports are taken")
     on_host(lab, "n6", BASHRC)
     on_host(lab, "n7", "mkdir -p ~/tfdeploy && chmod 755 ~ ~/tfdeploy")
     return lab

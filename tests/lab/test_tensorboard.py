@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from support.browser import RecordingBrowser
-from support.lab.commandline import Tfdeploy
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.hosts import set_inventory
 from support.lab.jobs import write_job
+from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -56,7 +57,7 @@ def folders(operator: Tfdeploy) -> list[Path]:
 
 def fetch(url: str) -> list[str]:
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-        url, timeout=10
+        url, timeout=DEADLINE_S
     ) as answer:
         return list(json.load(answer))
 
@@ -106,7 +107,7 @@ def test_it_shows_what_the_run_wrote_in_cwd_and_keep_and_ctrl_c_ends_it(
     assert_closed_to_others(operator, url)
     leading_there = browser.assert_led_to(url)
     process.send_signal(signal.SIGINT)
-    assert process.wait(GONE_S) == 0 and not leading_there.parent.exists()
+    assert wait_for_end(process, GONE_S)[0] == 0 and not leading_there.parent.exists()
     wait_for(lambda: not boards(operator) and not folders(operator), GONE_S, "nothing is left")
 
 
@@ -114,8 +115,13 @@ def test_the_scalars_are_metrics_of_the_deciding_task_wherever_metrics_are(
     operator: Tfdeploy,
 ) -> None:
     written = {"train/loss": 0.5, "kept/accuracy": 0.5}
-    rows = {task["task"]: task["metrics"] for task in operator.json("status")["tasks"]}
-    assert rows == {"ps:0": {}, "worker:0": {**written, "accuracy": 0.5}, "worker:1": {}}
+    expected = {"ps:0": {}, "worker:0": {**written, "accuracy": 0.5}, "worker:1": {}}
+
+    def metrics() -> dict[str, dict[str, float]]:
+        return {task["task"]: task["metrics"] for task in operator.json("status")["tasks"]}
+
+    # The last sample may be taken after the end of the run.
+    wait_for(lambda: metrics() == expected, 20, "the metrics are known")
     assert "accuracy 0.5" in operator.run("status", exit_code=0).stdout
     csv = operator.cwd / operator.run("report", "--output", "csv", exit_code=0).stdout.strip()
     page = operator.cwd / operator.run("report", exit_code=0).stdout.strip()

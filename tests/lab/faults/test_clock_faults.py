@@ -103,7 +103,8 @@ def test_lines_of_a_host_whose_clock_is_ahead_have_the_time_of_the_others(
     rows = [json.loads(line) for line in stdout.splitlines()]
     assert rows == sorted(rows, key=lambda row: str(row["time"])) and len(rows) == 15
     times = [datetime.fromisoformat(row["time"].replace("Z", "+00:00")).timestamp() for row in rows]
-    assert max(times) - min(times) < 10, rows
+    # A clock that is 30 s ahead would show. On a busy machine, the tasks start one after the other.
+    assert max(times) - min(times) < 25, rows
 
 
 @pytest.mark.fault("43 a clock three seconds ahead names no wrong cause")
@@ -133,5 +134,6 @@ def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator:
     assert "cause: worker:0 on n2 " in operator.run("status", "skewed-1", exit_code=0).stdout
     tasks = {task["task"]: task for task in operator.json("status", "skewed-1")["tasks"]}
     assert tasks["worker:1"]["reason"] == "after worker:0 died"
-    assert tasks["worker:0"]["ended"] < tasks["worker:1"]["ended"], tasks
+    ended = [tasks[task]["ended"].rstrip("Z") for task in ("worker:0", "worker:1")]
+    assert ended[0] < ended[1], tasks
     assert_nothing_left(operator, "skewed-1", "skewed")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from support.lab.commandline import Tfdeploy
+from support.lab.commandline import Tfdeploy, wait_for_end
 from support.lab.hosts import on_host
 from support.lab.jobs import write_job
 from support.lab.remains import assert_nothing_left
@@ -227,7 +227,11 @@ def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard
         / f"hosts/n2/home{task_folder('costly-1', 'costly', 'n2', 'worker:0')[1:]}"
         / "samples"
     )
-    taken = samples.read_text().count("\n") if samples.exists() else 0
+
+    def count_samples() -> int:
+        return samples.read_text().count("\n") if samples.exists() else 0
+
+    taken = count_samples()
     terminal = Terminal(
         operator.argv("status", "costly-1", "--watch"),
         operator.env,
@@ -247,7 +251,7 @@ def test_lines_that_are_costly_to_match_hold_up_neither_status_nor_the_dashboard
         assert terminal.finish() == 0
     finally:
         terminal.close()
-    wait_for(lambda: samples.read_text().count("\n") > taken + 1, 60.0, "samples are taken")
+    wait_for(lambda: count_samples() > taken + 1, 60.0, "samples are taken")
     row = next(
         each for each in operator.json("status", "costly-1")["tasks"] if each["task"] == "worker:0"
     )
@@ -267,7 +271,7 @@ def test_ctrl_c_ends_a_search_in_a_line_of_a_megabyte(two_hosts: Tfdeploy) -> No
     with pytest.raises(subprocess.TimeoutExpired):
         looking.wait(2)
     os.killpg(looking.pid, signal.SIGINT)
-    assert looking.wait(5) in (130, -signal.SIGINT)
+    assert wait_for_end(looking, 5)[0] in (130, -signal.SIGINT)
 
 
 @pytest.mark.long
