@@ -15,6 +15,7 @@ import pytest
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
 from support.lab.jobs import open_gate, write_job
+from support.lab.remains import NO_PORTS, assert_nothing_left
 from tfdeploy.lab import Lab
 from tfdeploy.model.events import Event
 from tfdeploy.store.runs import RunStore
@@ -27,6 +28,16 @@ def operator(
     made = Tfdeploy(new_lab("loopback", 2), tmp_path_factory.mktemp("clean") / "operator")
     yield made
     made.end_all()
+
+
+def launch_until_end(operator: Tfdeploy, job: str, run: str) -> None:
+    """Launch the run, and wait until no process of the run is left.
+
+    The minders (the processes that look after the run) outlive it for a moment, in which `clean`
+    leaves the run alone.
+    """
+    operator.run("launch", "--wait", "-q", "--name", run, exit_code=0)
+    assert_nothing_left(operator, run, job, ports=NO_PORTS)
 
 
 def things(said: dict[str, Any], key: str = "removed") -> dict[str, set[str]]:
@@ -43,7 +54,7 @@ def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> N
     operator.run("launch", "--detach", "-q", "--name", "lives", exit_code=0)
     for name in ("one", "two", "three"):
         write_job(operator, "brief", "quick.py")
-        operator.run("launch", "--wait", "-q", "--name", name, exit_code=0)
+        launch_until_end(operator, "brief", name)
     write_job(operator, "tidy", "quick.py", "--gate=5", "--steps=9", keep=["kept"])
     asked = operator.run("clean", exit_code=2)
     assert "there is no terminal to ask on" in asked.stderr
@@ -75,6 +86,7 @@ def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> N
     assert on_host(operator.lab, "n1", "ls ~/tfdeploy/tidy/keep").split() == ["kept"]
     open_gate(operator, "lives", "tidy")
     operator.run("stop", "lives", exit_code=0)
+    assert_nothing_left(operator, "lives", "tidy", ports=NO_PORTS)
 
 
 @pytest.mark.fault("67 a clean while a run lives, or another operator launches")
@@ -84,6 +96,7 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
     refused = operator.run("clean", "--everything", "-y", stdin="everything\n")
     assert refused.returncode != 0 and "again" in refused.stderr
     operator.run("stop", "again", "--now", exit_code=0)
+    assert_nothing_left(operator, "again", "tidy", ports=NO_PORTS)
     wrong = operator.run("clean", "--everything", "-y", stdin="yes\n", exit_code=2)
     assert "the word everything was not typed" in wrong.stderr
     assert "next: `echo everything | tfdeploy clean --everything -y`" in wrong.stderr
@@ -102,7 +115,7 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
     may be in progress. If this machine has recorded the end of the run, it removes the record.
     """
     write_job(operator, "memory", "quick.py")
-    operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)
+    launch_until_end(operator, "memory", "mine")
     store = RunStore(Path(operator.env["XDG_STATE_HOME"]) / "tfdeploy")
     plan = store.plan("mine")
     assert plan is not None
@@ -127,7 +140,7 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
 
 def test_a_host_that_is_down_is_4_and_the_others_are_cleaned(operator: Tfdeploy) -> None:
     write_job(operator, "brief", "quick.py")
-    operator.run("launch", "--wait", "-q", "--name", "four", exit_code=0)
+    launch_until_end(operator, "brief", "four")
     operator.lab.kill("n2")
     done = operator.run("clean", "-y", "--json", exit_code=4)
     assert (

@@ -17,6 +17,7 @@ from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host, set_inventory
 from support.lab.jobs import write_job
 from support.lab.releases import job_file, list_host_folder
+from support.lab.remains import NO_PORTS, assert_nothing_left
 from support.pseudo_terminal import ALT_ON, Terminal, plain
 from tfdeploy.lab import Lab
 
@@ -126,6 +127,8 @@ def test_clean_asks_before_it_removes(
     operator = tfdeploy(new_lab("loopback", 1))
     write_job(operator, "asks-clean", "quick.py", mode="local")
     operator.run("launch", "--wait", "-q", "--name", "gone", exit_code=0)
+    # While the minder of the run lives, `clean` leaves the run alone.
+    assert_nothing_left(operator, "gone", "asks-clean", ports=NO_PORTS)
     code, shown = answered(operator, "Remove all of it? (yes/no)", "\n", "clean")
     assert code == 2 and "nothing was removed" in shown
     assert answered(operator, "Remove all of it? (yes/no)", "y\n", "clean")[0] == 0

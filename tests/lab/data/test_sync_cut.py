@@ -29,6 +29,7 @@ from support.lab.releases import (
     list_releases,
     wait_for_bytes,
 )
+from support.lab.remains import assert_nothing_left
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
@@ -178,6 +179,8 @@ def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
 def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -> None:
     write_job(slow, "launched", "quick.py")
     slow.run("launch", "--wait", "-q", "--name", "over", exit_code=0)
+    # While the minders of the run live, `clean` leaves the run alone.
+    assert_nothing_left(slow, "over", "launched")
     write_job(slow, "launched", "quick.py", "--gate=5", "--steps=9")
     (slow.cwd / "big.bin").write_bytes(os.urandom(8 * MIB))
     launching = slow.start("launch", "--detach", "-q", "--name", "lives", env=throttled(slow))

@@ -14,18 +14,24 @@ LOOK = r"""
 import fcntl, glob, json, os, socket, sys
 run, job, low, high = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 found = []
+here = os.path.join(os.path.expanduser("~/tfdeploy"), job)
 marker = ("TFDEPLOY_TASK_RUN_ID=" + run).encode()
+label = b"TFDEPLOY_TASK_FOLDER="
+own = label + os.fsencode(here) + b"/"
+def is_ours(environ):
+    # The hosts of a loopback lab see the processes of other labs, whose runs may have this name.
+    folders = [each for each in environ if each.startswith(label)]
+    return marker in environ and all(each.startswith(own) for each in folders)
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
         with open("/proc/%s/cmdline" % pid, "rb") as file:
             words = file.read().replace(b"\0", b" ").decode("utf-8", "replace")
-        if marker in open("/proc/%s/environ" % pid, "rb").read().split(b"\0"):
+        if is_ours(open("/proc/%s/environ" % pid, "rb").read().split(b"\0")):
             found.append("marked %s: %s" % (pid, words))
-        elif "/runs/%s/" % run in words and pid != str(os.getpid()):
+        elif "%s/runs/%s/" % (here, run) in words and pid != str(os.getpid()):
             found.append("agent %s: %s" % (pid, words))
     except OSError:
         pass
-here = os.path.join(os.path.expanduser("~/tfdeploy"), job)
 for folder, folders, names in os.walk(here):
     for name in folders + names:
         path = os.path.join(folder, name)
