@@ -82,6 +82,7 @@ def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> No
     try:
         terminal.until("q leave", within_s=60)
         terminal.type(b"q")
+        terminal.until("the launch goes on; Ctrl-C undoes it")
         open_gate(operator, "early-1", "early", "n1")
         assert terminal.finish() == 0 and restored(terminal)
     finally:

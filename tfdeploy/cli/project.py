@@ -148,7 +148,8 @@ def find_and_print_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
         )
         reason = f" ({origin} {os.path.relpath(file.unused_inventory)} is not used)"
     if reason or not (file.named_explicitly or file.path.parent.parent == cwd):
-        _print_file_used(flags, f"inventory: {os.path.relpath(file.path)}{reason}")
+        shown = min(os.path.relpath(file.path), str(file.path), key=len)
+        _print_file_used(flags, f"inventory: {shown}{reason}")
     refuse_file_others_control(file, f"-i {_quote_relative(file.path)}")
     return file.path
 

@@ -188,11 +188,11 @@ def load(name: str) -> Lab:
     root = folder.lab_folder(name)
     lab_state = state.read(root)
     if lab_state is None:
-        other_labs = ", ".join(names()) or "none"
+        others = names()
         raise UsageError(
-            f"there is no lab {name!r}; existing labs: {other_labs}",
+            f"there is no lab {name!r}; existing labs: {', '.join(others) or 'none'}",
             where=str(root),
-            next=f"`tfdeploy lab up 3 --name {name}`",
+            next=f"add --name {others[0]}" if others else f"`tfdeploy lab up 3 --name {name}`",
         )
     return _open_lab(root, lab_state)
 

@@ -68,7 +68,8 @@ def _next_commands(progress: RunProgress, run: str) -> list[str]:
             f"`tfdeploy status {run}`",
         ]
     if progress.is_final:
-        return [f"`tfdeploy logs {run}`"]
+        fetch = [f"`tfdeploy fetch {run}`"] if progress.state == "succeeded" else []
+        return [*fetch, f"`tfdeploy logs {run}`"]
     if progress.state == "starting":
         return [f"`tfdeploy status {run}`"]
     return commands_for_running(run)

@@ -88,10 +88,15 @@ def terminal_of(
 
 
 def can_draw_dashboard() -> bool:
-    """Return True if the process has a terminal on which it can draw a dashboard and read keys."""
-    return os.environ.get("TERM") != "dumb" and all(
-        stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
-    )
+    """Return True if the process has a terminal on which it can draw a dashboard and read keys. A
+    process that a shell runs in the background (`command &`) has none."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if os.environ.get("TERM") == "dumb" or not all(stream.isatty() for stream in streams):
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return True  # The terminal does not control processes.
 
 
 def width_of(stream: TextIO) -> int:

@@ -16,7 +16,7 @@ from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.agent.run.folder import RunPaths
 
 # An attempt that has lived for this many seconds has made progress, even if it printed no step.
-START_PHASE_S = 120.0
+START_PHASE_S = 300.0
 # A `keep` folder is searched for new files. If it has more files than this, the search stops, and
 # the attempt counts as one that has made progress.
 MOST_FILES = 2000

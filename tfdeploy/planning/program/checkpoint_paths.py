@@ -61,7 +61,7 @@ def first_part(path: ast.expr) -> ast.expr:
 
 
 def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
-    """Return notes on checkpoints that are in no `keep` folder.
+    """Return notes on checkpoints that are in no `keep` folder, or that the program deletes.
 
     There is a note on each absolute or temporary path to which the program saves. There also is a
     note if a job without `keep` has workers on several hosts that restart together, and if each of
@@ -82,11 +82,17 @@ def notes(job: Job, program: Program, hosts: Collection[str]) -> Notes:
         "save in a folder of its own, such as checkpoints, and write `keep: [checkpoints]`"
         for folder, where in where_by_folder.items()
     ]
+    texts += [
+        f"{place_of(call)} BackupAndRestore deletes its checkpoint when the training succeeds, so "
+        "the next launch cannot continue from it; delete_checkpoint=False would keep it"
+        for call in program.find(ast.Call)
+        if last_name(call.func) == "BackupAndRestore" and not argument(call, "delete_checkpoint")
+    ]
     one_host_saves = rules_of(job.mode).supplied and len(hosts) > 1
     if (
         one_host_saves
         and job.restart_max
-        and not (job.keep or texts)
+        and not (job.keep or where_by_folder)
         and program.uses_any_name(*_CALLS, "savez")
     ):
         texts.append(

@@ -125,7 +125,10 @@ class KeyOffer(AuthStrategy):
         try:
             key, public, problem = load_key_file(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
-            self.notes.append(f"key file {path} cannot be read: {error.strerror}")
+            gone = "; its folder is gone too (a lab that was taken down?)" * (
+                not Path(path).parent.exists()
+            )
+            self.notes.append(f"key file {path} cannot be read: {error.strerror}{gone}")
             return []
         if public is not None:
             self._unusable_key_files[public] = path

@@ -238,6 +238,9 @@ class Dashboard:
                 except OSError:
                     # An OSError means that the terminal has closed.
                     return "left"
+            if self.view.quit and self._is_launching:
+                self._console.file.write("the launch goes on; Ctrl-C undoes it\n")
+                self._console.file.flush()
             if how != "aside":
                 return how
             action, self.view.aside = self.view.aside, None

@@ -67,8 +67,14 @@ def test_other_paths_give_no_note(text: str) -> None:
 
 
 def test_a_folder_is_named_once() -> None:
-    text = "D = '/tmp/d'\nModelCheckpoint(D)\nBackupAndRestore(D)"
+    text = "D = '/tmp/d'\nModelCheckpoint(D)\nBackupAndRestore(D, delete_checkpoint=False)"
     assert len(notes(text)) == 1
+
+
+def test_checkpoint_that_keras_deletes_is_named() -> None:
+    (note,) = notes("\ncallbacks = [keras.callbacks.BackupAndRestore('backup')]\n")
+    assert note.startswith("train.py:2 BackupAndRestore deletes its checkpoint when")
+    assert notes("BackupAndRestore('backup', delete_checkpoint=False)") == ()
 
 
 PLAIN = replace(JOB, mode="plain")
