@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.job import Mode
-from tfdeploy.planning.flags import flag_definitions, flags
+from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.program import checkpoint_paths, servers
@@ -87,7 +87,8 @@ class FolderProgram:
     # (path in the folder, flag) of each data set. The flag is "" if the program finds the data set
     # without a flag.
     data: tuple[tuple[str, str], ...]
-    arguments: tuple[str, ...]  # further flags with values, from an example of the command
+    # further flags: those that pass the rank, and those with values from an example of the command
+    arguments: tuple[str, ...]
     uses_tensorflow: bool
     server_job: str = ""  # the job name of all servers that the program starts, if it is fixed
 
@@ -202,6 +203,14 @@ def _describe_program(
         Flag("", "", dest=key, default=path) for key, path in _SETTING.findall(text + program.text)
     )
     keep, data = _find_checkpoint_folders_and_data(program, (*settings, *defined), has_files)
+    values = {
+        flag.spelling: flag.default
+        for flag in defined
+        if flag.empty and flag.default and flag.spelling not in data.values()
+    }
+    if mode == "plain":
+        words = torch_launch.missing_rank_words(program, command)[1]
+        values |= dict(word.split("=", 1) for word in words)
     return FolderProgram(
         program.path or "",
         command,
@@ -209,11 +218,7 @@ def _describe_program(
         reason,
         tuple(keep),
         tuple(data.items()),
-        tuple(
-            f"{flag.spelling}={flag.default}"
-            for flag in defined
-            if flag.empty and flag.default and flag.spelling not in data.values()
-        ),
+        tuple(f"{spelling}={value}" for spelling, value in values.items()),
         program.imports_any("tensorflow", "keras", "tf_keras"),
         servers.only_server_job(program)[0],
     )

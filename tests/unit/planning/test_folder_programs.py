@@ -240,6 +240,19 @@ def test_flags_that_a_library_makes_of_classes_are_taken_from_an_example() -> No
     assert (program.data, program.keep) == ((("texts", ""),), ("runs",))
 
 
+def test_flags_that_pass_the_rank_are_in_the_command() -> None:
+    text = (
+        "import argparse, jax\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--process_id', type=int)\np.add_argument('--out')\na = p.parse_args()\n"
+        "jax.distributed.initialize('n1:1234', num_processes=2, process_id=a.process_id)\n"
+    )
+    (program,) = programs_among(
+        {"train.py": text}, documents="python train.py --process_id 0 --out=b\n"
+    )
+    assert program.mode == "plain"
+    assert program.arguments == ("--out=b", "--process_id={rank}")
+
+
 def test_program_that_a_document_names_comes_first() -> None:
     texts = {"train.py": TORCH, "fit_all.py": TORCH}
     assert programs_among(texts)[0].path == "train.py"

@@ -34,7 +34,11 @@ _MODULES = (
     "accelerate.commands.launch",
     "deepspeed.launcher.runner",
 )
-_MEETINGS = (".init_process_group", ".distributed.initialize")
+# {end of a function's name: its arguments by position}
+_MEETINGS = {
+    ".init_process_group": ("backend", "init_method", "timeout", "world_size", "rank"),
+    ".distributed.initialize": ("coordinator_address", "num_processes", "process_id"),
+}
 # {argument of a function of _MEETINGS: its value in the run}
 _MEETING_ARGUMENTS = {
     "rank": "{rank}",
@@ -110,6 +114,19 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
 
     Without these flags, each rank of such a program may train alone, and no error would show this.
     """
+    where, words = missing_rank_words(program, command)
+    quoted = ", ".join(f'"{word}"' for word in words)
+    return (
+        f"{where} takes its values from flags, and not from these variables: write {quoted} into "
+        "the command"
+        if words
+        else None
+    )
+
+
+def missing_rank_words(program: Program, command: Command) -> tuple[str, list[str]]:
+    """Return where the program takes its rank from flags, and the words with these flags that the
+    command lacks. Return ("", []) if it lacks none."""
     defined = {flag.dest: flag for flag in flag_definitions.defined_flags(program)}
     # In the programs of OpenMMLab, --launcher says whether to read the variables.
     flag = defined.get("launcher")
@@ -119,19 +136,16 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
         and "pytorch" in flag.choices
         and not flag_definitions.is_in_command(flag, command)
     ):
-        return (
-            f"{flag.where} reads these variables only with `{flag.spelling}=pytorch`: "
-            "write it into the command"
-        )
-    if launcher_name(command):
-        return None  # torchrun numbers the processes that it starts: {rank} is no process's rank
-    for call in program.find(ast.Call):
-        if not f".{dotted_name(call.func)}".endswith(_MEETINGS):
-            continue
+        return flag.where, [f"{flag.spelling}=pytorch"]
+    # torchrun numbers the processes that it starts: {rank} is no process's rank.
+    for call in () if launcher_name(command) else program.find(ast.Call):
+        function = f".{dotted_name(call.func)}"
+        names = next((each for end, each in _MEETINGS.items() if function.endswith(end)), ())
         taken = {
             name: defined[dest]
-            for name in _MEETING_ARGUMENTS
-            if (dest := last_name(argument(call, name))) in defined
+            for position, name in enumerate(names)
+            if name in _MEETING_ARGUMENTS
+            and (dest := last_name(argument(call, name, position))) in defined
         }
         # A program that can use flags or variables, such as PyTorch's ImageNet example, reads the
         # variables only if the address flag is env://. So another default means that it uses flags.
@@ -142,17 +156,14 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
             for flag in taken.values()
         )
         words = [
-            f'"{flag.spelling}={_MEETING_ARGUMENTS[name]}"'
+            f"{flag.spelling}={_MEETING_ARGUMENTS[name]}"
             for name, flag in taken.items()
             if not flag.default.startswith("env:")
             and not (flag.call and is_true(argument(flag.call, "required")))
         ]
         if {"rank", "process_id"} & {*taken} and words and not (by_variables or given):
-            return (
-                f"{place_of(call)} takes its values from flags, and not from these variables: "
-                f"write {', '.join(words)} into the command"
-            )
-    return None
+            return place_of(call), words
+    return "", []
 
 
 def other_launcher_note(program: Program, variables: Collection[str]) -> str | None:
