@@ -15,6 +15,7 @@ from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
+from tfdeploy.planning.source.source import Program
 from tfdeploy.text.names import fold_names
 from tfdeploy.text.placeholders import NAMES
 
@@ -47,6 +48,20 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
             unused = f": no task on {names}{cure}" if names else ""
             texts.append(f"the role {role} of the inventory is not used in mode {mode}{unused}")
     return tuple(texts)
+
+
+def evaluator_notes(mode: Mode, program: Program, seats: Seats) -> Notes:
+    """Return a note if the program has code for an evaluator, and no task has this role."""
+    if (
+        "evaluator" not in rules_of(mode).usable_roles
+        or any(seat.role == "evaluator" for seat in seats)
+        or not program.has_string_constant("evaluator")
+    ):
+        return ()
+    return (
+        "the program names the role evaluator, and no task has it: to start an evaluator, write "
+        "`evaluator: [HOST]` below `roles:` in the inventory",
+    )
 
 
 def literal_text_notes(job: Job) -> Notes:

@@ -57,6 +57,42 @@ def test_evaluator_is_not_in_cluster_of_tf_config(make: Callable[..., Plan]) -> 
     )
 
 
+EVALUATES = "if task_type == 'evaluator':\n    evaluate()\n"
+
+
+@pytest.mark.parametrize(
+    ("roles", "mode", "text", "has_note"),
+    [
+        ({"chief": "n1", "worker": "n2"}, "mirrored", EVALUATES, True),
+        ({"chief": "n1", "worker": "n2", "evaluator": "n1"}, "mirrored", EVALUATES, False),
+        ({"chief": "n1", "worker": "n2"}, "mirrored", "evaluate()\n", False),
+        ({"worker": "n1 n2"}, "plain", EVALUATES, False),
+    ],
+)
+def test_missing_evaluator_is_noted(
+    inventory: Callable[..., Inventory],
+    facts_of: Callable[..., HostFacts],
+    job: Job,
+    roles: dict[str, str],
+    mode: Any,
+    text: str,
+    has_note: bool,
+) -> None:
+    hosts = inventory(**roles)
+    plan = make_plan(
+        hosts,
+        replace(job, mode=mode),
+        {host.name: facts_of(host) for host in hosts.hosts},
+        release="c0ffee",
+        sources={"train.py": text},
+        run="digits-1",
+        now=1.0,
+        operator="ml@desk",
+        options=Options(any_mode=True),
+    )
+    assert any("names the role evaluator" in note for note in plan.notes) == has_note
+
+
 def test_no_proxy_lists_addresses_where_host_or_job_has_proxy(make: Callable[..., Plan]) -> None:
     names = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
     expected = dict.fromkeys(names, "192.0.2.1,192.0.2.2,192.0.2.3")
