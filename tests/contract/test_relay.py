@@ -198,6 +198,14 @@ def workers_ended(first: Any, second: Any) -> list[wire.HostRunState]:
         # The gang has restarted since n2 heard of it last.
         (workers_ended(SUCCESS, {**SUCCESS, "round": 2}), None),
         (workers_ended(SUCCESS, SUCCESS)[:1], None),
+        # The launch is not complete on n3.
+        (
+            [
+                workers_ended(SUCCESS, None)[0],
+                state("n3", "started", ended_tasks={"worker:1": SUCCESS}),
+            ],
+            None,
+        ),
         ([state("n1", "committed"), state("n2", "committed")], None),
         # n2 has ended its own tasks, but the end of the run is not decided. So nobody has to tell
         # n1 that the run is over.

@@ -356,9 +356,11 @@ def find_informed_and_uninformed_hosts(
 
 
 def _have_deciding_tasks_succeeded(known: Mapping[str, HostRunState], plan: Plan) -> bool:
-    """True if the hosts of all deciding tasks report their success, in the same round of a gang."""
+    """True if the hosts of all deciding tasks report their success, in the same round of a gang,
+    and that the launch is complete."""
+    complete = {host: s for host, s in known.items() if s.phase in ("committed", "ended")}
     endings = [
-        known[task.host].ended_tasks.get(task.task) if task.host in known else None
+        complete[task.host].ended_tasks.get(task.task) if task.host in complete else None
         for task in plan.tasks
         if task.deciding
     ]
