@@ -145,8 +145,8 @@ def test_follower_relays_success_that_each_host_knows_only_of_itself(
     assert view.state == "succeeded"
     notes = [event.data["text"] for event in events if event.kind == "note"]
     assert notes == [
-        "n[1-2] have not heard from each other that all tasks have succeeded; this machine reports "
-        "the end of the run"
+        "n[1-2] have not heard that all deciding tasks have succeeded; this machine reports the "
+        "end of the run"
     ]
     assert fleet.alive("r1", "cut") == {} and status(fleet, plan).uninformed is None
 
@@ -190,13 +190,20 @@ def workers_ended(first: Any, second: Any) -> list[wire.HostRunState]:
 @pytest.mark.parametrize(
     ("states", "uninformed_hosts"),
     [
-        (workers_ended(SUCCESS, SUCCESS), (None, ("n2", "n3"))),
+        (workers_ended(SUCCESS, {**SUCCESS, "time": 2.0}), (2.0, ("n2", "n3"))),
         (workers_ended(SUCCESS, None), None),
         (workers_ended(SUCCESS, {**SUCCESS, "outcome": "failed"}), None),
         # The worker exited with code 0 before it was up.
         (workers_ended(SUCCESS, {**SUCCESS, "up": False}), None),
         # The gang has restarted since n2 heard of it last.
         (workers_ended(SUCCESS, {**SUCCESS, "round": 2}), None),
+        (
+            [
+                *workers_ended(SUCCESS, SUCCESS),
+                state("n1", "committed", round={"n": 2, "time": 1.0, "task": "worker:0"}),
+            ],
+            None,
+        ),
         (workers_ended(SUCCESS, SUCCESS)[:1], None),
         # The launch is not complete on n3.
         (

@@ -28,9 +28,8 @@ class Status:
     # Hosts on which the minder (the process that watches the run there) is gone although the run
     # has not ended, for example after a reboot: see watch/resume.py.
     processless_hosts: tuple[str, ...]
-    # If hosts do not know that the run has ended: a pair (one host that knows it, all hosts that do
-    # not). Otherwise None. See find_informed_and_uninformed_hosts and watch/relay.py.
-    uninformed: tuple[str | None, tuple[str, ...]] | None
+    # What find_informed_and_uninformed_hosts returns; see also watch/relay.py.
+    uninformed: tuple[str | float, tuple[str, ...]] | None
 
 
 def status(fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None = None) -> Status:
@@ -68,11 +67,11 @@ def lines_of_first_death(
     return last_lines(fleet, plan, view.first_death, DEATH_LINES, fetched, run_status.errors)
 
 
-def _recheck_uninformed_hosts(watch: Watch) -> tuple[str | None, tuple[str, ...]] | None:
-    """Return (one host that knows that the run has ended, all hosts that do not know it).
+def _recheck_uninformed_hosts(watch: Watch) -> tuple[str | float, tuple[str, ...]] | None:
+    """Return what find_informed_and_uninformed_hosts returns for the newest states.
 
-    Before such a pair is returned, all hosts are asked again after SETTLE_S seconds, because hosts
-    tell each other. For None, see find_informed_and_uninformed_hosts.
+    Before a pair is returned, all hosts are asked again after SETTLE_S seconds, because hosts
+    tell each other.
     """
     uninformed_hosts = _find_uninformed_hosts(watch)
     if uninformed_hosts is not None:
@@ -82,8 +81,8 @@ def _recheck_uninformed_hosts(watch: Watch) -> tuple[str | None, tuple[str, ...]
     return uninformed_hosts
 
 
-def _find_uninformed_hosts(watch: Watch) -> tuple[str | None, tuple[str, ...]] | None:
-    """Return (one host that knows that the run has ended, all hosts that do not know it), or None.
+def _find_uninformed_hosts(watch: Watch) -> tuple[str | float, tuple[str, ...]] | None:
+    """Return what find_informed_and_uninformed_hosts returns.
 
     This looks only at what hosts have reported so far. Hosts that do not answer, and hosts on which
     no process of the run is alive, are left out.

@@ -120,8 +120,8 @@ def check_seats(job: Job, options: Options, seats: Collection[Seat]) -> None:
 def _is_omitted(job: Job, options: Options, role: str) -> bool:
     """Return True if 0 tasks of the role are requested, and the mode accepts this."""
     rule = job.roles.get(role, RoleRule())
-    asked = (rule.count, rule.per_host) if options.ps is None else (options.ps,)
-    return role in rules_of(job.mode).omissible_roles and 0 in asked
+    counts = (rule.count, rule.per_host) if options.ps is None else (options.ps,)
+    return role in rules_of(job.mode).omissible_roles and 0 in counts
 
 
 def refuse_unequal_gpus(job: Job, seats: Collection[Seat]) -> None:

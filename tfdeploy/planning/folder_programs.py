@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.job import Mode
+from tfdeploy.model.modes import rules_of
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.command_arguments import INPUT_NAME, OUTPUT_NAME
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
@@ -208,7 +209,7 @@ def _describe_program(
         for flag in defined
         if flag.empty and flag.default and flag.spelling not in data.values()
     }
-    if mode == "plain":
+    if mode is not None and rules_of(mode).ranks:
         words = torch_launch.missing_rank_words(program, command)[1]
         values |= dict(word.split("=", 1) for word in words)
     return FolderProgram(

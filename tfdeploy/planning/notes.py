@@ -50,17 +50,19 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     return tuple(texts)
 
 
-def evaluator_notes(mode: Mode, program: Program, seats: Seats) -> Notes:
-    """Return a note if the program has code for an evaluator, and no task has this role."""
+def evaluator_notes(job: Job, mode: Mode, inventory: Inventory, program: Program) -> Notes:
+    """Return a note if the program has code for an evaluator, and nobody has asked for one."""
     if (
         "evaluator" not in rules_of(mode).usable_roles
-        or any(seat.role == "evaluator" for seat in seats)
-        or not program.has_string_constant("evaluator")
+        or "evaluator" in {*job.roles, *inventory.roles}
+        or not (
+            program.has_string_constant("evaluator") or program.uses_any_name("train_and_evaluate")
+        )
     ):
         return ()
     return (
-        "the program names the role evaluator, and no task has it: to start an evaluator, write "
-        "`evaluator: [HOST]` below `roles:` in the inventory",
+        "the program has code for an evaluator, and no task has this role: to start one, name its "
+        "host, and the hosts of the other roles, below `roles:` in the inventory",
     )
 
 

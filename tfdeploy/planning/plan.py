@@ -356,7 +356,7 @@ def _notes(
     job, used, alone = inputs.job, placed.used, rules_of(inputs.mode).single
     lines = (
         *notes.count_notes(inputs.inventory, inputs.mode, placed.requested, placed.seats),
-        *notes.evaluator_notes(inputs.mode, read.program, placed.seats),
+        *notes.evaluator_notes(job, inputs.mode, inputs.inventory, read.program),
         *notes.literal_text_notes(job),
         *placed.resume_point.notes,
         *(

@@ -90,7 +90,7 @@ def test_missing_evaluator_is_noted(
         operator="ml@desk",
         options=Options(any_mode=True),
     )
-    assert any("names the role evaluator" in note for note in plan.notes) == has_note
+    assert any("code for an evaluator" in note for note in plan.notes) == has_note
 
 
 def test_no_proxy_lists_addresses_where_host_or_job_has_proxy(make: Callable[..., Plan]) -> None:

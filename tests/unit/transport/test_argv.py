@@ -272,6 +272,8 @@ END = b"rsync error: some files/attrs were not transferred (code 23) at main.c(1
         (23, DENIED + END, True),
         (23, DENIED.replace(b"[sender] ", b"") + END, True),
         (23, DENIED + b'rsync: [receiver] mkstemp "/x" failed: Permission denied (13)\n', False),
+        (23, b'file has vanished: "/w/y"\n' + DENIED + END, True),
+        (23, b'file has vanished: "/w/y"\n' + END, False),
         (23, END, False),
         (12, DENIED, False),
     ],

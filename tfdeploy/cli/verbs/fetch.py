@@ -154,9 +154,9 @@ def _show_fetched(
             if flags.selects_hosts:
                 text += " of the hosts that were asked"
         else:
-            which = " on the hosts that answered" * (not all(row["ok"] for row in rows))
+            which = " on the hosts that answered" * bool(failed)
             text = f"the `keep` folders{which} " + (
-                "have only files from before this run" if others else "are still empty"
+                "have no checkpoint of this run" if others else "are still empty"
             )
         if others:
             text += f"; to fetch the folders of {others}, use --keep --limit HOST --to DIR"

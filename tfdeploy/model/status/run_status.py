@@ -335,13 +335,12 @@ def _explain_unknown_end(
 
 def find_informed_and_uninformed_hosts(
     state_by_host: Mapping[str, HostRunState | None], plan: Plan
-) -> tuple[str | None, tuple[str, ...]] | None:
+) -> tuple[str | float, tuple[str, ...]] | None:
     """Return (a host that knows that the run is over, the hosts that do not know this and so still
-    run their tasks).
+    run their tasks), or None if nobody needs to be told.
 
-    The first is None if no host knows that the run is over, although all deciding tasks have
-    succeeded: then each host knows this only of its own tasks. Return None if all hosts know that
-    the run is over, or if it is not over.
+    If no host knows it, although all deciding tasks have succeeded, each host knows only of its own
+    tasks. Then the first value is the time of the last success, in UTC seconds.
     """
     known = {host: state for host, state in sorted(state_by_host.items()) if state is not None}
     knowing = [host for host, state in known.items() if _knows_run_over(state)]
@@ -350,27 +349,28 @@ def find_informed_and_uninformed_hosts(
         for h, s in known.items()
         if s.phase in ("started", "committed") and not _knows_run_over(s)
     )
-    if not lacking or not (knowing or _have_deciding_tasks_succeeded(known, plan)):
-        return None
-    return (knowing[0] if knowing else None), lacking
+    informed = knowing[0] if knowing else _success_time(known, plan)
+    return (informed, lacking) if informed is not None and lacking else None
 
 
-def _have_deciding_tasks_succeeded(known: Mapping[str, HostRunState], plan: Plan) -> bool:
-    """True if the hosts of all deciding tasks report their success, in the same round of a gang,
-    and that the launch is complete."""
+def _success_time(known: Mapping[str, HostRunState], plan: Plan) -> float | None:
+    """Return when the last deciding task succeeded. Return None unless the hosts of all deciding
+    tasks report their success, in the newest round of a gang, and a complete launch."""
     complete = {host: s for host, s in known.items() if s.phase in ("committed", "ended")}
-    endings = [
-        complete[task.host].ended_tasks.get(task.task) if task.host in complete else None
-        for task in plan.tasks
-        if task.deciding
-    ]
-    succeeded = [
-        each for each in endings if each and each["outcome"] == "succeeded" and each.get("up")
-    ]
-    return (
-        0 < len(succeeded) == len(endings)
-        and len({each.get("round", 1) for each in succeeded}) == 1
-    )
+    newest = max((s.round["n"] for s in known.values() if s.round), default=1)
+    times = []
+    for task in plan.tasks:
+        if task.deciding:
+            state = complete.get(task.host)
+            ending = state.ended_tasks.get(task.task) if state else None
+            if (
+                ending is None
+                or (ending["outcome"], ending.get("up")) != ("succeeded", True)
+                or ending.get("round", 1) != newest
+            ):
+                return None
+            times.append(ending["time"])
+    return max(times, default=None)
 
 
 def _knows_run_over(state: HostRunState) -> bool:

@@ -7,8 +7,7 @@ list is complete. Any other pulled file is compared with the host's file by its 
 The program may write to the files meanwhile. A file that has changed is fetched again. A file that
 has only grown is accepted without its new bytes. A checkpoint record (a file named `checkpoint`) is
 put in place last, because it names other files. A file that the host's user may not read is skipped
-and reported. No local file is deleted, and a newer local file is
-overwritten only on request.
+and reported. No local file is deleted, and a newer local file is overwritten only on request.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ def fetch_folder(
                 fetch.changing | fetch.unreadable,
                 overwrite=overwrite,
             )
-            placed.unreadable = sorted(fetch.unreadable)
+            placed.unreadable = sorted(fetch.unreadable | fetch.records_beside_unreadable)
     fetched = HostFetch(bytes_received=fetch.received)
     fetched.add(placed)
     if fetch.changing:
@@ -209,8 +208,9 @@ class _FolderFetch:
 
         After TRIES rounds, the method gives up: `changing` then has the files that kept changing.
         """
+        suspects: set[str] = set()
         for _ in range(TRIES):
-            self.listing, self.unreadable = list_files(self.session, self.source), set()
+            self.listing, before, suspects = list_files(self.session, self.source), suspects, set()
             missing = self._missing_files()
             if missing:
                 for file in missing:
@@ -224,13 +224,15 @@ class _FolderFetch:
                         and (stamp := _read_size_and_mtime(self.staging, file.path))
                     ]
                 )
-                self._find_unreadable_files(
+                suspects = self._find_unreadable_files(
                     [
                         file.path
                         for file in missing
                         if _read_size_and_mtime(self.staging, file.path) is None
                     ]
                 )
+            # A file that is being replaced is unreadable in one round only.
+            self.unreadable = suspects & before
             self.changing = {file.path for file in self._missing_files()} - self.unreadable
             if not self.changing:
                 return
@@ -293,15 +295,26 @@ class _FolderFetch:
                 else:
                     self.staging.unlink(path)
 
-    def _find_unreadable_files(self, paths: list[str]) -> None:
-        """Set `unreadable` to those of the paths that the host lists and cannot hash."""
+    @property
+    def records_beside_unreadable(self) -> set[str]:
+        """Return the checkpoint records that are not put in place, because they may name an
+        unreadable file."""
+        folders = {posixpath.dirname(path) for path in self.unreadable}
+        return {
+            path
+            for path in self.verified_files
+            if posixpath.basename(path) == CHECKPOINT_RECORD and posixpath.dirname(path) in folders
+        }
+
+    def _find_unreadable_files(self, paths: list[str]) -> set[str]:
+        """Return those of the paths that the host lists and cannot hash."""
         hashed: dict[str, str] = {}
         for start in range(0, len(paths), SUMS_PER_REQUEST):
             batch = dict.fromkeys(paths[start : start + SUMS_PER_REQUEST], 0)
             hashed |= _host_checksums(self.session.agent(), self.source, batch)
         if unhashed := {*paths} - hashed.keys():
             unhashed &= {file.path for file in list_files(self.session, self.source).files}
-        self.unreadable = unhashed
+        return unhashed
 
     def _pull(self, missing: list[FoundFile]) -> list[FoundFile]:
         """Pull the files by rsync, and return the pulled ones.

@@ -57,34 +57,34 @@ class EndRelay:
             self._tell_uninformed_hosts(*uninformed_hosts)
 
     def _tell_uninformed_hosts(
-        self, informed_host: str | None, uninformed_hosts: tuple[str, ...]
+        self, informed: str | float, uninformed_hosts: tuple[str, ...]
     ) -> None:
         watch = self._watch
         if uninformed_hosts != self._noted:
             self._noted = uninformed_hosts
             emit_warning(
                 watch.emit,
-                describe_uninformed(informed_host, uninformed_hosts)
+                describe_uninformed(informed, uninformed_hosts)
                 + "; this machine reports the end of the run",
                 run=watch.plan.run,
             )
-        relay_run_end(watch.fleet, watch.plan, informed_host, uninformed_hosts)
+        relay_run_end(watch.fleet, watch.plan, informed, uninformed_hosts)
 
 
 def relay_run_end(
-    fleet: Fleet, plan: Plan, informed_host: str | None, uninformed_hosts: tuple[str, ...]
+    fleet: Fleet, plan: Plan, informed: str | float, uninformed_hosts: tuple[str, ...]
 ) -> None:
-    """Ask the host `informed_host` how the run ended, and tell `uninformed_hosts` the answer. If
-    there is no such host, tell them that the run has succeeded.
+    """Ask the host `informed` how the run ended, and tell `uninformed_hosts` the answer. If
+    `informed` is a time, tell them that the run succeeded at this time.
 
     Errors are ignored, because the caller tries again later.
     """
-    if informed_host is None:
-        known = json.dumps({"committed": True, "decided": time.time()})
+    if isinstance(informed, float):
+        known = json.dumps({"committed": True, "decided": informed})
     else:
         answer = call_all(
-            fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed_host,)
-        )[informed_host]
+            fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only_hosts=(informed,)
+        )[informed]
         if isinstance(answer, TfdeployError) or answer.known is None:
             return
         known = answer.known
@@ -99,12 +99,12 @@ def relay_run_end(
     )
 
 
-def describe_uninformed(informed_host: str | None, uninformed_hosts: tuple[str, ...]) -> str:
+def describe_uninformed(informed: str | float, uninformed_hosts: tuple[str, ...]) -> str:
     """Return a text that names the hosts that do not know that the run has ended."""
-    if informed_host is None:
-        names = fold_names(uninformed_hosts)
-        return f"{names} have not heard from each other that all tasks have succeeded"
-    return (
-        f"{fold_names(uninformed_hosts)} {'has' if len(uninformed_hosts) == 1 else 'have'} not "
-        f"heard from {informed_host} that the run is over"
+    what = (
+        "that all deciding tasks have succeeded"
+        if isinstance(informed, float)
+        else f"from {informed} that the run is over"
     )
+    verb = "has" if len(uninformed_hosts) == 1 else "have"
+    return f"{fold_names(uninformed_hosts)} {verb} not heard {what}"

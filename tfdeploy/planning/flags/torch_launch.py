@@ -21,7 +21,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.source.entry_point import Command
-from tfdeploy.planning.source.expressions import argument, dotted_name, is_true, last_name
+from tfdeploy.planning.source.expressions import argument, dotted_name, last_name
 from tfdeploy.planning.source.parsed_file import place_of
 from tfdeploy.planning.source.source import Program
 from tfdeploy.text import placeholders
@@ -39,6 +39,7 @@ _MEETINGS = {
     ".init_process_group": ("backend", "init_method", "timeout", "world_size", "rank"),
     ".distributed.initialize": ("coordinator_address", "num_processes", "process_id"),
 }
+_OWN_MODULES = re.compile(r"\.(dist|distributed|c10d|distributed_c10d)\.\w+\Z")
 # {argument of a function of _MEETINGS: its value in the run}
 _MEETING_ARGUMENTS = {
     "rank": "{rank}",
@@ -141,11 +142,15 @@ def missing_rank_words(program: Program, command: Command) -> tuple[str, list[st
     for call in () if launcher_name(command) else program.find(ast.Call):
         function = f".{dotted_name(call.func)}"
         names = next((each for end, each in _MEETINGS.items() if function.endswith(end)), ())
+        # Another function of the same name may have its arguments in another order.
+        has_positions = _OWN_MODULES.search(function)
         taken = {
             name: defined[dest]
             for position, name in enumerate(names)
             if name in _MEETING_ARGUMENTS
-            and (dest := last_name(argument(call, name, position))) in defined
+            and (dest := last_name(argument(call, name, position if has_positions else None)))
+            in defined
+            and defined[dest].form == "value"
         }
         # A program that can use flags or variables, such as PyTorch's ImageNet example, reads the
         # variables only if the address flag is env://. So another default means that it uses flags.
@@ -159,7 +164,6 @@ def missing_rank_words(program: Program, command: Command) -> tuple[str, list[st
             f"{flag.spelling}={_MEETING_ARGUMENTS[name]}"
             for name, flag in taken.items()
             if not flag.default.startswith("env:")
-            and not (flag.call and is_true(argument(flag.call, "required")))
         ]
         if {"rank", "process_id"} & {*taken} and words and not (by_variables or given):
             return place_of(call), words
@@ -176,15 +180,15 @@ def other_launcher_note(program: Program, variables: Collection[str]) -> str | N
         name = dotted_name(call.func)
         if re.fullmatch(r"(hvd|horovod[\w.]*)\.init", name) and "HOROVOD_RANK" not in variables:
             return (
-                f"{place_of(call)} calls {name}, which does not read these variables: each worker "
-                "would train alone, as rank 0 of 1 (docs/recipes/from-horovodrun.md)"
+                f"{place_of(call)} calls {name}, which does not read these variables: with this "
+                "call, each worker trains alone, as rank 0 of 1 (docs/recipes/from-horovodrun.md)"
             )
         is_bare = f".{name}".endswith(".distributed.initialize") and not (
             call.args or call.keywords
         )
-        if is_bare and "SLURM_PROCID" not in variables:
+        if is_bare and program.imports_any("jax") and "SLURM_PROCID" not in variables:
             return (
-                f"{place_of(call)} calls {name} without arguments, and JAX does not read these "
+                f"{place_of(call)} calls {name} without arguments; JAX then does not read these "
                 "variables: pass their values, or set those of Slurm (docs/recipes/jax.md)"
             )
     return None

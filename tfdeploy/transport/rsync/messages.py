@@ -53,8 +53,8 @@ def has_only_shrunk(code: int, stderr: bytes) -> bool:
 
 
 def has_only_unreadable(code: int, stderr: bytes) -> bool:
-    """True if all errors are about files that the sender may not read."""
-    lines = _error_lines(stderr)
+    """True if all errors are about files that the sender may not read, or that vanished."""
+    lines = [line for line in _error_lines(stderr) if not line.startswith(b"file has vanished: ")]
     return code == 23 and bool(lines) and all(map(_says_unreadable, lines))
 
 

@@ -125,9 +125,10 @@ class KeyOffer(AuthStrategy):
         try:
             key, public, problem = load_key_file(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
-            gone = "; its folder is gone too (a lab that was taken down?)" * (
-                not Path(path).parent.exists()
+            is_gone = isinstance(error, FileNotFoundError) and not os.path.isdir(
+                os.path.dirname(path)
             )
+            gone = "; its folder is gone too (a lab that was taken down?)" * is_gone
             self.notes.append(f"key file {path} cannot be read: {error.strerror}{gone}")
             return []
         if public is not None:

@@ -85,7 +85,7 @@ class ViewState:
             self._edit_filter(name)
         elif self.question is not None:
             self._answer_question(name)
-        elif self.aside is not None and name == "esc":
+        elif self.aside is not None and name in ("esc", "q"):
             self.aside = None
         elif self.page == "help" and name not in _SCROLL_KEYS:
             self._show_page("run")
@@ -160,7 +160,7 @@ class ViewState:
             self.question = Question(action, questions[action], host)
 
     def _request_log_copy(self) -> None:
-        self.aside = Question("copy")
+        self.aside = self.aside or Question("copy")
 
     def _move_selection(self, step: int) -> None:
         if not self.items:

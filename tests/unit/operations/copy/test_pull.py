@@ -74,11 +74,44 @@ def test_record_that_was_replaced_while_rsync_read_it_comes_with_what_it_names(
     assert (fetched / "model-2").read_text() == "2"
 
 
+def test_file_that_is_replaced_meanwhile_is_not_reported_as_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "host").mkdir()
+    host = WritingHost(tmp_path / "host")
+    host.save(2)
+    rounds = []
+
+    def pull_later(*args: Any, names: list[bytes], **options: Any) -> int:
+        rounds.append(names)
+        present = [name for name in names if len(rounds) > 1 or name != b"model-1"]
+        return host.pull(*args, names=present, **options)
+
+    def hash_later(*args: Any) -> dict[str, str]:
+        sums = host.hash_files(*args)
+        return {path: each for path, each in sums.items() if len(rounds) > 1 or path != "model-1"}
+
+    monkeypatch.setattr(pull, "list_files", host.list_files)
+    monkeypatch.setattr(pull, "pull", pull_later)
+    monkeypatch.setattr(pull, "_host_checksums", hash_later)
+    session: Any = type("Session", (), {"agent": lambda self: None, "target": None})()
+    session.host = type("Host", (), {"name": "n1"})()
+    fetched = pull.fetch_folder(
+        session,
+        pull.FetchSource("files", "job", "run"),
+        tmp_path / "fetched" / "files",
+        lambda event: None,
+        FetchBudget("n1"),
+        overwrite=False,
+    )
+    assert fetched.unreadable == [] and (tmp_path / "fetched" / "files" / "model-1").exists()
+
+
 @pytest.mark.parametrize("unreadable", ["model-1", "other"])
 def test_unreadable_file_is_reported_and_others_are_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: str
 ) -> None:
-    """A checkpoint record is left out if a file beside it is."""
+    """A checkpoint record is left out, and reported, if a file beside it is unreadable."""
     (tmp_path / "host").mkdir()
     host = WritingHost(tmp_path / "host")
     host.save(2)
@@ -104,7 +137,7 @@ def test_unreadable_file_is_reported_and_others_are_fetched(
         FetchBudget("n1"),
         overwrite=False,
     )
-    assert fetched.unreadable == [unreadable]
+    assert fetched.unreadable == sorted(["checkpoint", unreadable])
     assert {path.name for path in (tmp_path / "fetched" / "files").iterdir()} == (
         {"model-1", "model-2", "other"} - {unreadable}
     )

@@ -48,6 +48,11 @@ def rank_note(text: str, *words: str, before: tuple[str, ...] = ("python",)) -> 
             '"--world-size={world_size}", "--rank={rank}"',
         ),
         (JAX, '"--process_id={rank}"'),
+        (
+            IMAGENET.replace("default=-1", "required=True"),
+            '"--dist-url=tcp://{chief_host}:{chief_port}", "--world-size={world_size}", '
+            '"--rank={rank}"',
+        ),
         (JAX.replace("num_processes=2, process_id=", "2, "), '"--process_id={rank}"'),
     ],
 )
@@ -70,6 +75,12 @@ def test_program_that_takes_rank_from_flags_gives_note(text: str, words: str) ->
             (),
         ),
         (HEAD + "dist.init_process_group('gloo')\n", ()),
+        # A function of the program itself, and arguments without a flag.
+        (
+            HEAD + FLAGS + "a = p.parse_args()\nutils.init_process_group(0, 1, 2, 3, a.rank)\n",
+            (),
+        ),
+        (JAX.replace("'--process_id'", "'process_id'"), ()),
     ],
 )
 def test_program_that_reads_variables_or_has_its_flags_gives_no_note(
@@ -101,9 +112,9 @@ BARE_JAX = "import jax\njax.distributed.initialize()\n"
 @pytest.mark.parametrize(
     ("text", "variables", "message"),
     [
-        (HOROVOD, (), "train.py:2 calls hvd.init, which does not read these variables: each"),
+        (HOROVOD, (), "train.py:2 calls hvd.init, which does not read these variables: with"),
         (HOROVOD, ("HOROVOD_RANK",), None),
-        (BARE_JAX, (), "train.py:2 calls jax.distributed.initialize without arguments, and JAX"),
+        (BARE_JAX, (), "train.py:2 calls jax.distributed.initialize without arguments; JAX"),
         (BARE_JAX, ("SLURM_PROCID",), None),
         (JAX, (), None),
         (HEAD + "dist.init_process_group()\n", (), None),

@@ -69,3 +69,10 @@ def test_unusable_keys_and_settings_give_notes(tmp_path: Path) -> None:
         "PKCS11Provider /lib/p.so of ssh's configuration has no effect: load the provider's keys "
         "with ssh-add",
     ]
+
+
+def test_note_says_whether_folder_of_key_is_gone_too(tmp_path: Path) -> None:
+    for path, is_gone in ((tmp_path / "id", False), (tmp_path / "lab" / "id", True)):
+        (note, *_) = identities.KeyOffer(target(identity_files=(str(path),))).notes
+        assert note.startswith(f"key file {path} cannot be read: No such file or directory")
+        assert ("its folder is gone too" in note) == is_gone

@@ -338,10 +338,10 @@ def report_known_end(call: Call) -> Answer:
 
 
 def store_forwarded_end(call: Call) -> Answer:
-    """Store why the run is over, as another host answered to run.known, or as the control machine
-    saw if no host knows it. The control machine tells this to hosts that cannot reach each other.
-    It is checked like a message between minders. The run's minder reads it at once, or when the
-    minder is next started.
+    """Store why the run is over. The control machine sends this to hosts that cannot reach each
+    other: another host's answer to run.known or, if no host knows the end, that all deciding tasks
+    have succeeded. It is checked like a message between minders. The run's minder reads it at once,
+    or when the minder is next started.
 
     Args: run, job, known.
 

@@ -22,16 +22,22 @@ def variable(name, shape, dtype, initializer, regularizer, trainable, collection
 
 
 def _add_biases_and_activate(
-    outputs, biases, initializer, activation_fn, normalizer_fn, normalizer_params, layout="NHWC"
+    outputs,
+    make_biases,
+    initializer,
+    activation_fn,
+    normalizer_fn,
+    normalizer_params,
+    layout="NHWC",
 ):
     """Return the outputs of a layer after normalization and activation. Without normalization,
     biases are added, unless their `initializer` is None.
 
-    `biases`: a function that creates the variable `biases`."""
+    `make_biases`: a function that creates the variable `biases`."""
     if normalizer_fn is not None:
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
     elif initializer is not None:
-        outputs = tf.nn.bias_add(outputs, biases(initializer=initializer), data_format=layout)
+        outputs = tf.nn.bias_add(outputs, make_biases(initializer=initializer), data_format=layout)
     return activation_fn(outputs) if activation_fn is not None else outputs
 
 
