@@ -168,8 +168,9 @@ class TaskSpec:
     own_port: Optional[int] = None
     runtime: bool = True  # True if tfdeploy's runtime is put on the PYTHONPATH of the task
     cwd: str = ""  # the folder inside the code in which the task starts; "" means the top folder
-    # Traits of the mode of training, which tfdeploy's runtime reads, see runtime/task.py.
-    traits: List[str] = field(default_factory=list)
+    # Traits of the mode of training, which tfdeploy's runtime reads, see runtime/task.py. None if
+    # an older version made the plan.
+    traits: Optional[List[str]] = None
 
 
 def resolve_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
@@ -366,6 +367,9 @@ class HostRunState:
     supplied: int = 1
     # task -> why its port is open to everybody although the run's ports are protected
     open_ports: Dict[str, str] = field(default_factory=dict)
+    # Older versions write this list of addresses instead of `admitted`. The list does not say which
+    # host stated which address as its own.
+    learned: List[str] = field(default_factory=list)
     # for each address that was admitted during the run: the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)
     # host -> an address from which this host has connected without having stated it as its own

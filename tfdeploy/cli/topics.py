@@ -71,7 +71,7 @@ _SET_FOR_TASKS = {
     "restart",
 }
 _INTERNAL = {
-    "TFDEPLOY_TASK_MODE": "the job's mode",
+    "TFDEPLOY_TASK_MODE": "the job's mode, which tfdeploy's runtime reads",
     "TFDEPLOY_TASK_TRAITS": "what the runtime changes in the program",
     "TFDEPLOY_TASK_COMPAT": "whether a program of TensorFlow 1 runs on TensorFlow 2",
     "TFDEPLOY_TASK_CLUSTER": "whether the plan's cluster replaces the one in the program's source",

@@ -28,10 +28,26 @@ def index() -> Optional[int]:
     return int(text) if text.isdigit() else None
 
 
+def mode() -> str:
+    """Return the mode of the job; "" if the environment does not contain the mode."""
+    return os.environ.get("TFDEPLOY_TASK_MODE", "")
+
+
+# Mode -> its traits. The table is for an agent that is too old to set TFDEPLOY_TASK_TRAITS.
+_TRAITS_OF = {
+    "": ("own_session",),
+    "async": ("lasting_ps", "own_session"),
+    "sync": ("synchronous", "lasting_ps"),
+    "coordinator": ("chief_saves",),
+    "ingraph": ("one_client",),
+}
+
+
 def has_trait(trait: str) -> bool:
     """Return True if the mode of the job has this trait. `Trait` in tfdeploy/model/modes.py lists
     the traits."""
-    return trait in os.environ.get("TFDEPLOY_TASK_TRAITS", "").split(",")
+    traits = os.environ.get("TFDEPLOY_TASK_TRAITS")
+    return trait in (_TRAITS_OF.get(mode(), ()) if traits is None else traits.split(","))
 
 
 def is_version1() -> bool:

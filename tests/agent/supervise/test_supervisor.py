@@ -161,7 +161,6 @@ def test_what_a_task_finds_around_itself(
         "INDEX": "0",
         "HOST": "n1",
         "ATTEMPT": "1",
-        "TRAITS": "",
     }
     assert (
         env["A"] == given["env"]["A"]

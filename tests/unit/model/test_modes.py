@@ -1,7 +1,8 @@
 """Test that everything that depends on the mode of a run comes from the mode's row in the table
 RULES.
 
-No other code compares the name of a mode.
+No other code compares the name of a mode. Tasks of runs from older versions of tfdeploy know only
+the name of their mode, which must give them the same properties ("traits") that the row has.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tfdeploy.model.modes import RULES, Trait
 from tfdeploy.runtime import task
 
 SOURCE = Path(tfdeploy.__file__).parent
+NAMED_BY_OLDER_RUNS = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
 
 
 def test_every_mode_has_row() -> None:
@@ -63,7 +65,22 @@ def test_comparison_with_name_of_mode_is_found(line: str) -> None:
     assert find_mode_comparisons(ast.parse(line)) == [1]
 
 
-def test_runtime_reads_traits_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traits_match_those_of_runtime() -> None:
+    known = {trait for traits in task._TRAITS_OF.values() for trait in traits}
+    assert known == set(get_args(Trait))
+
+
+@pytest.mark.parametrize("mode", NAMED_BY_OLDER_RUNS)
+def test_task_of_older_version_has_traits_of_mode(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFDEPLOY_TASK_MODE", mode)
+    monkeypatch.delenv("TFDEPLOY_TASK_TRAITS", raising=False)
+    assert {trait for trait in get_args(Trait) if task.has_trait(trait)} == set(RULES[mode].traits)
+
+
+def test_traits_in_environment_take_precedence_over_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
     monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "own_session,one_client")
     assert [trait for trait in get_args(Trait) if task.has_trait(trait)] == [
         "own_session",

@@ -19,7 +19,6 @@ from support.parent_death import end_with_parent
 from support.ports import free_ports
 from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
-from tfdeploy.model.modes import RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SITE = ROOT / "tfdeploy" / "runtime" / "site"
@@ -49,7 +48,7 @@ def environment(task=None, mode="async", **variables):
             TFDEPLOY_TASK_RUN_ID="run-1",
             TFDEPLOY_TASK_ROLE=role,
             TFDEPLOY_TASK_INDEX=index,
-            TFDEPLOY_TASK_TRAITS=",".join(RULES[mode].traits),
+            TFDEPLOY_TASK_MODE=mode,
         )
     env.update(variables)
     return env

@@ -8,15 +8,13 @@ import types
 
 import pytest
 
-from tfdeploy.model.modes import RULES
 from tfdeploy.runtime import device_filters, synchronous
 
 
 @pytest.fixture
 def task(monkeypatch):
     def be(role="worker", index="1", mode="async"):
-        traits = ",".join(RULES[mode].traits)
-        for name, value in (("ROLE", role), ("INDEX", index), ("TRAITS", traits)):
+        for name, value in (("ROLE", role), ("INDEX", index), ("MODE", mode)):
             monkeypatch.setenv("TFDEPLOY_TASK_" + name, value)
 
     monkeypatch.setattr(synchronous, "_has_optimizer", [])
@@ -29,6 +27,7 @@ def task(monkeypatch):
     [
         ("worker", "1", "async", ["/job:ps", "/job:worker/task:1"]),
         ("chief", "0", "async", ["/job:ps", "/job:chief/task:0"]),
+        ("worker", "1", "", ["/job:ps", "/job:worker/task:1"]),
         ("worker", "1", "sync", None),
         ("worker", "1", "ingraph", None),
         ("ps", "0", "async", ["/job:ps"]),

@@ -300,8 +300,8 @@ def test_client_of_ingraph_run_finds_server(run_planned):
         "import tensorflow.python.client.session as "
         "c\nprint(c.BaseSession('grpc://localhost:2222').target)"
     )
-    assert run_planned(code, TFDEPLOY_TASK_TRAITS="one_client").stdout == "grpc://10.0.0.2:2300\n"
-    assert run_planned(code, TFDEPLOY_TASK_TRAITS="lasting_ps").stdout == "grpc://localhost:2222\n"
+    assert run_planned(code, TFDEPLOY_TASK_MODE="ingraph").stdout == "grpc://10.0.0.2:2300\n"
+    assert run_planned(code, TFDEPLOY_TASK_MODE="async").stdout == "grpc://localhost:2222\n"
 
 
 REAL = """

@@ -34,7 +34,7 @@ class Coordinator:
 
 @pytest.fixture
 def coordinator(monkeypatch):
-    monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "synchronous")
+    monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
     monkeypatch.setattr(synchronous, "_has_optimizer", [])
     monkeypatch.setattr(prompt_end, "CAP_S", 0.05)
     cls = type(
@@ -98,7 +98,7 @@ def test_ended_threads_are_joined_unchanged(coordinator):
 
 
 def test_asynchronous_training_is_unchanged(coordinator, monkeypatch, blocked):
-    monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "lasting_ps")
+    monkeypatch.setenv("TFDEPLOY_TASK_MODE", "async")
     coordinator.join([blocked("QueueRunnerThread-q")], 77)
     assert coordinator.joined == (77, False)
 

@@ -51,7 +51,8 @@ def guard_ports(
     from tfdeploy.agent.host import descriptors
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
-    guarded = GuardedPorts(part.allowed, state.admitted, state.not_admitted)
+    learned = state.admitted or dict.fromkeys(state.learned, "")
+    guarded = GuardedPorts(part.allowed, learned, state.not_admitted)
     inherited = descriptors.inherited_descriptors()
     for spec in part.tasks:
         if spec.port is not None:

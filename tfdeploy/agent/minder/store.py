@@ -56,7 +56,7 @@ class StateStore:
             # The file is invalid, so the following fields are reset. The other hosts will send the
             # facts that they share. The counts of restarts begin again at zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
-            self.state.admitted, self.state.not_admitted = {}, {}
+            self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
             self.journal("forgot", why="%s: %s" % (layout.STATE, mismatch))
         stored = self.paths.stored_shared_state()

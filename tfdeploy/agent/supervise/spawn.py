@@ -60,7 +60,8 @@ def build_environment(
     env.update(zip(wire.TASK_MARKERS, identity))  # noqa: B905 - Python 3.8 lacks strict=
     env["TFDEPLOY_TASK_LOG"] = os.path.join(paths.task_dir(spec.task), LOG)
     env[FOLDER_MARKER] = os.path.realpath(paths.host_dir)
-    env["TFDEPLOY_TASK_TRAITS"] = ",".join(spec.traits)
+    if spec.traits is not None:
+        env["TFDEPLOY_TASK_TRAITS"] = ",".join(spec.traits)
     return env
 
 
