@@ -20,6 +20,7 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import folder
 from tfdeploy.model.choices import Mode
+from tfdeploy.model.events import Event
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import find_informed_and_uninformed_hosts
@@ -86,12 +87,28 @@ def launch_run(fleet: NearFleet, root: Path, mode: Mode = "async", restart_max: 
     return launch(asked, fleet, RunStore(root / "store"), lambda event: None)
 
 
+def follow(fleet: NearFleet, plan: Plan) -> tuple[str, list[str]]:
+    """Follow the run until it has ended. Return its state and the notes for the operator."""
+    events: list[Event] = []
+    watch = Watch(fleet, plan, events.append)
+    end_relay = EndRelay(watch)
+
+    def is_over() -> bool:
+        watch.poll()
+        end_relay.tell_hosts_if_due()
+        return watch.view().is_final
+
+    wait_for(is_over, 20, "the run has ended on all hosts")
+    notes = [event.data["text"] for event in events if event.kind == "note"]
+    return watch.view().state, notes
+
+
 @pytest.mark.fault("32 the deciding host is cut from the others, not from us")
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "failed")])
 def test_follower_relays_end_of_run(
     fleet: NearFleet, tmp_path: Path, code: int, state: str
 ) -> None:
-    plan, events = launch_run(fleet, tmp_path), []
+    plan = launch_run(fleet, tmp_path)
     (tmp_path / "go").write_text(str(code))
     # The file is renamed into place, so that the program never finds it without its content.
     (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
@@ -102,19 +119,8 @@ def test_follower_relays_end_of_run(
     )
     run_status = status(fleet, plan)
     assert run_status.uninformed == ("n2", ("n1",)) and run_status.view.state == "running"
-    watch = Watch(fleet, plan, events.append)
-    end_relay = EndRelay(watch)
-
-    def view() -> Any:
-        watch.poll()
-        end_relay.tell_hosts_if_due()
-        return watch.view()
-
-    assert (
-        wait_for(lambda: (seen := view()).is_final and seen, 20, "it is over everywhere").state
-        == state
-    )
-    notes = [event.data["text"] for event in events if event.kind == "note"]
+    end, notes = follow(fleet, plan)
+    assert end == state
     assert notes == [
         "n1 has not heard from n2 that the run is over; this machine reports the end of the run"
     ]
@@ -126,24 +132,19 @@ def test_follower_relays_success_that_each_host_knows_only_of_itself(
 ) -> None:
     fleet.inventory.roles.clear()
     # While the gang may restart, no host ends the run on its own.
-    plan, events = launch_run(fleet, tmp_path, "plain", restart_max=1), []
+    plan = launch_run(fleet, tmp_path, "plain", restart_max=1)
     assert status(fleet, plan).uninformed is None
     (tmp_path / "go").write_text("0")
-    for host in ("n1", "n2"):
-        paths = fleet.paths(host, "cut", "r1")
-        wait_for(lambda: paths.state().phase == "committed", 20, f"{host} has heard of the commit")  # noqa: B023
+    hosts = [fleet.paths(host, "cut", "r1") for host in ("n1", "n2")]
+    wait_for(
+        lambda: all(paths.state().phase == "committed" for paths in hosts),
+        20,
+        "both hosts have heard of the commit",
+    )
+    for paths in hosts:
         os.link(tmp_path / "go", Path(paths.cwd, "go"))
-    watch = Watch(fleet, plan, events.append)
-    end_relay = EndRelay(watch)
-
-    def tell_hosts() -> Any:
-        watch.poll()
-        end_relay.tell_hosts_if_due()
-        return watch.view()
-
-    view = wait_for(lambda: (seen := tell_hosts()).is_final and seen, 20, "the run has ended")
-    assert view.state == "succeeded"
-    notes = [event.data["text"] for event in events if event.kind == "note"]
+    end, notes = follow(fleet, plan)
+    assert end == "succeeded"
     assert notes == [
         "n[1-2] have not heard that all deciding tasks have succeeded; this machine reports the "
         "end of the run"

@@ -74,11 +74,15 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
     operator.run("stop", "seen-1", "--now", exit_code=0)
 
 
+def launch_unready(operator: Tfdeploy, name: str) -> Terminal:
+    """Begin a launch that waits for ps:0 until `open_gate` is called. Return its terminal."""
+    write_job(operator, name, "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "60s"})
+    words = operator.argv("launch", "--name", f"{name}-1")
+    return Terminal(words, operator.env, cwd=operator.cwd, columns=120)
+
+
 def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> None:
-    write_job(operator, "early", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "60s"})
-    terminal = Terminal(
-        operator.argv("launch", "--name", "early-1"), operator.env, cwd=operator.cwd, columns=120
-    )
+    terminal = launch_unready(operator, "early")
     try:
         terminal.until("q leave", within_s=60)
         terminal.type(b"q")
@@ -94,10 +98,7 @@ def test_q_before_tasks_are_up_ends_with_next_commands(operator: Tfdeploy) -> No
 
 
 def test_x_before_tasks_are_up_stops_the_run_after_the_launch(operator: Tfdeploy) -> None:
-    write_job(operator, "eager", "quick.py", "--gate=2", "--unready=ps:0", ready={"after": "60s"})
-    terminal = Terminal(
-        operator.argv("launch", "--name", "eager-1"), operator.env, cwd=operator.cwd, columns=120
-    )
+    terminal = launch_unready(operator, "eager")
     try:
         terminal.until("x stop", within_s=60)
         terminal.type(b"x")

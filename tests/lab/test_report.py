@@ -195,10 +195,10 @@ def test_the_samples_of_a_run_as_csv(operator: Tfdeploy) -> None:
 
     def complete_rows() -> list[dict[str, str]]:
         """Return the rows, or no rows if a host has taken no sample yet."""
-        found = rows()
-        tasks = {row["task"] for row in found}
-        told = any(row.get("told") for row in found)
-        return found if told and tasks == {"ps:0", "worker:0", "worker:1"} else []
+        table = rows()
+        tasks = {row["task"] for row in table}
+        told = any(row.get("told") for row in table)
+        return table if told and tasks == {"ps:0", "worker:0", "worker:1"} else []
 
     task_rows = wait_for(complete_rows, 60, "samples reach the table")
     assert all(row["attempt"] == "1" for row in task_rows)

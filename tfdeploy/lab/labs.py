@@ -192,7 +192,7 @@ def load(name: str) -> Lab:
         raise UsageError(
             f"there is no lab {name!r}; existing labs: {', '.join(others) or 'none'}",
             where=str(root),
-            next=f"add --name {others[0]}" if others else f"`tfdeploy lab up 3 --name {name}`",
+            next=f"write --name {others[0]}" if others else f"`tfdeploy lab up 3 --name {name}`",
         )
     return _open_lab(root, lab_state)
 

@@ -156,43 +156,37 @@ def host_of_newest_checkpoint(
 ) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
-    `prefer`: the host of the deciding task. If it answered, other hosts count only if their newest
-    checkpoint (or, if they have none, their newest kept file) is of the time `since`, when the run
-    began, or later. Older checkpoints there are copies of files that the run has since replaced or
-    deleted.
+    `prefer`: the host of the deciding task. If it answered, another host counts only if its newest
+    checkpoint (or, without one, its newest kept file) was written after the run began, at the time
+    `since` in UTC seconds. Older ones are copies of what the run has since replaced or deleted.
 
     The host `prefer` is chosen instead if its newest kept file is newer than the newest checkpoint,
     or at most CLOCK_S seconds older. If no host has a checkpoint, `prefer` is chosen if it has kept
     files, else the host of the newest kept file.
     """
-    newest_times = {
+    mtimes_ns = {
         name: newest_mtimes_ns(listed.keep.files)
         for name, listed in listings_by_host.items()
         if listed.keep is not None and listed.keep.files
     }
-    if prefer in listings_by_host:
-        newest_times = {
-            name: (record, newest)
-            for name, (record, newest) in newest_times.items()
-            if name == prefer
-            or (record or newest) / 1e9 - listings_by_host[name].clock_skew_s >= since - CLOCK_S
-        }
-    records = {
-        name: record / 1e9 - listings_by_host[name].clock_skew_s
-        for name, (record, _) in newest_times.items()
-        if record
-    }
+    # {host: times of (the newest checkpoint, 0 if there is none; the newest file)}
+    times: dict[str, tuple[float, float]] = {}
+    for name, (record_ns, file_ns) in mtimes_ns.items():
+        skew_s = listings_by_host[name].clock_skew_s
+        record, file = record_ns and record_ns / 1e9 - skew_s, file_ns / 1e9 - skew_s
+        is_of_run = (record or file) >= since - CLOCK_S
+        if is_of_run or name == prefer or prefer not in listings_by_host:
+            times[name] = record, file
+    records = {name: record for name, (record, _) in times.items() if record}
     latest = max(records.values(), default=0.0)
-    if prefer in newest_times:
-        newest_file = newest_times[prefer][1] / 1e9 - listings_by_host[prefer].clock_skew_s
-        if newest_file >= latest - CLOCK_S:
-            return prefer
+    if prefer in times and times[prefer][1] >= latest - CLOCK_S:
+        return prefer
     newest_hosts = [
         name
-        for name in sorted(records or newest_times)
+        for name in sorted(records or times)
         if not records or records[name] >= latest - CLOCK_S
     ]
-    return max(newest_hosts, key=newest_times.__getitem__, default=None)
+    return max(newest_hosts, key=mtimes_ns.__getitem__, default=None)
 
 
 def _one_host_per_workdir(listings_by_host: Mapping[str, HostListings]) -> set[str]:

@@ -356,13 +356,14 @@ def find_informed_and_uninformed_hosts(
 def _success_time(known: Mapping[str, HostRunState], plan: Plan) -> float | None:
     """Return when the last deciding task succeeded. Return None unless the hosts of all deciding
     tasks report their success, in the newest round of a gang, and a complete launch."""
-    complete = {host: s for host, s in known.items() if s.phase in ("committed", "ended")}
     newest = max((s.round["n"] for s in known.values() if s.round), default=1)
     times = []
     for task in plan.tasks:
         if task.deciding:
-            state = complete.get(task.host)
-            ending = state.ended_tasks.get(task.task) if state else None
+            state = known.get(task.host)
+            if state is None or state.phase not in ("committed", "ended"):
+                return None
+            ending = state.ended_tasks.get(task.task)
             if (
                 ending is None
                 or (ending["outcome"], ending.get("up")) != ("succeeded", True)

@@ -116,13 +116,10 @@ def rank_flags_note(program: Program, command: Command) -> str | None:
     Without these flags, each rank of such a program may train alone, and no error would show this.
     """
     where, words = missing_rank_words(program, command)
+    if not words:
+        return None
     quoted = ", ".join(f'"{word}"' for word in words)
-    return (
-        f"{where} takes its values from flags, and not from these variables: write {quoted} into "
-        "the command"
-        if words
-        else None
-    )
+    return f"{where} gets no rank unless you write {quoted} into the command"
 
 
 def missing_rank_words(program: Program, command: Command) -> tuple[str, list[str]]:

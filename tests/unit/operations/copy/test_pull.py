@@ -51,6 +51,15 @@ class WritingHost:
         }
 
 
+def fetch_into(folder: Path) -> pull.HostFetch:
+    session: Any = type("Session", (), {"agent": lambda self: None, "target": None})()
+    session.host = type("Host", (), {"name": "n1"})()
+    source = pull.FetchSource("keep", "job")
+    return pull.fetch_folder(
+        session, source, folder, lambda event: None, FetchBudget("n1"), overwrite=False
+    )
+
+
 def test_record_that_was_replaced_while_rsync_read_it_comes_with_what_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,16 +68,7 @@ def test_record_that_was_replaced_while_rsync_read_it_comes_with_what_it_names(
     monkeypatch.setattr(pull, "list_files", host.list_files)
     monkeypatch.setattr(pull, "pull", host.pull)
     monkeypatch.setattr(pull, "_host_checksums", host.hash_files)
-    session: Any = type("Session", (), {"agent": lambda self: None, "target": None})()
-    session.host = type("Host", (), {"name": "n1"})()
-    pull.fetch_folder(
-        session,
-        pull.FetchSource("keep", "job"),
-        tmp_path / "fetched" / "keep",
-        lambda event: None,
-        FetchBudget("n1"),
-        overwrite=False,
-    )
+    fetch_into(tmp_path / "fetched" / "keep")
     fetched = tmp_path / "fetched" / "keep"
     assert (fetched / "checkpoint").read_text() == "names 2"
     assert (fetched / "model-2").read_text() == "2"
@@ -94,16 +94,7 @@ def test_file_that_is_replaced_meanwhile_is_not_reported_as_unreadable(
     monkeypatch.setattr(pull, "list_files", host.list_files)
     monkeypatch.setattr(pull, "pull", pull_later)
     monkeypatch.setattr(pull, "_host_checksums", hash_later)
-    session: Any = type("Session", (), {"agent": lambda self: None, "target": None})()
-    session.host = type("Host", (), {"name": "n1"})()
-    fetched = pull.fetch_folder(
-        session,
-        pull.FetchSource("files", "job", "run"),
-        tmp_path / "fetched" / "files",
-        lambda event: None,
-        FetchBudget("n1"),
-        overwrite=False,
-    )
+    fetched = fetch_into(tmp_path / "fetched" / "files")
     assert fetched.unreadable == [] and (tmp_path / "fetched" / "files" / "model-1").exists()
 
 
@@ -127,16 +118,7 @@ def test_unreadable_file_is_reported_and_others_are_fetched(
     monkeypatch.setattr(pull, "list_files", host.list_files)
     monkeypatch.setattr(pull, "pull", pull_readable)
     monkeypatch.setattr(pull, "_host_checksums", hash_readable)
-    session: Any = type("Session", (), {"agent": lambda self: None, "target": None})()
-    session.host = type("Host", (), {"name": "n1"})()
-    fetched = pull.fetch_folder(
-        session,
-        pull.FetchSource("files", "job", "run"),
-        tmp_path / "fetched" / "files",
-        lambda event: None,
-        FetchBudget("n1"),
-        overwrite=False,
-    )
+    fetched = fetch_into(tmp_path / "fetched" / "files")
     assert fetched.unreadable == sorted(["checkpoint", unreadable])
     assert {path.name for path in (tmp_path / "fetched" / "files").iterdir()} == (
         {"model-1", "model-2", "other"} - {unreadable}
